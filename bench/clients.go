@@ -120,7 +120,7 @@ func (c *clients) run(ctx context.Context) error {
 	}
 }
 
-// introduce makes a client known. It retries, so that a balancer with occasional failures can be
+// introduce makes a client known. It retries, so a balancer with occasional failures can be
 // measured too.
 func (c *clients) introduce(ctx context.Context, n int) (err error) {
 	for range 5 {

@@ -223,8 +223,8 @@ func (s service) clients() []netip.Prefix {
 // queue. It looks up, translates, counts and checks nothing.
 func startBare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	endpoint := r.serving[0]
-	for _, way := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
-		if err := r.bareWay(way[0], way[1]); err != nil {
+	for _, ends := range [][2]*netnstest.Host{{r.Client, endpoint}, {endpoint, r.Client}} {
+		if err := r.bareRoute(ends[0], ends[1]); err != nil {
 			return netip.AddrPort{}, err
 		}
 	}
@@ -232,7 +232,7 @@ func startBare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 }
 
 // bareWay forwards packets from one host to another.
-func (r *rig) bareWay(from, to *netnstest.Host) error {
+func (r *rig) bareRoute(from, to *netnstest.Host) error {
 	return r.LB.Do(func() error {
 		in, err := r.LB.Netlink().LinkByName(from.Name)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // A document's block between <!-- results NAME --> and <!-- end --> is made from the results of
-// that name, so that no number in it is typed. NAME chart is the chart alone, and NAME: A; B only
+// that name, so no number in it is typed. NAME chart is the chart alone, and NAME: A; B only
 // the lines that begin with A or B.
 var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+)( chart|: [^>]*)? -->\n.*?<!-- end -->`)
 

@@ -51,7 +51,7 @@ func floodService(v6 bool) service {
 	}}
 }
 
-// spareCPU keeps clients and endpoints off the generator's CPU, so that only the balancer can make
+// spareCPU keeps clients and endpoints off the generator's CPU, so only the balancer can make
 // them fail.
 func spareCPU(l layout) layout {
 	if l.steered || runtime.NumCPU() < 2 {

@@ -13,7 +13,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// newFloodGenerator makes a generator that writes templates in turn. A counter determines the
+// newFloodGenerator returns a generator that writes templates in turn. A counter determines the
 // numbers, so it needs no memory for frames, and no two frames are equal.
 func newFloodGenerator(h *netnstest.Host, device string, cpu int, templates []template) (*generator, error) {
 	g := &generator{host: h, cpu: cpu}
@@ -118,7 +118,7 @@ func (t template) write(frame []byte) (p asm.Instructions) {
 		p = append(p, h.fill()...)
 	}
 	for _, s := range t.sums {
-		p = append(p, s.right(frame)...)
+		p = append(p, s.correct(frame)...)
 	}
 	return p
 }
@@ -151,9 +151,9 @@ func (h hole) littleEndian(n uint32) int32 {
 	return int32(bits.ReverseBytes32(n))
 }
 
-// right adds the holes' values to a checksum that is correct while they are zero. Such sums do not
-// depend on byte order.
-func (s checksum) right(frame []byte) asm.Instructions {
+// correct adds the holes' values to a checksum that is correct while they are zero. Such sums do
+// not depend on byte order.
+func (s checksum) correct(frame []byte) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Imm(asm.R2, int32(^binary.LittleEndian.Uint16(frame[s.at:])))}
 	for _, h := range s.covers {
 		for at := h.at; at < h.at+h.size; at += 2 {

@@ -37,7 +37,7 @@ func TestFloodFrames(t *testing.T) {
 				p := pkt.Decode(b)
 				line, quoted, _ := strings.Cut(p.String(), " / ") // in the quoted packet only the IP checksum is correct
 				if strings.Contains(line, " csum") && f.name != "fragment" || strings.Contains(line+quoted, "ipcsum") {
-					t.Fatalf("%s: a sum is wrong: %s / %s", name, line, quoted)
+					t.Fatalf("%s: a checksum is wrong: %s / %s", name, line, quoted)
 				}
 				if got := p.DstAddr().Addr(); got != exampleTarget(v6).address.Addr() {
 					t.Errorf("%s: goes to %v", name, got)

@@ -207,7 +207,7 @@ func countCalls(program asm.Instructions, counts *ebpf.Map, indexes map[asm.Buil
 	return out
 }
 
-// nameTargets replaces the offsets of jumps by symbols, so that code can be inserted.
+// nameTargets replaces the offsets of jumps by symbols, so code can be inserted.
 func nameTargets(program asm.Instructions) asm.Instructions {
 	program = slices.Clone(program)
 	at := map[asm.RawInstructionOffset]int{}

@@ -219,7 +219,7 @@ func blockStarts(program asm.Instructions) (starts []int) {
 	return starts
 }
 
-// ends reports whether an instruction jumps or returns, so that a block ends with it.
+// ends reports whether an instruction jumps or returns, so a block ends with it.
 func ends(ins *asm.Instruction) bool {
 	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() != asm.Call
 }

@@ -100,7 +100,7 @@ func quicRate(ctx context.Context, to netip.AddrPort, d time.Duration) (float64,
 		return 0, err
 	}
 	var asking sync.WaitGroup
-	var asked atomic.Uint64
+	var answers atomic.Uint64
 	failed := make(chan error, streams)
 	start := time.Now()
 	for range streams {
@@ -113,12 +113,12 @@ func quicRate(ctx context.Context, to netip.AddrPort, d time.Duration) (float64,
 					failed <- err
 					return
 				}
-				asked.Add(1)
+				answers.Add(1)
 			}
 		})
 	}
 	asking.Wait()
 	took := time.Since(start)
 	close(failed)
-	return float64(asked.Load()) / took.Seconds(), errors.Join(<-failed, c.Close())
+	return float64(answers.Load()) / took.Seconds(), errors.Join(<-failed, c.Close())
 }

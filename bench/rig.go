@@ -16,7 +16,7 @@ import (
 // countsPort is where a server reports the number of its answers.
 const countsPort = 5002
 
-// rig is the topology for one measurement: fresh namespaces, so that nothing of the previous
+// rig is the topology for one measurement: fresh namespaces, so nothing of the previous
 // measurement (connections in TIME_WAIT, caches of routes, counters) affects this one.
 type rig struct {
 	*netnstest.Standard

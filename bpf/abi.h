@@ -259,7 +259,7 @@ enum connection_flag {
 
 /* Properties of a connection that never change, in both entries. */
 enum connection_trait {
-	CONN_SNAT = 1, /* its source is an address and port of ours, counted in
+	CONN_SNAT = 1, /* its source is a local address and port, counted in
 			* snat_usages */
 	CONN_RESTING = 2, /* the reply entry of a connection that has ended:
 			   * keeps the source port in quarantine */
@@ -274,7 +274,7 @@ enum connection_trait {
 			        * the client */
 };
 
-/* The kind of a way (struct way). */
+/* The kind of a next hop (struct hop). */
 enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
@@ -282,9 +282,9 @@ enum hop_kind {
 	HOP_LOCAL, /* to a socket of this machine */
 };
 
-/* Special treatment of a direction's packets. If the kind of the way is above HOP_PEER
- * or any of these bits is set, forward_uncommon() sends the packet: one comparison of
- * both keeps all of it off the common path. */
+/* Special treatment of a direction's packets. If the kind of the next hop is above
+ * HOP_PEER or any of these bits is set, forward_uncommon() sends the packet: one
+ * comparison of both keeps all of it off the common path. */
 enum hop_flag {
 	HOP_HELPER =
 		0x01, /* its endpoint may have further connections with the client (helper/) */
@@ -414,12 +414,12 @@ enum table_element {
 			CACHE_LINE * CACHE_LINE,
 };
 
-/* Which groups have connections of an endpoint (whereabouts.h). */
-enum whereabouts_layout {
+/* Which groups have connections of an endpoint (location_map.h). */
+enum location_layout {
 	ENDPOINT_ROWS = 512, /* bits of this many endpoints */
-	WHEREABOUTS_PRESENT =
+	LOCATION_PRESENT =
 		0, /* the word with the number of words of an endpoint, and in the upper half that of the first one of the present edition */
-	WHEREABOUTS_BEGIN =
+	LOCATION_BEGIN =
 		8, /* the first word of the first edition, on another line of cache */
 };
 
@@ -492,8 +492,8 @@ enum link_flag {
 		16, /* of a peer: no program sees packets leave by it (bulk.h) */
 };
 
-/* What identifies a way. */
-struct way_key {
+/* What identifies a next hop. */
+struct hop_key {
 	struct ip_addr gateway; /* or the target itself; :: where no neighbour
 				 * is asked for */
 	__u32 ifindex;
@@ -503,22 +503,22 @@ struct way_key {
 	__u8 queues; /* of HOP_PEER: LINK_QUEUES, or 0 */
 	__u16 rule; /* counter of the firewall rule whose policers and mirrors packets have, plus one; 0: none */
 } __attribute__((aligned(8)));
-_Static_assert(sizeof(struct way_key) == 32, "ABI");
-_Static_assert(__builtin_offsetof(struct way_key, smac[2]) % 4 == 0, "ABI");
+_Static_assert(sizeof(struct hop_key) == 32, "ABI");
+_Static_assert(__builtin_offsetof(struct hop_key, smac[2]) % 4 == 0, "ABI");
 
-/* A way: a next hop, shared by connections (way.h). One cache line. */
-struct way {
-	struct way_key key;
+/* A next hop, shared by connections (hop.h). One cache line. */
+struct hop {
+	struct hop_key key;
 	__u64 macs; /* the first 8 bytes of frames: the gateway's MAC address, and smac[0] and smac[1] */
-	__u64 claim; /* lower half: jiffies of the last confirmation; upper half: how often the row was claimed; WAY_CLAIMED */
-	__u32 neighbours; /* generation of neighbours in which macs was found, or WAY_IS_WRITTEN */
+	__u64 claim; /* lower half: jiffies of the last confirmation; upper half: how often the row was claimed; HOP_CLAIMED */
+	__u32 neighbours; /* generation of neighbours in which macs was found, or HOP_IS_WRITTEN */
 	__u32 pad[3];
 };
-_Static_assert(sizeof(struct way) == 64, "ABI");
-#define WAYS_SHIFT 14
-#define WAYS (1 << WAYS_SHIFT)
-#define WAY_CLAIMED (1ULL << 63) /* its key is being written */
-#define WAY_IS_WRITTEN (1U << 31) /* no generation */
+_Static_assert(sizeof(struct hop) == 64, "ABI");
+#define HOPS_SHIFT 14
+#define HOPS (1 << HOPS_SHIFT)
+#define HOP_CLAIMED (1ULL << 63) /* its key is being written */
+#define HOP_IS_WRITTEN (1U << 31) /* no generation */
 
 /* The generations that epochs are made of (epoch.h). */
 struct hop_generations {
@@ -527,7 +527,7 @@ struct hop_generations {
 };
 _Static_assert(sizeof(struct hop_generations) == 8, "ABI");
 
-/* The way to an address, as last found (nexthop_cache.h). */
+/* The next hop to an address, as last found (nexthop_cache.h). */
 struct next_hop {
 	struct ip_addr target;
 	__u32 epoch; /* as way_epoch in connection, but all 32 bits */
@@ -756,7 +756,7 @@ enum endpoint_flag {
 	/* down while others are up: unanswered SYNs and flows of this machine's
 	 * sockets move to another endpoint */
 	ENDPOINT_FAILED = 16,
-	/* MODE_DEFAULT: it sees an address of ours instead of any client's, since its
+	/* MODE_DEFAULT: it sees a local address instead of any client's, since its
 	 * answers might bypass this machine */
 	ENDPOINT_SNAT = 32,
 	/* its service compares loads: endpoint_state.active has all of its connections */
@@ -937,10 +937,10 @@ struct lifetime_counts {
 };
 
 /*
- * Source addresses and ports of ours
+ * Local source addresses and ports
  */
 
-/* A source address of ours and an endpoint: each pair has its own ports. */
+/* A local source address and an endpoint: each pair has its own ports. */
 struct snat_pair {
 	struct ip_addr source;
 	struct ip_addr endpoint;
@@ -1036,7 +1036,7 @@ enum rule_action {
 	RULE_DROP,
 	RULE_TRAP, /* the kernel gets the packet */
 	RULE_REDIRECT, /* it leaves by another interface, unchanged */
-	RULE_SNAT, /* a connection through this machine gets a source address of ours */
+	RULE_SNAT, /* a connection through this machine gets a local source address */
 	RULE_SNAT_DEFAULT, /* the same, if it leaves by a default route */
 
 	RULE_RECORD =
@@ -1055,7 +1055,7 @@ struct rule {
 	__u8 pad[11];
 };
 _Static_assert(sizeof(struct rule) == 2 * CACHE_LINE, "ABI");
-_Static_assert(2 * MAX_RULES <= 0xffff, "way_key has 16 bits for a rule");
+_Static_assert(2 * MAX_RULES <= 0xffff, "hop_key has 16 bits for a rule");
 
 /* A node of a tree. Bits of a word of the packet number the child that comes next. */
 struct rule_node {
@@ -1558,7 +1558,7 @@ struct connection_event {
 _Static_assert(sizeof(struct connection_event) == 128, "ABI");
 
 /* Events that a watcher did not get. */
-struct untold {
+struct omitted_counts {
 	__u64 sampled; /* events left out by sampling */
 	__u64 lost; /* events lost because its ring was full */
 };

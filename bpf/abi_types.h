@@ -11,7 +11,7 @@
 /* Keeps these types in the object's BTF, from which the Go types are made. Clang omits
  * types without a variable: enums used for their values, and events in ring buffers. */
 const struct {
-	struct connection_event told;
+	struct connection_event connection_event;
 	struct packet_record record;
 	struct packet_trace trace;
 	enum tail_program tail_program;
@@ -29,7 +29,7 @@ const struct {
 	enum table_layout table;
 	enum placement placement;
 	enum table_element element;
-	enum whereabouts_layout whereabouts;
+	enum location_layout locations;
 	enum bloom_layout bloom;
 	enum hash_factor hash;
 	enum connection_flag connection;
@@ -38,7 +38,7 @@ const struct {
 	enum refusal refusal;
 	enum port_layout ports;
 	enum link_flag link;
-	enum hop_kind way;
+	enum hop_kind hop_kind;
 	enum hop_flag hop_flag;
 	enum service_kind kind;
 	enum service_mode mode;

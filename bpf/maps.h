@@ -45,7 +45,7 @@ struct {
 
 struct table_state table_value VALUE_OF(table_states) = {};
 
-/* word -> bits of groups, by edition and endpoint (whereabouts.h). Written by the
+/* word -> bits of groups, by edition and endpoint (location_map.h). Written by the
  * packet path and the sweep; emptied and read by user, as memory. max_entries is set
  * at load. */
 struct {
@@ -301,7 +301,7 @@ struct {
 } bloom_filter SEC(".maps");
 
 /* address of this machine -> 1. Written by user; read for new connections with a
- * source address of ours, and, while any service is on every local address, for
+ * local source address, and, while any service is on every local address, for
  * packets without a service of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -312,7 +312,7 @@ struct {
 } local_addresses SEC(".maps");
 
 /* 0 -> the ports that the kernel assigns to this machine's own sockets. Written by
- * user; read for new connections with a source address of ours. */
+ * user; read for new connections with a local source address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -357,14 +357,14 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
-/* a hash of the way, or one of the next rows -> a way. Written and read by the packet
- * path. The mmap flag makes rows begin at a page, so that each is one cache line. */
+/* a hash of the next hop, or one of the following rows -> a next hop. Written and read
+ * by the packet path. The mmap flag aligns rows to a page, so each is one cache line. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, WAYS);
+	__uint(max_entries, HOPS);
 	__type(key, __u32);
-	__type(value, struct way);
+	__type(value, struct hop);
 } ways SEC(".maps");
 
 /* 0 -> the generations of the programs (epoch.h). Written and read by user: the next
@@ -376,7 +376,8 @@ struct {
 	__type(value, struct hop_generations);
 } generations SEC(".maps");
 
-/* hash of an address -> the way to it, per CPU. Written and read by the packet path. */
+/* hash of an address -> the next hop to it, per CPU. Written and read by the packet
+ * path. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, NEXT_HOPS);
@@ -767,7 +768,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, RINGS);
 	__type(key, __u32);
-	__type(value, struct untold);
+	__type(value, struct omitted_counts);
 } untold_counts SEC(".maps");
 
 #endif

@@ -34,19 +34,19 @@ enum probe_tunnel {
 };
 
 /* Where packets of a probe's socket go. */
-struct probe_way {
+struct probe_path {
 	struct ip_addr vip;
 	__u32 tunnel; /* enum probe_tunnel */
 	__u32 wait; /* how long to wait for an answer, in jiffies */
 };
 
-/* socket -> the way of its packets. Written by user before the socket sends; the
+/* socket -> the path of its packets. Written by user before the socket sends; the
  * kernel frees it with the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct probe_way);
+	__type(value, struct probe_path);
 } probe_ways SEC(".maps");
 
 /* The parts of a packet that are needed here. */
@@ -173,7 +173,7 @@ static __always_inline __u32 daddr_offset(const struct headers *h)
 /* Stores how to recognize the answer: no other probe has its port, or its echo
  * identifier. Most packets of a probe find the row there. */
 static __always_inline void answer_expect(const struct headers *h,
-					  const struct probe_way *w)
+					  const struct probe_path *w)
 {
 	struct connection_key key = { .saddr = w->vip,
 				      .daddr = h->saddr,
@@ -216,7 +216,7 @@ static __noinline bool tunnel_enter(ctx_t *ctx, const struct headers *h,
 			 encap_ipv4(ctx, &p, &h->saddr, &h->daddr, &in);
 }
 
-static __noinline int probe_lead(ctx_t *ctx, const struct probe_way *w,
+static __noinline int probe_lead(ctx_t *ctx, const struct probe_path *w,
 				 __u32 l3)
 {
 	struct headers h = { .l3 = l3 };
@@ -236,7 +236,7 @@ static __noinline int probe_lead(ctx_t *ctx, const struct probe_way *w,
 static __always_inline int probe_out(ctx_t *ctx, __u32 l3)
 {
 	struct bpf_sock *sk = ctx->sk;
-	struct probe_way *w;
+	struct probe_path *w;
 
 	if (likely(!sk))
 		return TC_NEXT;

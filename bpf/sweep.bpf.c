@@ -70,7 +70,7 @@ __noinline int sweep_row(struct table_row *row, __u32 group)
 	key = row->key; /* the row may change hands when the entry is removed */
 	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
 		return 1;
-	whereabouts_record_entry(&row->connection, group);
+	location_record_entry(&row->connection, group);
 	key_mark_away(&key, row_placement(row));
 	bloom_keep(&key);
 	return 0;

@@ -58,7 +58,7 @@ static __noinline bool connection_discard_expired(struct packet *p,
 	__u32 word = state_read(c);
 
 	if (!connection_is_expired(c, p->tuple.protocol, p->now, 0)) {
-		way_forget_if_silent(c, p->now);
+		hop_forget_if_silent(c, p->now);
 		return false;
 	}
 	connection_discard(&p->tuple, c, word);
@@ -121,11 +121,11 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 	return drop(p, DROP_CONNECTION_RACE);
 }
 
-/* Translates and forwards a packet on the common path. Takes its way first, to save
+/* Translates and forwards a packet on the common path. Takes its next hop first, to save
  * stack. */
 static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 						   struct connection *c,
-						   const struct way *w,
+						   const struct hop *w,
 						   const __u16 l3)
 {
 	enum verdict v = forward(ctx, p, w), translated;
@@ -136,7 +136,7 @@ static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 	return translated == VERDICT_CONTINUE ? v : translated;
 }
 
-/* Forwards a packet of a connection off the common path, or whose way must be looked
+/* Forwards a packet of a connection off the common path, or whose next hop must be looked
  * up, if rules and policies allow it. */
 static __always_inline enum verdict
 forward_if_allowed(ctx_t *ctx, struct packet *p, struct connection *c)
@@ -333,7 +333,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 {
 	const __u32 length = p->length;
 	struct connection *c = NULL;
-	const struct way *w;
+	const struct hop *w;
 	enum verdict v;
 
 	if (!ONLY_PROXY && unlikely(foreign_are_many(p)) && is_foreign(p))
@@ -357,10 +357,10 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 				l3 ? TAIL_PROXY_ETHER : TAIL_PROXY_LAYER3);
 		return v;
 	}
-	w = way_of(c);
+	w = hop_of(c);
 	if (sctp_is_special(p, c))
 		v = sctp_forward(ctx, p, c);
-	else if (likely(l3 && way_is_common(p, c, w)))
+	else if (likely(l3 && hop_is_common(p, c, w)))
 		v = forward_common(ctx, p, c, w, l3);
 	else
 		v = forward_others(ctx, p, c);
@@ -411,7 +411,7 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 
 	if (!c)
 		return VERDICT_DROP;
-	way_forget_if_silent(c, p->now);
+	hop_forget_if_silent(c, p->now);
 	if (ipsec_drops(ctx, p, c) ||
 	    (unlikely(ipsec_count) && p->icmp_error && ipsec_stops_error(p, c)))
 		return drop(p, DROP_IPSEC_POLICY);
@@ -520,7 +520,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	}
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	way_forget_if_old(c, p->now); /* the kernel routes it */
+	hop_forget_if_old(c, p->now); /* the kernel routes it */
 	sctp_list_locally(ctx, p, c);
 	if (ONLY_PROXY) {
 		v = segment_change(ctx, p, c);
@@ -549,7 +549,7 @@ __noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 		return VERDICT_PASS;
 	if (unlikely(ipsec_count) && ipsec_stops_local_reply(p, c))
 		return drop(p, DROP_IPSEC_POLICY);
-	way_forget_if_old(c, p->now);
+	hop_forget_if_old(c, p->now);
 	c->seen = p->now;
 	v = translate_fragment(ctx, p, c);
 	if (v != VERDICT_CONTINUE)

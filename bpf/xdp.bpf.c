@@ -26,7 +26,7 @@
 #include "packet/ethernet.h"
 #include "packet/packet.h"
 #include "parse/parse.h"
-#include "path/way.h"
+#include "path/hop.h"
 #include "protect/xdp_syn.h"
 #include "protocol/protocol.h"
 #include "table/table.h"
@@ -57,7 +57,7 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 					 const __u16 l3)
 {
 	struct connection *c;
-	const struct way *w;
+	const struct hop *w;
 	bool opens;
 	void *mac;
 	int action;
@@ -75,8 +75,8 @@ static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
 		return opens ? handle_syn(ctx, p) : XDP_PASS;
 	if (!is_established(p, c) || may_be_partial(ctx, p))
 		return XDP_PASS;
-	w = way_of(c);
-	if (!way_is_common(p, c, w) || !xdp_send_to(w->key.ifindex))
+	w = hop_of(c);
+	if (!hop_is_common(p, c, w) || !xdp_send_to(w->key.ifindex))
 		return XDP_PASS;
 
 	c->seen = p->now;

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// TestMap checks that architecture.md has each room of internal, and that each package there says
-// what it does: that list is made of their comments.
+// TestMap checks that architecture.md has each room of internal, and that each package has a
+// comment "Package NAME ...": `go list` shows these as the list of packages.
 func TestMap(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("architecture.md")

@@ -21,7 +21,7 @@ func (c Choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(c))
 }
 
-// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so that the server's
+// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so the server's
 // error can name the field, which is unknown here. null leaves the default.
 func (c *Choice) UnmarshalJSON(data []byte) error {
 	if data[0] == '"' {

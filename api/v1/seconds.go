@@ -38,6 +38,6 @@ func (s Seconds) String() string { return strconv.Itoa(int(s)) }
 // Duration is a time with its unit, such as "500ms". Requests may also write a number of seconds.
 type Duration string
 
-// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so that the server's
+// UnmarshalJSON accepts a string or a number. Anything else is kept as text, so the server's
 // error can name the field.
 func (d *Duration) UnmarshalJSON(data []byte) error { return (*Choice)(d).UnmarshalJSON(data) }

@@ -51,7 +51,7 @@ type stream struct {
 // one is answered.
 func (l Load) Run() Report {
 	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread
-	// switch to each. With idle Ps, the runtime leaves a blocked thread its own, so that coming
+	// switch to each. With idle Ps, the runtime leaves a blocked thread its own, so coming
 	// back costs nothing.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(l.Streams + 4))
 	streams := make([]stream, l.Streams)

@@ -68,7 +68,7 @@ static __always_inline void put_use(struct connection *c, __u32 seen)
 {
 	if ((__s32)(seen - c->seen) <= 0)
 		return;
-	way_forget_if_silent(c, (__u32)bpf_jiffies64());
+	hop_forget_if_silent(c, (__u32)bpf_jiffies64());
 	c->seen = seen;
 }
 
@@ -276,7 +276,7 @@ static __always_inline void put_fill_entry(const struct connection_copy *r)
 
 	__builtin_memset(c, 0, sizeof(*c));
 	c->seen = put_seen(r);
-	way_forget(c, (__u32)bpf_jiffies64());
+	hop_forget(c, (__u32)bpf_jiffies64());
 	c->endpoint = r->id;
 	c->hop = r->hop & (HOP_FAMILY | HOP_TUNNELS);
 	if (r->protocol == IPPROTO_UDP)

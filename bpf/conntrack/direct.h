@@ -58,7 +58,7 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 	if (!c || !o)
 		return NULL;
 	if (!connection_is_closed(c->flags)) {
-		way_forget_if_old(c, now);
+		hop_forget_if_old(c, now);
 		c->seen = now;
 	}
 	__builtin_memset(&o->entries.entry, 0, sizeof(o->entries.entry));
@@ -67,7 +67,7 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 	o->entries.entry.sport = answer->sport;
 	o->entries.entry.dport = answer->dport;
 	o->entries.entry.seen = now;
-	way_forget(&o->entries.entry, now); /* none is known yet */
+	hop_forget(&o->entries.entry, now); /* none is known yet */
 	o->entries.entry.endpoint = c->endpoint;
 	o->entries.entry.flags = CONN_REPLY_DIRECTION;
 	return &o->entries.entry;

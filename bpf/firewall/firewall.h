@@ -15,7 +15,7 @@
 #include "observe/trace_note.h"
 #include "packet/ctx.h"
 #include "path/fib.h"
-#include "path/way.h"
+#include "path/hop.h"
 #include "probe/probe_answers.h"
 #include "protocol/protocol.h"
 #include "rules/rule.h"
@@ -301,20 +301,20 @@ __noinline enum verdict firewall_judge_unparsed(ctx_t *ctx, struct packet *p)
 	return drop(p, DROP_EXTENSION_CHAIN);
 }
 
-/* Records in an answer the rule of its client's packets: the rule of the way that the
+/* Records in an answer the rule of its client's packets: the rule of the next hop that the
  * last of them used. Not if rules or routes have changed since, or after more than an
- * epoch, since the row may then belong to another way (way_find.h). */
+ * epoch, since the row may then belong to another next hop (hop_find.h). */
 static __noinline void
 firewall_take_rule_of_client(struct packet *p,
 			     const struct connection_key *client)
 {
 	const struct connection *c = entry_find(client);
-	const struct way *w;
+	const struct hop *w;
 
 	if (!c || p->now - c->seen > HOP_EPOCH_JIFFIES ||
-	    !way_is_current(c, c->seen))
+	    !hop_is_current(c, c->seen))
 		return;
-	w = way_of(c);
+	w = hop_of(c);
 	if (!w)
 		return;
 	p->rule = w->key.rule;
@@ -322,7 +322,7 @@ firewall_take_rule_of_client(struct packet *p,
 }
 
 /* Reports whether rules drop the packet's connection. Checked once after the rules
- * have changed, and whenever the connection's way is of an older epoch. Only the
+ * have changed, and whenever the connection's next hop is of an older epoch. Only the
  * client's packets show by which interface they arrive. A RST passes, as it may end
  * the connection; if it does not, the next packet is checked. Global (verifier:
  * globals). */
@@ -335,7 +335,7 @@ __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 
 	if (!p || !c || !set) /* verifier: null */
 		return false;
-	if (way_is_current(c, p->now))
+	if (hop_is_current(c, p->now))
 		return false;
 	p->rules_skipped = true;
 	if (p->tcp_flags & TCP_RST)

@@ -34,9 +34,9 @@ static __always_inline enum verdict deliver_locally(ctx_t *ctx,
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a translated packet along its way. */
+/* Sends a translated packet to its next hop. */
 static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
-						  const struct way *w)
+						  const struct hop *w)
 {
 	if (w->key.kind == HOP_LOCAL)
 		return deliver_locally(ctx, p);
@@ -54,13 +54,13 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 					 struct connection *c, enum verdict hop)
 {
 	enum verdict v = VERDICT_CONTINUE;
-	const struct way *w;
+	const struct hop *w;
 
 	if (!p || !c)
 		return VERDICT_DROP;
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return hop;
-	w = way_of(c);
+	w = hop_of(c);
 	if (!w)
 		return VERDICT_DROP;
 	if (unlikely(c->hop & HOP_ATTACHED) &&

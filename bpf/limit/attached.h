@@ -4,11 +4,11 @@
  * and interfaces.
  *
  * An entry of a connection with attachments has HOP_ATTACHED, and its packets leave the
- * common path (way.h); other connections pay nothing. The bit is set or cleared when
+ * common path (hop.h); other connections pay nothing. The bit is set or cleared when
  * the entry looks up its next hop, which every entry does once after a change of
  * attachments (epoch.h). The attachments themselves are looked up for each packet,
  * except for those of the firewall rule that decided the connection, which is part of
- * its way.
+ * its next hop.
  */
 #ifndef LOXILB_ATTACHED_H
 #define LOXILB_ATTACHED_H

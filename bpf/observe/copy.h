@@ -91,7 +91,7 @@ __noinline __maybe_unused int copy_send(const struct connection *client,
 	__u32 number = COPIES;
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
 	struct connection_copy *e;
-	struct untold *n;
+	struct omitted_counts *n;
 
 	if (!client || !ring)
 		return 0;

@@ -98,7 +98,7 @@ __noinline __maybe_unused int event_notify_one(__u32 number,
 					       __u64 what)
 {
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
-	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
+	struct omitted_counts *n = bpf_map_lookup_elem(&untold_counts, &number);
 	struct connection_event *e;
 	__u32 sample;
 

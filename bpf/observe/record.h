@@ -33,7 +33,7 @@ __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 					    __u32 verdict, __u32 flags)
 {
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
-	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
+	struct omitted_counts *n = bpf_map_lookup_elem(&untold_counts, &number);
 	struct packet_record *r;
 
 	if (!ring || !n)
@@ -56,7 +56,7 @@ __noinline __maybe_unused int record_packet(ctx_t *ctx, __u32 number, __u64 of,
 /* Counts a packet that is deliberately omitted. */
 static __always_inline void record_none(__u32 number)
 {
-	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
+	struct omitted_counts *n = bpf_map_lookup_elem(&untold_counts, &number);
 
 	if (n)
 		n->sampled++;

@@ -153,7 +153,7 @@ static __always_inline void trace_send(const struct packet_trace *t, __u32 i)
 {
 	__u32 number = FIRST_TRACE + i;
 	void *ring = bpf_map_lookup_elem(&watchers, &number);
-	struct untold *n = bpf_map_lookup_elem(&untold_counts, &number);
+	struct omitted_counts *n = bpf_map_lookup_elem(&untold_counts, &number);
 
 	/* no wakeup: the reader polls often enough */
 	if (ring && n &&

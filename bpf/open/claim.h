@@ -4,7 +4,7 @@
  * its answers.
  *
  * The connection that inserts that entry owns the tuple: two clients never share one.
- * Its source is the client's address and port, or ours (snat.h) if the endpoint's
+ * Its source is the client's address and port, or a local one (snat.h) if the endpoint's
  * answers would bypass this machine otherwise. A connection whose endpoint answers its
  * client directly has no entry of answers, and reserves nothing.
  */
@@ -47,7 +47,7 @@ static __always_inline void describe_entries(const struct packet *p,
 	c->sport = p->tuple.dport;
 	c->dport = p->tuple.sport;
 	c->seen = p->now;
-	way_forget(c, p->now); /* no way is known yet */
+	hop_forget(c, p->now); /* no next hop is known yet */
 	c->endpoint = o->choice.endpoint;
 	c->ack = protocol_first_ack(p);
 	c->flags = CONN_REPLY_DIRECTION;
@@ -83,14 +83,14 @@ static __always_inline bool answers_bypass_us(const struct endpoint *ep,
 	       same_prefix(&ep->source, client, ep->source_bits);
 }
 
-/* Reports whether the endpoint must see an address of ours as the source: if the mode
+/* Reports whether the endpoint must see a local address as the source: if the mode
  * requires it, if the endpoint's answer would bypass this machine, if the endpoint is
  * the client itself, or if it uses the other IP version. Not if the endpoint is on this
  * machine: the kernel drops packets from outside whose source is an address of the
  * machine. Global (verifier: globals). */
-__noinline int needs_source_of_ours(const struct packet *p,
-				    const struct opening *o,
-				    const struct endpoint *ep)
+__noinline int needs_local_source(const struct packet *p,
+				  const struct opening *o,
+				  const struct endpoint *ep)
 {
 	if (!p || !o || !ep) /* verifier: null */
 		return false;
@@ -175,11 +175,11 @@ __noinline enum verdict claim_at_endpoint(ctx_t *ctx, struct packet *p)
 		return VERDICT_CONTINUE;
 	if (unlikely(o->outward.is && o->outward.keeps_port))
 		return claim_given_source(p, o);
-	if (needs_source_of_ours(p, o, ep)) {
+	if (needs_local_source(p, o, ep)) {
 		o->source.keeps_address = false;
-		return claim_source_of_ours(ctx, p, ep, o);
+		return claim_local_source(ctx, p, ep, o);
 	}
-	return o->source.keeps_address ? claim_source_of_ours(ctx, p, ep, o) :
+	return o->source.keeps_address ? claim_local_source(ctx, p, ep, o) :
 					 claim_source_of_client(p, o);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * egress.h - connections that are opened through this machine and leave with a source
- * address of ours.
+ * local address.
  *
  * A packet opens such a connection if it has no connection and no service, and a
  * firewall rule requests translation; or if its source is an endpoint of a service with

@@ -35,7 +35,7 @@ static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
 }
 
 /* Reports whether a new connection would make exactly these two entries. It would not
- * if there is only one entry, or a source port of ours, which is quarantined first. */
+ * if there is only one entry, or a local source port, which is quarantined first. */
 static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 word,
 					   const struct connection *peer,
@@ -56,7 +56,7 @@ static __always_inline void reopen_entry(const struct packet *p,
 					 struct connection *c, __u32 seq_end,
 					 __u32 ack)
 {
-	way_forget_if_silent(c, p->now);
+	hop_forget_if_silent(c, p->now);
 	c->seq_end = seq_end;
 	c->ack = ack;
 	c->seen = p->now;
@@ -144,7 +144,7 @@ static __noinline enum verdict reopen_closed(ctx_t *ctx, struct packet *p,
 		return VERDICT_TWIN;
 	peer = entry_find_established(&o->entries.reply_key, false);
 	if (!peer || o->service.mode == MODE_DSR ||
-	    needs_source_of_ours(p, o, ep))
+	    needs_local_source(p, o, ep))
 		return VERDICT_MISS;
 	peer_word = state_read(peer);
 	if (!reopen_matches(c, word, peer, peer_word, &o->entries))

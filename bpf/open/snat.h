@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * snat.h - assigns a source address and port of ours to a new connection.
+ * snat.h - assigns a local source address and port to a new connection.
  *
  * The connection table is the allocator: a port is free iff the reply entry with it can
  * be inserted. So two connections never share a port, whatever fails, and no second
@@ -392,13 +392,13 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 	return v != VERDICT_TAKEN;
 }
 
-/* Reserves a tuple with a source address and port of ours, and stores both in o.
+/* Reserves a tuple with a local source address and port, and stores both in o.
  * Clients are spread over the service's addresses; an address without free ports is
  * skipped. TAKEN: no address has a free port. CHALLENGE: only reserved ports are free.
  */
 static __always_inline enum verdict
-claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
-		     struct opening *o)
+claim_local_source(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
+		   struct opening *o)
 {
 	const struct connection_key *key = &o->entries.reply_key;
 	struct snat_search search = {

@@ -10,9 +10,9 @@
 
 #define ETH_ADDR_LEN 6
 
-/* Writes the MAC addresses of a way into a frame, in two stores. The first has the
+/* Writes the MAC addresses of a next hop into a frame, in two stores. The first has the
  * whole destination, so it is never torn. */
-static __always_inline void macs_write(void *frame, const struct way *w)
+static __always_inline void macs_write(void *frame, const struct hop *w)
 {
 	typedef __u64 __attribute__((may_alias)) start;
 	typedef __u32 __attribute__((may_alias)) end;

@@ -21,7 +21,7 @@
 #include <bpf/bpf_helpers.h>
 #include "packet/ctx.h"
 #include "packet/packet.h"
-#include "path/way.h"
+#include "path/hop.h"
 
 /* Segments that travel as one (GSO) are longer than any MTU. */
 #define BULK_LENGTH 16384
@@ -72,7 +72,7 @@ static __always_inline bool bulk_begins(const struct packet *p)
 
 /* Returns packet.action for a packet to a peer, for which bulk_concerns() is true. */
 static __noinline int bulk_redirect(ctx_t *ctx, const struct packet *p,
-				    const struct way *w)
+				    const struct hop *w)
 {
 	__u32 ifindex = w->key.ifindex;
 	bool queue = bulk_is_recent(p, bulk_queued);

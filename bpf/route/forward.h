@@ -15,7 +15,7 @@
 #include "packet/ethernet.h"
 #include "packet/packet.h"
 #include "path/fib.h"
-#include "path/way.h"
+#include "path/hop.h"
 #include "route/bulk.h"
 
 /* Returns how packets are sent by an interface with these flags. */
@@ -45,7 +45,7 @@ static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
 /* Sends a packet as an Ethernet frame. It may be translated before or after: it
  * leaves in conclude(), or when the program returns. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
-					    const struct way *w)
+					    const struct hop *w)
 {
 	__u8 *mac = ctx_header(ctx, 0, ETH_HLEN);
 
@@ -79,15 +79,15 @@ static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a packet without a stored way: the kernel adds the MAC addresses. A packet
+/* Sends a packet without a stored next hop: the kernel adds the MAC addresses. A packet
  * without a link-layer header gets room for one first: redirect_neigh() removes it,
  * and silently drops packets that have none. */
 static __always_inline enum verdict
-send_without_way(ctx_t *ctx, struct packet *p, const struct way_key *way)
+send_without_hop(ctx_t *ctx, struct packet *p, const struct hop_key *hop)
 {
-	if (way->kind == HOP_LAYER3) {
-		trace_out(p, way->ifindex);
-		p->action = bpf_redirect(way->ifindex, 0);
+	if (hop->kind == HOP_LAYER3) {
+		trace_out(p, hop->ifindex);
+		p->action = bpf_redirect(hop->ifindex, 0);
 		return VERDICT_REDIRECT;
 	}
 	if (!p->l3) {
@@ -96,7 +96,7 @@ send_without_way(ctx_t *ctx, struct packet *p, const struct way_key *way)
 		p->l3 += ETH_HLEN;
 		p->l4 += ETH_HLEN;
 	}
-	return redirect_neigh(p, way->ifindex, &way->gateway);
+	return redirect_neigh(p, hop->ifindex, &hop->gateway);
 }
 
 #endif

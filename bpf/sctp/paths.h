@@ -297,7 +297,7 @@ sctp_entry_of_answer(struct sctp_scratch *s, const struct packet *p,
 	s->entry.saddr = *vip;
 	s->entry.daddr = *client;
 	connection_set_sums(&s->entry, &p->tuple);
-	way_forget(&s->entry, p->now);
+	hop_forget(&s->entry, p->now);
 	return &s->entry;
 }
 

@@ -45,10 +45,10 @@ struct choice {
 struct source {
 	struct ip_addr addr;
 	__be16 port;
-	bool keeps_address; /* the client's address with a port of ours */
+	bool keeps_address; /* the client's address with a local port */
 };
 
-/* The search for an address and a port of ours (snat.h). */
+/* The search for a local address and port (snat.h). */
 struct source_search {
 	struct snat_pair pair;
 	struct bpf_sock_tuple socket;

@@ -3,7 +3,7 @@
  * walk.h - ends the connections of endpoints.
  *
  * One walk serves any number of endpoints. User space runs it over the groups with such
- * connections (whereabouts.h), and stops when it has found all connections of the
+ * connections (location_map.h), and stops when it has found all connections of the
  * endpoints (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_WALK_H

@@ -58,7 +58,7 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
 	else
-		whereabouts_record_entry(copy, to);
+		location_record_entry(copy, to);
 	bucket_unlock(b);
 	/* the sweep may have visited the new place, and not the old one */
 	key_mark_away(&row->key, row_placement(row));

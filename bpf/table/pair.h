@@ -121,7 +121,7 @@ __noinline int pair_insert(const struct connection_key *client_key,
 	if (err)
 		return err;
 	table_count(2);
-	whereabouts_record_entry(client, group);
+	location_record_entry(client, group);
 	return 0;
 }
 

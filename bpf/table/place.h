@@ -116,7 +116,7 @@ static __always_inline __u32 client_class(const struct connection_key *key)
 }
 
 /* Reports whether replies to the address of a key are placed by their client. Not if it
- * is a source address of ours: many connections share it and its ports. */
+ * is a local source address: many connections share it and its ports. */
 static __always_inline bool
 replies_are_by_client(const struct table_state *t,
 		      const struct connection_key *key)

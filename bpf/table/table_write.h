@@ -16,7 +16,7 @@
 #include "table/lock.h"
 #include "table/state.h"
 #include "table/table.h"
-#include "table/whereabouts.h"
+#include "table/location_map.h"
 
 /* How often locking restarts because the table has grown. */
 #define KEY_LOCK_ATTEMPTS 4
@@ -330,7 +330,7 @@ __noinline int entry_insert_at(const struct connection_key *key,
 	if (err)
 		return err;
 	table_count(1);
-	whereabouts_record_entry(c, group);
+	location_record_entry(c, group);
 	return away ? INSERTED_UNCONFIRMED : 0;
 }
 
@@ -360,9 +360,9 @@ __noinline int entry_confirm(const struct connection_key *key, bool second)
 	return err;
 }
 
-/* Prepares the table for an entry of replies to a source address of ours: replies are
+/* Prepares the table for an entry of replies to a local source address: replies are
  * now placed by their tuple. Returns whether an older entry, placed by its client, may
- * exist. Not for an address of ours: no client has it, since sockets of this machine
+ * exist. Not for a local address: no client has it, since sockets of this machine
  * keep their ports (snat.h). */
 static __always_inline bool
 entry_may_have_moved(const struct connection_key *key,

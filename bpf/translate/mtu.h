@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * mtu.h - the largest packet of a way, and the handling of longer ones.
+ * mtu.h - the largest packet for a next hop, and the handling of longer ones.
  */
 #ifndef LOXILB_MTU_H
 #define LOXILB_MTU_H
@@ -70,7 +70,7 @@ static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 	return headers + segment;
 }
 
-/* Handles a packet that is longer than its way's MTU. Returns CONTINUE if it will be
+/* Handles a packet that is longer than its next hop's MTU. Returns CONTINUE if it will be
  * segmented and each segment fits. Packets are never fragmented here, even where IPv4
  * would allow it: senders follow the ICMP error anyway, and send smaller packets. */
 static __noinline enum verdict mtu_check(ctx_t *ctx, struct packet *p,

@@ -91,7 +91,7 @@ type daemon struct {
 	pausable    *reconcile.PausableSpeaker // sessions' speaker, while the node is in service
 	routes      *reconcile.Routes          // nil: BGP is off
 	maintenance *reconcile.Maintenance
-	exit        context.CancelCauseFunc // ends the daemon
+	requestExit context.CancelCauseFunc // ends the daemon
 	pairs       *election.Manager       // BFD sessions with other nodes
 	elections   *reconcile.Elections
 	roleLeases  *reconcile.RoleLeases
@@ -251,12 +251,12 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 }
 
 // serve runs the parts until ctx ends or the API fails; parts retry other failures. The API answers
-// from the start, so that a user can delete a faulty object.
+// from the start, so a user can delete a faulty object.
 func (p *daemon) serve(ctx context.Context) error {
-	asked, exit := context.WithCancelCause(ctx)
-	defer exit(nil)
-	p.exit = exit
-	ctx, cancel := p.untilHandedOver(asked)
+	requested, requestExit := context.WithCancelCause(ctx)
+	defer requestExit(nil)
+	p.requestExit = requestExit
+	ctx, cancel := p.untilHandedOver(requested)
 	defer cancel()
 	listener, err := p.listen(ctx)
 	if err != nil {
@@ -326,7 +326,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	p.manager().stopping()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
 	switch {
-	case errors.Is(context.Cause(asked), config.ErrDrained):
+	case errors.Is(context.Cause(requested), config.ErrDrained):
 		return config.ErrDrained
 	case ctx.Err() != nil:
 		return nil // a requested stop
@@ -415,7 +415,7 @@ func (p *daemon) redirectProbe(fd int, t health.Target) error {
 	if err != nil || !ok {
 		return err
 	}
-	return p.datapath.LeadProbe(fd, reconcile.Describe(out), datapath.ProbeWay{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
+	return p.datapath.LeadProbe(fd, reconcile.Describe(out), datapath.ProbePath{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
 }
 
 // endSoon requests an immediate check for connections to end.

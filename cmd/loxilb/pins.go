@@ -89,7 +89,7 @@ func detach(ctx context.Context, network *netdev.Net, dir string, force bool) er
 	return network.Remove(ctx)
 }
 
-// takeOver takes the lock from the daemon that holds it, so that it adds nothing again that detach
+// takeOver takes the lock from the daemon that holds it, so it adds nothing again that detach
 // removes. It returns nil if the daemon does not answer.
 func takeOver(ctx context.Context, dir string) *pins.Lock {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)

@@ -14,7 +14,7 @@ import (
 func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	c := reconcile.MaintenanceConfig{
 		Observers: o, Desired: p.state, Owner: objects.Owner, Traffic: func() (packets, connections uint64) { return p.traffic(source) },
-		Decline: p.pairs.Decline, Exit: func() { p.exit(config.ErrDrained) },
+		Decline: p.pairs.Decline, Exit: func() { p.requestExit(config.ErrDrained) },
 	}
 	if p.sessions != nil {
 		p.routes = reconcile.NewRoutes(reconcile.RoutesConfig{

@@ -24,8 +24,8 @@ const (
 	// burst and pause bound the rate of frames: about 6,000 per second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
-	// lookEvery is the least time between two checks of all VIPs. A check compares each with the
-	// connected networks, which costs time with many VIPs.
+	// lookEvery is the least time between two checks of all VIPs. A check compares each with
+	// the connected networks, which costs time with many VIPs.
 	lookEvery = 200 * time.Millisecond
 )
 
@@ -86,7 +86,7 @@ type pendingAnnouncement struct {
 	due time.Time
 }
 
-// New makes an announcer for the VIPs that are passed to it. Each is announced this many times.
+// New returns an announcer for the VIPs that are passed to it. Each is announced this many times.
 func New(n Network, o Owner, answers Answers, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, answers: answers, loop: retry.New("VIPs are announced to the neighbours of their links", log),

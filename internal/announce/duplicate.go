@@ -67,8 +67,8 @@ type probing struct {
 	unanswered int       // probes since the last answer
 }
 
-// NewDuplicates makes the search for the VIPs of an announcer. It calls changed when the duplicates
-// have changed.
+// NewDuplicates returns the search for the VIPs of an announcer. It calls changed when the
+// duplicates have changed.
 func NewDuplicates(n LinkNetwork, a *Announcer, changed func(), log *slog.Logger) *Duplicates {
 	d := &Duplicates{
 		network: n, owns: a.owns, owned: a.owned, changed: changed, log: log,

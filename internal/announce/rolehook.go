@@ -41,7 +41,7 @@ type RoleHook struct {
 	refused map[string]bool // instances for which the program is not run
 }
 
-// NewRoleHook makes a hook that runs a file.
+// NewRoleHook returns a hook that runs a file.
 func NewRoleHook(file string, optional bool, log *slog.Logger) *RoleHook {
 	return &RoleHook{file: file, optional: optional, log: log, wake: make(chan struct{}, 1)}
 }

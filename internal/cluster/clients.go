@@ -51,7 +51,7 @@ func (n *Node) tryClientsAgain(ctx context.Context, list []waiting[report.Client
 	clients, unknown := make([]report.ClientCopy, len(list)), make([]bool, len(list))
 	for i := range list {
 		clients[i] = list[i].record
-		clients[i].Idle += time.Since(list[i].came)
+		clients[i].Idle += time.Since(list[i].arrived)
 	}
 	if err := n.Table.PutClients(ctx, clients, unknown); err != nil {
 		if ctx.Err() == nil {
@@ -62,7 +62,7 @@ func (n *Node) tryClientsAgain(ctx context.Context, list []waiting[report.Client
 	}
 	kept := list[:0]
 	for i, w := range list {
-		if unknown[i] && time.Since(w.came) < parkedTime {
+		if unknown[i] && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
 		}
 	}

@@ -23,9 +23,9 @@ type parked[T any] struct {
 }
 
 type waiting[T any] struct {
-	record T
-	of     *source
-	came   time.Time
+	record  T
+	of      *source
+	arrived time.Time
 }
 
 // add parks a record, unless there is no room. A node gets half of the free places, so a node with

@@ -160,8 +160,8 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 const maxSources = 64
 
 const (
-	// twinTime is how long a second node of a name waits for its verdict: the first one would be
-	// suspected meanwhile.
+	// twinTime is how long a second node of a name waits for its verdict: the first one would
+	// be suspected meanwhile.
 	twinTime = 400 * time.Millisecond
 	twinLook = 20 * time.Millisecond
 )
@@ -336,7 +336,7 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 	copies, results := make([]report.ConnectionCopy, len(list)), make([]report.CopyResult, len(list))
 	for i := range list {
 		copies[i] = list[i].record
-		copies[i].Idle += time.Since(list[i].came)
+		copies[i].Idle += time.Since(list[i].arrived)
 	}
 	if err := n.Table.PutCopies(ctx, copies, results); err != nil {
 		if ctx.Err() == nil {
@@ -348,7 +348,7 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 	kept := list[:0]
 	for i, w := range list {
 		again := results[i] == report.CopyUnknown || results[i] == report.CopyBusy
-		if again && time.Since(w.came) < parkedTime {
+		if again && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
 			continue
 		}

@@ -17,7 +17,7 @@ type LogLevel struct {
 	level slog.LevelVar
 }
 
-// NewLogLevel makes a level of its name.
+// NewLogLevel returns a level of its name.
 func NewLogLevel(word string) (*LogLevel, error) {
 	l := &LogLevel{}
 	return l, l.Set(word)

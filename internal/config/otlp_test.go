@@ -84,7 +84,7 @@ func TestOTLPCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bytes.Equal(c.Certificate[0], before) {
-			t.Error("the certificate of before is used")
+			t.Error("the previous certificate is used")
 		}
 		before = c.Certificate[0]
 		issue("pair")

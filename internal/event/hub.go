@@ -25,12 +25,12 @@ type Hub struct {
 	now     func() time.Time
 }
 
-// NewHub makes an empty hub.
+// NewHub returns an empty hub.
 func NewHub() *Hub {
 	return &Hub{ring: make([]Event, 0, 64), waiting: map[*Subscription]chan struct{}{}, now: time.Now}
 }
 
-// Publish adds events. A nil hub discards them, so that parts can be used without one.
+// Publish adds events. A nil hub discards them, so parts can be used without one.
 func (h *Hub) Publish(bodies ...Body) {
 	if h == nil || len(bodies) == 0 {
 		return

@@ -133,7 +133,7 @@ func (e *FieldError) Error() string {
 	return s
 }
 
-// NewFieldError makes an error of a value as the user wrote it; reason is a predicate.
+// NewFieldError returns an error of a value as the user wrote it; reason is a predicate.
 func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }

@@ -150,7 +150,7 @@ func packetFields() []Field[Service] {
 // safe for concurrent use.
 type Schema struct{ fields []Field[Service] }
 
-// NewSchema makes the list.
+// NewSchema returns the list.
 func NewSchema() *Schema { return &Schema{fields()} }
 
 // Equal reports whether both have the same text; nil and empty lists are equal.

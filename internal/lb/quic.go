@@ -20,7 +20,7 @@ const (
 )
 
 // QUICConfig is a configuration by which servers make connection IDs. Its number is in their first
-// three bits, so that servers can move from one configuration to another.
+// three bits, so servers can move from one configuration to another.
 type QUICConfig struct {
 	Number uint8
 	Nonce  uint8  // bytes of the nonce, if connection IDs are encrypted

@@ -15,7 +15,7 @@ import (
 //
 //	{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
 //
-// Members with default values are omitted, so that older builds can read a service without new
+// Members with default values are omitted, so older builds can read a service without new
 // features.
 
 // RecordFormat returns the newest record format that this build reads. A later field uses the next

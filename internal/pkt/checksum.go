@@ -49,7 +49,7 @@ func checksums(pseudo uint64, b []byte, udp bool) sums {
 }
 
 // value returns the checksum for a stated value. A bad sum is the right one plus one (in ones'
-// complement), so that a translation that adjusts sums keeps it equally bad.
+// complement), so a translation that adjusts sums keeps it equally bad.
 func (s sums) value(v Value, stated bool) uint16 {
 	switch {
 	case !stated || v.Text == "right":

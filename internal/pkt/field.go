@@ -114,7 +114,7 @@ const (
 	onFrame = 1<<Eth | onIP
 )
 
-// spec returns the field's description. It is a function, not a variable, so that it is constant.
+// spec returns the field's description. It is a function, not a variable, so it is constant.
 func (f Field) spec() spec {
 	return [...]spec{
 		Src:        {name: "src", kind: kindAddr, on: onIP},

@@ -25,7 +25,7 @@ type Packet struct {
 	Inner  *Packet // the packet that an ICMP error quotes or an IP tunnel carries; otherwise nil
 }
 
-// New makes a packet that states nothing.
+// New returns a packet that states nothing.
 func New(proto Proto) *Packet { return &Packet{Proto: proto, values: map[Field]Value{}} }
 
 // Has reports whether the packet states the field.

@@ -45,31 +45,31 @@ func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 // fake is a data path that contains what a test sets.
 type fake struct {
 	*status.Table
-	Stats       map[lb.Key]report.ServiceStats
-	Hits        map[string]report.Traffic // of firewall rules
-	Accepted    []policy.Session          // that rules must not cut
-	SessionsErr error
-	Asking      func()       // called when sessions are requested
-	Asked       atomic.Int32 // how often
-	Conns       []report.Connection
-	Sought      report.ConnectionQuery // by the last request for them
-	ApplyErr    error
-	Meanwhile   func() // is called by Wait
-	Waits       bool   // until the table has it
-	ConnErr     error
-	Events      []report.ConnectionEvent // all at once, and then nothing
-	Untold      report.Omitted
-	WatchErr    error
-	WatchLasts  bool          // until its context ends
-	TraceBegins time.Duration // traces begin after this time, and last until their context ends
-	WatchRate   int           // that was asked for
-	EndRate     int           // likewise
-	Health      []*report.EndpointHealth
-	Built       int      // of health, for answers
-	Said        []string // by SetHostState
-	Dropped     map[string]uint64
-	Policed     policy.PolicerStats
-	Mirrored    policy.MirrorStats
+	Stats           map[lb.Key]report.ServiceStats
+	Hits            map[string]report.Traffic // of firewall rules
+	Accepted        []policy.Session          // that rules must not cut
+	SessionsErr     error
+	Asking          func()       // called when sessions are requested
+	SessionRequests atomic.Int32 // how often
+	Conns           []report.Connection
+	Sought          report.ConnectionQuery // by the last request for them
+	ApplyErr        error
+	Meanwhile       func() // is called by Wait
+	Waits           bool   // until the table has it
+	ConnErr         error
+	Events          []report.ConnectionEvent // all at once, and then nothing
+	Omitted         report.Omitted
+	WatchErr        error
+	WatchLasts      bool          // until its context ends
+	TraceBegins     time.Duration // traces begin after this time, and last until their context ends
+	WatchRate       int           // of the last request
+	EndRate         int           // of the last request
+	Health          []*report.EndpointHealth
+	Built           int      // of health, for answers
+	Said            []string // by SetHostState
+	Dropped         map[string]uint64
+	Policed         policy.PolicerStats
+	Mirrored        policy.MirrorStats
 }
 
 // EndpointVerdict returns that of the first with the endpoint's address and port.
@@ -151,7 +151,7 @@ func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
 }
 
 func (f *fake) Sessions(...netip.Addr) ([]policy.Session, error) {
-	f.Asked.Add(1)
+	f.SessionRequests.Add(1)
 	if f.Asking != nil {
 		f.Asking()
 	}
@@ -210,7 +210,7 @@ func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]repo
 		f.WatchRate = rate
 	}
 	if f.WatchErr == nil {
-		yield(f.Events, f.Untold)
+		yield(f.Events, f.Omitted)
 	}
 	if f.WatchLasts {
 		<-ctx.Done()

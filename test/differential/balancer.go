@@ -97,7 +97,7 @@ func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 		if len(s.cuts) > 0 {
 			*datagrams++
 		}
-		o := outcome{came: s.arriving(b.network(), p, 1+*datagrams%65535)}
+		o := outcome{arrived: s.arriving(b.network(), p, 1+*datagrams%65535)}
 		err := deliver(b, s, &o)
 		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i+1, err)
@@ -117,7 +117,7 @@ func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 // packet during the write, so there is nothing to wait for.
 func deliver(b balancer, s step, o *outcome) error {
 	n := b.network()
-	for i, p := range o.came {
+	for i, p := range o.arrived {
 		if err := n.Deliver(s.link(n), p.Build()); err != nil {
 			return err
 		}

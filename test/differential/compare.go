@@ -96,7 +96,7 @@ func (h *happening) lines(o outcome) []string {
 // String shows both outcomes of the step, and the fields that differ.
 func (h *happening) String() string {
 	var b strings.Builder
-	for _, p := range h.ours.came {
+	for _, p := range h.ours.arrived {
 		fmt.Fprintf(&b, "in %s %s\n", h.linkName(), p.Brief())
 	}
 	fmt.Fprintf(&b, "ours:   %s\nkernel: %s\n", h.ours, h.kernel)

@@ -35,13 +35,13 @@ func (h *happening) quotedBytes() int {
 	if h.packet.Inner == nil {
 		return -1
 	}
-	p := h.ours.came[0].Inner
+	p := h.ours.arrived[0].Inner
 	return len(p.BuildIP()) - p.Offset() + 14
 }
 
 // translated reports whether loxilb translated the packet and forwarded it to the other side.
 func (h *happening) translated() bool {
-	return len(h.ours.left) == len(h.ours.came) && h.translatedBy(h.ours)
+	return len(h.ours.left) == len(h.ours.arrived) && h.translatedBy(h.ours)
 }
 
 func (h *happening) kernelTranslated() bool { return h.translatedBy(h.kernel) }

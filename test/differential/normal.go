@@ -83,7 +83,7 @@ func (h *happening) renumber(ext string, o outcome) string {
 			return ext
 		}
 	}
-	return strings.TrimSuffix(ext, own) + number(o.came[0])
+	return strings.TrimSuffix(ext, own) + number(o.arrived[0])
 }
 
 func isError(p *pkt.Packet) bool { return p.Proto == pkt.ICMP || p.Proto == pkt.ICMP6 }

@@ -33,7 +33,7 @@ func script(n *lab.Network, q *sequence, ours []outcome) string {
 		fmt.Fprintf(&b, "service %s\n", s)
 	}
 	for i, s := range q.steps {
-		for k := range ours[i].came {
+		for k := range ours[i].arrived {
 			scriptStep(&b, n, q.flows[s.flow], s, ours[i], k)
 		}
 	}
@@ -42,11 +42,11 @@ func script(n *lab.Network, q *sequence, ours []outcome) string {
 
 // scriptStep writes the k-th packet of a step.
 func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k int) {
-	came, reason := o.came[k], o.reasons[k]
-	if came.Inner != nil { // a quote may be truncated
-		came = pkt.Decode(came.Build())
+	arrived, reason := o.arrived[k], o.reasons[k]
+	if arrived.Inner != nil { // a quote may be truncated
+		arrived = pkt.Decode(arrived.Build())
 	}
-	line := s.linkName() + " " + named(came.Brief(), f, o.ends, false).String()
+	line := s.linkName() + " " + named(arrived.Brief(), f, o.ends, false).String()
 	var left *sent
 	for _, out := range o.left {
 		if out.cause == k {
@@ -57,14 +57,14 @@ func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k
 	case left == nil && reason != "":
 		fmt.Fprintf(b, "drop %s reason=%s\n", line, reason)
 		return
-	case left == nil, reason == "" && (left.link == s.linkName() || left.packet.SrcAddr() == came.SrcAddr() && left.packet.DstAddr() == came.DstAddr()):
+	case left == nil, reason == "" && (left.link == s.linkName() || left.packet.SrcAddr() == arrived.SrcAddr() && left.packet.DstAddr() == arrived.DstAddr()):
 		fmt.Fprintf(b, "pass %s\n", line) // the kernel sent what left
 		return
 	case reason != "":
 		line += " reason=" + reason
 	}
 	link, _ := n.Link(left.link)
-	fmt.Fprintf(b, "in %s\nout %s %s\n", line, left.link, named(n.Changes(came, left.packet, link), f, o.ends, true))
+	fmt.Fprintf(b, "in %s\nout %s %s\n", line, left.link, named(n.Changes(arrived, left.packet, link), f, o.ends, true))
 }
 
 // named has a name in place of a source port that is not the client's own: it is another one each

@@ -132,7 +132,7 @@ type sent struct {
 
 // outcome is the result of a step in one of the load balancers.
 type outcome struct {
-	came    []*pkt.Packet // packets that arrived, with this balancer's endpoints and source ports
+	arrived []*pkt.Packet // packets that arrived, with this balancer's endpoints and source ports
 	ends    ends          // of the step's flow, after the step
 	left    []sent
 	reasons []string // loxilb: the counted drop reason, for each packet that arrived

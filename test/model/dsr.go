@@ -17,7 +17,7 @@ func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 		return Verdict{Name: "pass"}
 	}
 	if !e.conn.closed() {
-		e.conn.sides[fromClient].heard = m.now
+		e.conn.sides[fromClient].lastSeen = m.now
 	}
 	if p.Num(pkt.TTL) <= 1 {
 		return answered(p, "ttl-expired")

@@ -172,7 +172,7 @@ func (g *generator) key() lb.Key {
 	return k
 }
 
-// anyKey sometimes returns the key of an existing service, so that its mode changes under its
+// anyKey sometimes returns the key of an existing service, so its mode changes under its
 // connections; else a new one.
 func (g *generator) anyKey() lb.Key {
 	if keys := g.m.keys(); len(keys) > 0 && g.IntN(3) == 0 {
@@ -288,7 +288,7 @@ func (g *generator) delete() {
 	g.do(Op{Sweep: true})
 }
 
-// keys lists the services in a fixed order, so that a seed always makes the same sequence.
+// keys lists the services in a fixed order, so a seed always makes the same sequence.
 func (m *Model) keys() []lb.Key {
 	var keys []lb.Key
 	for key := range m.services {

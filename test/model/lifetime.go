@@ -39,9 +39,9 @@ func (m *Model) timeout(c *connection) time.Duration {
 
 func (m *Model) silent(c *connection) time.Duration {
 	if c.resting {
-		return m.now - c.sides[fromEndpoint].heard
+		return m.now - c.sides[fromEndpoint].lastSeen
 	}
-	return m.now - max(c.sides[0].heard, c.sides[1].heard)
+	return m.now - max(c.sides[0].lastSeen, c.sides[1].lastSeen)
 }
 
 func (m *Model) dead(c *connection) bool { return m.silent(c) > m.timeout(c) }

@@ -90,7 +90,7 @@ type connection struct {
 
 // side is the state of one direction.
 type side struct {
-	heard      time.Duration // when the last packet came
+	lastSeen   time.Duration // when the last packet arrived
 	traffic    report.Traffic
 	end, acked uint32 // TCP: the number after the last that was sent; the last acknowledgement sent, or the least that is right
 	reset      bool   // TCP: has sent a RST that counts
@@ -98,7 +98,7 @@ type side struct {
 	finAcked   bool   // ... which the other side has acknowledged
 }
 
-// New makes a load balancer without services.
+// New returns a load balancer without services.
 func New() *Model {
 	return &Model{
 		began: time.Now(), services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, answered: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
@@ -342,7 +342,7 @@ func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection
 
 // datagram updates the state by a packet of a protocol without handshakes.
 func (c *connection) datagram(dir direction, now time.Duration) {
-	c.sides[dir].heard = now
+	c.sides[dir].lastSeen = now
 	c.open = c.open || dir == fromClient && (c.replied || c.oneWay)
 	c.replied = c.replied || dir == fromEndpoint || c.oneWay
 }
@@ -400,7 +400,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		if reason != "" {
 			return nil, reason
 		}
-		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
+		conn.sides[0].lastSeen, conn.sides[1].lastSeen = m.now, m.now
 		m.table[key] = entry{conn, fromClient}
 		if !conn.oneWay {
 			m.table[conn.reply()] = entry{conn, fromEndpoint}

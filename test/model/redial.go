@@ -29,12 +29,12 @@ func isPlain(p *pkt.Packet) bool {
 }
 
 func (m *Model) redial(c *connection, p *pkt.Packet) int {
-	client, heard := m.now-c.sides[fromClient].heard, m.now-c.sides[fromEndpoint].heard
+	client, lastSeen := m.now-c.sides[fromClient].lastSeen, m.now-c.sides[fromEndpoint].lastSeen
 	if c.oneWay {
-		heard = client
+		lastSeen = client
 	}
 	if c.ending() {
-		if m.passed(heard, lostSilence) {
+		if m.passed(lastSeen, lostSilence) {
 			return redialOpens
 		}
 		return redialDrops
@@ -47,11 +47,11 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 		if !m.passed(since, redialWait) {
 			return redialGoes
 		}
-		if since <= redialKept && client > since && heard > since {
+		if since <= redialKept && client > since && lastSeen > since {
 			return redialOpens
 		}
 	}
-	if isPlain(p) && m.passed(client, redialWait) && m.passed(heard, redialWait) {
+	if isPlain(p) && m.passed(client, redialWait) && m.passed(lastSeen, redialWait) {
 		c.asked, c.isAsked = m.now, true
 	}
 	return redialGoes

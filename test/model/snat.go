@@ -159,7 +159,7 @@ func (m *Model) rest(c *connection, fromNow bool) {
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
 	if fromNow {
-		c.sides[fromEndpoint].heard = m.now
+		c.sides[fromEndpoint].lastSeen = m.now
 	}
 	c.sides[fromEndpoint].reset, c.resting = true, true
 }

@@ -90,12 +90,12 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	switch {
 	case c.oneWay:
 		if c.segmentOneWay(p) {
-			own.heard = now
+			own.lastSeen = now
 		}
 		return
 	case flags&pkt.FlagRST != 0:
 		if c.believesReset(p, dir) {
-			own.heard, own.reset = now, true
+			own.lastSeen, own.reset = now, true
 		}
 		return
 	case isSYN(p) && dir == fromClient && c.replied:
@@ -104,11 +104,11 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	}
 	if flags&pkt.FlagSYN != 0 && dir == fromEndpoint {
 		if c.answer(p) {
-			own.heard = now
+			own.lastSeen = now
 		}
 		return
 	}
-	own.heard = now
+	own.lastSeen = now
 	switch {
 	case isSYN(p) && dir == fromClient:
 		c.dialAgain(p)

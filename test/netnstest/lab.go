@@ -28,8 +28,8 @@ type Lab struct {
 	closed    bool
 }
 
-// New makes an empty lab whose namespaces die with this process: Close removes them, and should the
-// process be killed before that, the next New of any process does.
+// New returns an empty lab whose namespaces die with this process: Close removes them, and should
+// the process be killed before that, the next New of any process does.
 func New() (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab: %w", err)
@@ -47,7 +47,7 @@ func New() (*Lab, error) {
 	}
 }
 
-// NewNamed makes an empty lab whose namespaces are called prefix-NAME and outlive this process
+// NewNamed returns an empty lab whose namespaces are called prefix-NAME and outlive this process
 // unless Close is called. It first removes what an earlier lab of the same prefix left.
 func NewNamed(prefix string) (*Lab, error) {
 	if err := prepareDirs(); err != nil {

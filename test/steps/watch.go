@@ -36,7 +36,7 @@ func Listen(dir string) (*Watcher, error) {
 // Close ends the Watcher.
 func (w *Watcher) Close() error { return w.listener.Close() }
 
-// Wrap returns what goes before the words of a command, so that its steps are followed.
+// Wrap returns what goes before the words of a command, so its steps are followed.
 func (w *Watcher) Wrap() ([]string, error) {
 	self, err := os.Executable()
 	return []string{self, Arg, w.path}, err

@@ -1,5 +1,5 @@
 // Command dropdoc writes docs/man/loxilb-drops.7 from the comments of the enums in bpf/abi.h, and
-// internal/lb/report from these and from remedies.txt, so that documents, metric labels and
+// internal/lb/report from these and from remedies.txt, so documents, metric labels and
 // answers of the API agree.
 package main
 

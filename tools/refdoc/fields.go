@@ -16,8 +16,8 @@ const fieldsHead = `<!-- Generated from internal/lb by tools/refdoc (make genera
 # Fields of a service
 
 Each field of a service: its flag of ` + "`loxicmd create lb`" + `, and its property in JSON and YAML, in
-` + "`serviceArguments`" + ` unless written with /. loxicmd(1) explains each flag, its default and its words,
-api/openapi.yaml each property; here is what has no flag. Words with - are not part of this build.
+` + "`serviceArguments`" + ` unless written with /. loxicmd(1) explains flags, api/openapi.yaml
+properties; this page explains fields without a flag. Words with - are not part of this build.
 `
 
 // schemas are the API's schemas, whose descriptions are used for fields without a flag's help.
@@ -53,17 +53,17 @@ func items[T any](list []lb.Field[T], api schemas) string {
 		if arg, is := strings.CutPrefix(f.Property, "serviceArguments."); is {
 			name = "`" + arg + "`"
 		}
-		text := meaning(&f, api.says(f.Property))
+		text := meaning(&f, api.description(f.Property))
 		if f.Flag != "" {
-			name, text = "`--"+f.Flag+"`, "+name, words(&f)
+			name, text = "`--"+f.Flag+"`, "+name, numberedWords(&f)
 		}
 		b.WriteString(markdown.Item(strings.TrimSuffix(name+": "+text, ": ")))
 	}
 	return b.String()
 }
 
-// says returns the API's description of a property.
-func (s schemas) says(property string) string {
+// description returns the API's description of a property.
+func (s schemas) description(property string) string {
 	name, arg, is := strings.Cut(property, ".")
 	for _, schema := range []string{"LoadbalanceEntry", "Endpoint"} {
 		if d := s[schema].Properties[name].Description; d != "" {
@@ -79,12 +79,12 @@ func (s schemas) says(property string) string {
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // meaning returns a field's help, or without a flag the API's description.
-func meaning[T any](f *lb.Field[T], says string) string {
-	return strings.TrimSuffix(cmp.Or(says, f.Help), ".")
+func meaning[T any](f *lb.Field[T], description string) string {
+	return strings.TrimSuffix(cmp.Or(description, f.Help), ".")
 }
 
-// words returns the numbers of a field's words, which requests may have.
-func words[T any](f *lb.Field[T]) string {
+// numberedWords returns the words of a field with the numbers that requests may use instead.
+func numberedWords[T any](f *lb.Field[T]) string {
 	if !f.Numbered {
 		return ""
 	}

@@ -1,6 +1,6 @@
 // Command refdoc writes docs/man/loxilb-fields.7 from the fields of services and their descriptions
 // in the API, docs/man/loxilb-events.7 from the kinds of events, and the manual pages from commands
-// and flags, so that they match the programs.
+// and flags, so they match the programs.
 package main
 
 import (

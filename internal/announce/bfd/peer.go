@@ -48,12 +48,13 @@ func Port(multihop bool) int {
 type Watcher interface {
 	// Extra returns what follows the control section of the next packet.
 	Extra() []byte
-	// Heard reports each packet of the peer, after it changed the session; extra is valid during
-	// the call.
+	// Heard reports each packet of the peer, after it changed the session; extra is valid
+	// during the call.
 	Heard(s Status, extra []byte)
 	// Lost reports that the detection time has passed.
 	Lost(s Status)
-	// Sent reports that a packet was sent, and when the peer detects a failure if it is the last.
+	// Sent reports that a packet was sent, and when the peer detects a failure if it is the
+	// last.
 	Sent(at, detected time.Time, state State)
 }
 
@@ -89,7 +90,7 @@ type Peer struct {
 	quick   bool // the peer was heard to elect by this session
 }
 
-// NewPeer makes a session, which Run runs. do runs a function in the network namespace of the
+// NewPeer returns a session, which Run runs. do runs a function in the network namespace of the
 // sockets; nil: directly.
 func NewPeer(c Config, w Watcher, do func(func() error) error) *Peer {
 	if do == nil {

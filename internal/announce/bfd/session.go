@@ -8,8 +8,8 @@ import (
 const (
 	// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
 	slowStart = time.Second
-	// quickStart is the same between two nodes that elect by BFD. After a partition both own the
-	// VIPs until one of them hears the other.
+	// quickStart is the same between two nodes that elect by BFD. After a partition both own
+	// the VIPs until one of them hears the other.
 	quickStart = 100 * time.Millisecond
 )
 
@@ -154,7 +154,7 @@ func (s *session) interval() time.Duration {
 	return max(least, s.remote.MinRx)
 }
 
-// jittered reduces an interval by up to a quarter, so that sessions do not synchronize (RFC 5880,
+// jittered reduces an interval by up to a quarter, so sessions do not synchronize (RFC 5880,
 // 6.8.7). With a multiplier of 1 it is at most 90%, so one late packet does not end the session.
 func (s *session) jittered(d time.Duration) time.Duration {
 	if s.multiplier == 1 || s.before.multiplier == 1 {

@@ -40,8 +40,8 @@ type Machine struct {
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
-	// overrules means that an operator made the peer MASTER, then this node, and the peer has not
-	// heard of that yet.
+	// overrules means that an operator made the peer MASTER, then this node, and the peer has
+	// not heard of that yet.
 	overrules bool
 }
 
@@ -63,7 +63,7 @@ type Lease struct {
 	Alone bool // no peer sees this node; one that starts listens for StartWait
 }
 
-// NewMachine makes the election of a node that starts with a stored role, and the lease of an
+// NewMachine returns the election of a node that starts with a stored role, and the lease of an
 // earlier process. Without a lease, the peer cannot have taken over meanwhile.
 func NewMachine(r Rank, stored lb.Role, lease Lease, now time.Time) *Machine {
 	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait), isolated: true}

@@ -402,14 +402,14 @@ func TestRestart(t *testing.T) {
 	w.advance(time.Second)
 	n := w.nodes[1]
 	n.restart = RestartTime
-	asked := w.now
+	restarted := w.now
 	w.transmit(1)
 	w.advance(50 * time.Millisecond)
 	if !n.Granted() {
 		t.Fatal("the peer does not wait")
 	}
 	w.kill(1)
-	n.lease = Lease{Until: asked.Add(RestartTime)}
+	n.lease = Lease{Until: restarted.Add(RestartTime)}
 	w.advance(4 * time.Second)
 	w.settled(1) // by its kernel
 	w.start(1)
@@ -419,11 +419,11 @@ func TestRestart(t *testing.T) {
 		t.Errorf("roles changed: %q", w.log)
 	}
 	n.restart = RestartTime
-	asked = w.now
+	restarted = w.now
 	w.transmit(1)
 	w.advance(50 * time.Millisecond)
 	w.kill(1)
-	n.lease = Lease{Until: asked.Add(RestartTime)}
+	n.lease = Lease{Until: restarted.Add(RestartTime)}
 	w.advance(RestartTime)
 	w.settled(0)
 	w.start(1)

@@ -33,10 +33,11 @@ type Session struct {
 
 // Guard keeps leases where they outlive this process. Calls must be quick.
 type Guard interface {
-	// Own sets until when the kernel answers for the VIPs of an instance; the zero time: it does
-	// not.
+	// Own sets until when the kernel answers for the VIPs of an instance; the zero time: it
+	// does not.
 	Own(instance string, until time.Time)
-	// Keep makes the kernel answer for the VIPs of all instances except these, which are elected.
+	// Keep makes the kernel answer for the VIPs of all instances except these, which are
+	// elected.
 	Keep(instances []string)
 	// Record keeps the earliest lease for the process that follows this one.
 	Record(Lease)
@@ -105,7 +106,7 @@ type election struct {
 	owned   time.Time // until when the kernel answers for the VIPs, as last set
 }
 
-// NewManager makes a manager without sessions. do runs a function in the network namespace.
+// NewManager returns a manager without sessions. do runs a function in the network namespace.
 // restarts reports, when Run ends, whether another process continues soon.
 func NewManager(g Guard, do func(func() error) error, restarts func() bool) *Manager {
 	return &Manager{
@@ -155,8 +156,8 @@ func (m *Manager) leave() {
 	m.mu.Lock()
 	m.quiet, m.restart = true, RestartTime
 	m.mu.Unlock()
-	asked := time.Now()
-	for m.waitsForGrant() && time.Since(asked) < grantTime {
+	started := time.Now()
+	for m.waitsForGrant() && time.Since(started) < grantTime {
 		m.mu.Lock()
 		for _, p := range m.paths {
 			p.peer.Send()
@@ -168,7 +169,7 @@ func (m *Manager) leave() {
 	defer m.mu.Unlock()
 	for _, e := range m.elections {
 		if e.leased() && e.machine.Granted() {
-			e.machine.Sent(asked.Add(RestartTime))
+			e.machine.Sent(started.Add(RestartTime))
 		}
 	}
 	m.renew()
@@ -271,7 +272,7 @@ func (m *Manager) setElection(s Session, role lb.Role) {
 		} else if role == lb.RoleUnknown || role == "" {
 			role = lb.RoleMaster // this node owned the VIPs until now
 		}
-		e = &election{path: p, since: now, owned: now /* not told yet */, machine: NewMachine(s.rank(netip.Addr{}), role, lease, now)}
+		e = &election{path: p, since: now, owned: now /* not notified yet */, machine: NewMachine(s.rank(netip.Addr{}), role, lease, now)}
 		e.machine.declines = m.declines
 		e.last, _ = e.machine.Role()
 		m.elections[s.Instance] = e

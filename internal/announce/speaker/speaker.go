@@ -43,7 +43,7 @@ type wanted struct {
 	policy    *policy
 }
 
-// New makes a speaker that does nothing before Start.
+// New returns a speaker that does nothing before Start.
 func New(log *slog.Logger) *Speaker {
 	return &Speaker{
 		log:     log,

@@ -74,7 +74,7 @@ func (a *Audit) open() error {
 	return nil
 }
 
-// endLine ends a line that a crash has truncated, so that the next one is valid.
+// endLine ends a line that a crash has truncated, so the next one is valid.
 func (a *Audit) endLine() error {
 	path := filepath.Join(a.dir, auditName)
 	f, err := os.Open(path)
@@ -132,7 +132,7 @@ func (a *Audit) Write(e Entry) error {
 			return err
 		}
 	}
-	// One call, so that a process that dies leaves a whole line or none.
+	// One call, so a process that dies leaves a whole line or none.
 	n, err := a.file.Write(line)
 	if err != nil {
 		return fmt.Errorf("write the audit log: %w", errors.Join(err, a.truncate(n)))

@@ -8,7 +8,7 @@ import (
 )
 
 // A key may fail this often at once, and once more after each failureTime. A user has a larger
-// limit than a source, so that strangers cannot lock out an administrator with a few requests.
+// limit than a source, so strangers cannot lock out an administrator with a few requests.
 const (
 	sourceFailures = 5
 	userFailures   = 25

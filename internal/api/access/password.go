@@ -28,7 +28,7 @@ const (
 )
 
 // hasher hashes one password at a time for strangers, which bounds memory, CPU and the rate of
-// guesses. Known users have a separate turn, so that strangers cannot block them.
+// guesses. Known users have a separate turn, so strangers cannot block them.
 type hasher struct{ turn, ofKnown chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }

@@ -185,7 +185,7 @@ func (o *Options) off(kind string) string {
 	return ""
 }
 
-// New makes an API; Handler and Serve let it answer.
+// New returns an API; Handler and Serve let it answer.
 func New(o Options) *API {
 	o.withDefaults()
 	a := &API{o: o, mux: http.NewServeMux(), streams: rest.NewStreams(o.Access), unread: rest.NewUnread()}

@@ -122,10 +122,10 @@ func peakOfProcess(t *testing.T) int {
 }
 
 // send sends a body, and returns the status code and the beginning of the response.
-func send(t *testing.T, way, text string) string {
+func send(t *testing.T, operation, text string) string {
 	b := apitest.New(t, nil)
 	path, ct := httpapi.BaseURL+"/config/apply", "application/json"
-	if way == "import" {
+	if operation == "import" {
 		text, ct = asImport(t, text)
 		path = httpapi.BaseURL + "/config/import"
 	}
@@ -159,10 +159,10 @@ const memoryCase = "LOXILB_MEMORY_CASE"
 
 // TestMemoryOfWorstBodies checks that any body of the largest size needs less than 512 MiB.
 func TestMemoryOfWorstBodies(t *testing.T) {
-	if way, name, ok := strings.Cut(os.Getenv(memoryCase), " "); ok {
+	if operation, name, ok := strings.Cut(os.Getenv(memoryCase), " "); ok {
 		text := worstBodies(rest.MaxBody)[name]()
 		before := peakOfProcess(t)
-		answer := send(t, way, text)
+		answer := send(t, operation, text)
 		fmt.Printf("took %d MiB: %s\n", peakOfProcess(t)-before, answer)
 		return
 	}
@@ -170,18 +170,18 @@ func TestMemoryOfWorstBodies(t *testing.T) {
 		t.Skip("-long measures")
 	}
 	for name := range worstBodies(rest.MaxBody) {
-		for _, way := range []string{"apply", "import"} {
+		for _, operation := range []string{"apply", "import"} {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryOfWorstBodies$", "-test.v")
-			cmd.Env = append(os.Environ(), memoryCase+"="+way+" "+name)
+			cmd.Env = append(os.Environ(), memoryCase+"="+operation+" "+name)
 			out, err := cmd.CombinedOutput()
 			m := regexp.MustCompile(`took (\d+) MiB: .*`).FindSubmatch(out)
 			if err != nil || m == nil {
-				t.Errorf("got %s %s: %v %.2000s, want no error, m != nil", way, name, err, out)
+				t.Errorf("got %s %s: %v %.2000s, want no error, m != nil", operation, name, err, out)
 				continue
 			}
-			t.Logf("%-6s %-26s %s", way, name, m[0])
+			t.Logf("%-6s %-26s %s", operation, name, m[0])
 			if n, _ := strconv.Atoi(string(m[1])); n > 512 {
-				t.Errorf("%s %s: %d MiB", way, name, n)
+				t.Errorf("%s %s: %d MiB", operation, name, n)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
 // Package listing selects, sorts and pages lists of objects on either side of the API: in the
-// daemon, so that clients read only what they need, and in loxicmd, for lists that the daemon
+// daemon, so clients read only what they need, and in loxicmd, for lists that the daemon
 // returns as a whole.
 package listing
 
@@ -26,12 +26,12 @@ type Query struct {
 
 // List is a list of rows that are computed on demand.
 type List[R any] struct {
-	Rows   iter.Seq[R]
-	Key    func(R) string               // the unique name of the row
-	Order  func(a, b string) int        // of keys, in which Rows has them
-	Passed func(r R, after string) bool // reports whether a page that ended at the key after had the row; nil: by Order
-	Also   func(R) []string             // other names; nil: none
-	Values func(R, string) []string     // the values of a row's field
+	Rows       iter.Seq[R]
+	Key        func(R) string               // the unique name of the row
+	Order      func(a, b string) int        // of keys, in which Rows has them
+	Passed     func(r R, after string) bool // reports whether a page that ended at the key after had the row; nil: by Order
+	OtherNames func(R) []string             // other names; nil: none
+	Values     func(R, string) []string     // the values of a row's field
 }
 
 // place is the content of a continuation: the last row of the previous page.
@@ -151,7 +151,7 @@ func (l *List[R]) passed(r R, after string) bool {
 
 func (l *List[R]) chosen(q *Query, r R) bool {
 	if len(q.Names) > 0 && !slices.Contains(q.Names, l.Key(r)) &&
-		(l.Also == nil || !slices.ContainsFunc(l.Also(r), func(name string) bool { return slices.Contains(q.Names, name) })) {
+		(l.OtherNames == nil || !slices.ContainsFunc(l.OtherNames(r), func(name string) bool { return slices.Contains(q.Names, name) })) {
 		return false
 	}
 	return q.Where.Matches(func(field string) []string { return l.Values(r, field) })
@@ -194,7 +194,7 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 }
 
 // Compare orders values as people do: addresses by their numbers, before all else, and numbers in
-// text too, so that eth2 comes before eth10.
+// text too, so eth2 comes before eth10.
 func Compare(a, b string) int {
 	x, errA := netip.ParseAddr(a)
 	y, errB := netip.ParseAddr(b)

@@ -42,10 +42,10 @@ func list(fields *Fields) *List[*object] {
 				}
 			}
 		},
-		Key:    func(o *object) string { return o.Name },
-		Order:  func(a, b string) int { return at(all, a) - at(all, b) },
-		Also:   func(o *object) []string { return []string{o.Args.Name} },
-		Values: func(o *object, path string) []string { return fields.Values(o, path) },
+		Key:        func(o *object) string { return o.Name },
+		Order:      func(a, b string) int { return at(all, a) - at(all, b) },
+		OtherNames: func(o *object) []string { return []string{o.Args.Name} },
+		Values:     func(o *object, path string) []string { return fields.Values(o, path) },
 	}
 }
 

@@ -126,7 +126,7 @@ func (s Selector) MayMatch(values func(field string) (list []string, known bool)
 }
 
 // OneOf returns the values that the selector allows for a field, if it restricts the field.
-func (s Selector) OneOf(field string) (values []string, asked bool) {
+func (s Selector) OneOf(field string) (values []string, given bool) {
 	for i := range s {
 		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, nothing) {
 			return r.Values, true

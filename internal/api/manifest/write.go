@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// YAML writes JSON objects as one YAML document each, so that Read returns the same objects.
+// YAML writes JSON objects as one YAML document each, so Read returns the same objects.
 func YAML(objects []json.RawMessage) ([]byte, error) {
 	var out bytes.Buffer
 	for i, object := range objects {

@@ -19,7 +19,7 @@ func TestYAML(t *testing.T) {
 		"&a", "*a", "!x", "|", ">", "'", `"`, "ü", "\u2028", "\u0085", "\ufeff", "2001-01-01", "20.20.20.1", "2001:db8::1", "[", "{", "<<", "=", "1.2", "-1", "@x", "`", "\\", "\x7f", "a\r\nb", "😀",
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	word := func() string { return words[r.IntN(len(words))] + []string{"", "", word2(r, words)}[r.IntN(3)] }
+	word := func() string { return words[r.IntN(len(words))] + []string{"", "", repeated(r, words)}[r.IntN(3)] }
 	for range 3000 {
 		spec, err := json.Marshal(map[string]any{"a": word(), "b": []any{word(), 1, 1.5, true, nil, map[string]any{"x" + word(): word()}}, "n": uint64(1)<<63 + 1})
 		if err != nil {
@@ -42,11 +42,11 @@ func TestYAML(t *testing.T) {
 	}
 	text, err := YAML([]json.RawMessage{json.RawMessage(`{"kind":"lb","spec":{"port":80,"name":"web","list":[{"ip":"10.0.0.1"}]}}`)})
 	if want := "kind: lb\nspec:\n  port: 80\n  name: web\n  list:\n    - ip: 10.0.0.1\n"; err != nil || string(text) != want {
-		t.Errorf("got %v\n%s, want no error, string(text) == want", err, text)
+		t.Errorf("got %v\n%s, want %s", err, text, want)
 	}
 }
 
-func word2(r *rand.Rand, words []string) string {
+func repeated(r *rand.Rand, words []string) string {
 	return strings.Repeat(words[r.IntN(len(words))], r.IntN(3))
 }
 

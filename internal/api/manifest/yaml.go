@@ -24,7 +24,7 @@ type yamlValue struct {
 	lineOffset int
 }
 
-// yamlDocuments parses the documents of a file separately, so that an error in one does not hide
+// yamlDocuments parses the documents of a file separately, so an error in one does not hide
 // the others.
 func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	return func(yield func(value) bool) {

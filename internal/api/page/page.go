@@ -38,7 +38,7 @@ type file struct {
 	plain, small []byte // small: by gzip
 }
 
-// New makes a page. Its files are read at the first request.
+// New returns a page. Its files are read at the first request.
 func New() *Page { return &Page{sync.OnceValue(read)} }
 
 // Serves reports whether a request is for a file of the page, which needs no token.

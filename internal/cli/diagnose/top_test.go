@@ -49,8 +49,8 @@ func (d *daemon) leave(away bool) {
 	d.away = away
 }
 
-// asked returns the query of the last request.
-func (d *daemon) asked() url.Values {
+// lastQuery returns the query of the last request.
+func (d *daemon) lastQuery() url.Values {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.questions[len(d.questions)-1]
@@ -203,7 +203,7 @@ func TestTopKeys(t *testing.T) {
 	b := newScreen(t, d, utf8Glyphs())
 	b.hears()
 	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/3")
-	if q := d.asked(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
+	if q := d.lastQuery(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
 		t.Errorf("a page is asked for, and not %v", q)
 	}
 	b.types("down", "down", "end")
@@ -211,7 +211,7 @@ func TestTopKeys(t *testing.T) {
 	b.types("home", "pgdown", "down", "up")
 	b.shows("services 3-18 of 10000", ">20.0.0.16:80/tcp")
 	b.types("f", "<")
-	if q := d.asked(); q.Get("sort") != "repeatedSyns" || q.Get("offset") != "0" {
+	if q := d.lastQuery(); q.Get("sort") != "repeatedSyns" || q.Get("offset") != "0" {
 		t.Errorf(`got %v, want q.Get("sort") == "repeatedSyns", q.Get("offset") == "0"`, q)
 	}
 	b.types(">", ">", "b")
@@ -220,12 +220,12 @@ func TestTopKeys(t *testing.T) {
 	b.shows("filter: wb_")
 	b.types("enter")
 	b.shows("services 1-1 of 1, by bytes, with wb")
-	if q := d.asked(); q.Get("match") != "wb" {
+	if q := d.lastQuery(); q.Get("match") != "wb" {
 		t.Errorf(`got %v, want q.Get("match") == "wb"`, q)
 	}
 	b.types("enter")
 	b.shows("ENDPOINT", "STATE", ">31.1.1.1:8080", "20.0.0.0:80/tcp", "esc services")
-	if q := d.asked(); q.Get("service") != "20.0.0.0:80/tcp" || q.Get("endpoints") != "true" || q.Has("match") && q.Get("match") != "" {
+	if q := d.lastQuery(); q.Get("service") != "20.0.0.0:80/tcp" || q.Get("endpoints") != "true" || q.Has("match") && q.Get("match") != "" {
 		t.Errorf(`got %v, want q.Get("service") == "20.0.0.0:80/tcp", `+
 			`q.Get("endpoints") == "true", not q.Has("match") or no q.Get("match")`,
 			q)

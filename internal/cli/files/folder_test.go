@@ -16,9 +16,9 @@ func saved(line string) interfaceConfig {
 	return interfaceConfig{"eth0": {"type": {line}}}
 }
 
-// TestReplaceFolderKeepsTheFormer checks that the former configuration is never lost, even if the
+// TestReplaceFolderKeepsPrevious checks that the previous configuration is never lost, even if the
 // previous backup cannot be removed, or the folder cannot be moved.
-func TestReplaceFolderKeepsTheFormer(t *testing.T) {
+func TestReplaceFolderKeepsPrevious(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread() // never unlocked: the thread has its own mounts, and ends with the test
 	if err := unix.Unshare(unix.CLONE_NEWNS); errors.Is(err, unix.EPERM) {
@@ -52,11 +52,11 @@ func TestReplaceFolderKeepsTheFormer(t *testing.T) {
 	if content(path) != "third" || content(path+".bk") != "second" {
 		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
 	}
-	rests, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".save-*"))
-	if err != nil || len(rests) != 1 {
-		t.Fatalf("rests are %v, %v", rests, err)
+	leftovers, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".save-*"))
+	if err != nil || len(leftovers) != 1 {
+		t.Fatalf("leftovers are %v, %v", leftovers, err)
 	}
-	if err := errors.Join(unix.Unmount(filepath.Join(rests[0], "eth0"), 0), os.RemoveAll(rests[0])); err != nil {
+	if err := errors.Join(unix.Unmount(filepath.Join(leftovers[0], "eth0"), 0), os.RemoveAll(leftovers[0])); err != nil {
 		t.Fatal(err)
 	}
 

@@ -97,9 +97,9 @@ func revisions(o *session.Options, cmd *cobra.Command) (list v1.RevisionList, er
 func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {
 	return session.Kind[v1.RevisionList, v1.Revision]{
 		Word: "revisions", Aliases: []string{"revision", "rev"},
-		Shows:     session.Help{Short: "Show the last 50 changes: who made them, from where, and when", Example: "  loxicmd get revisions"},
-		Describes: session.Help{Short: "Show a revision in full", Example: "  loxicmd describe revisions"},
-		Key:       "revisionAttr", Object: "", Ask: (*v1.Client).GetRevisions,
+		GetHelp:      session.Help{Short: "Show the last 50 changes: who made them, from where, and when", Example: "  loxicmd get revisions"},
+		DescribeHelp: session.Help{Short: "Show a revision in full", Example: "  loxicmd describe revisions"},
+		Key:          "revisionAttr", Object: "", Fetch: (*v1.Client).GetRevisions,
 		Items: func(l *v1.RevisionList) *[]v1.Revision { return &l.RevisionAttr },
 		Name:  func(d *v1.Revision) string { return strconv.FormatUint(d.Revision, 10) },
 		Draw: func(list *v1.RevisionList) *session.Table {

@@ -15,7 +15,7 @@ func getDrops(o *session.Options) *cobra.Command {
 	isEach := false
 	kind := session.Kind[v1.DropList, v1.Drop]{
 		Word: "drops", Key: "dropAttr", Called: "drop reason", Hint: ": loxicmd get drops --all shows all",
-		Ask:   (*v1.Client).GetDrops,
+		Fetch: (*v1.Client).GetDrops,
 		Items: func(l *v1.DropList) *[]v1.Drop { return &l.DropAttr },
 		Name:  func(d *v1.Drop) string { return d.Reason },
 		Draw:  func(l *v1.DropList) *session.Table { return dropTable(l.DropAttr, isEach, o.Output == "wide") },

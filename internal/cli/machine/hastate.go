@@ -16,9 +16,9 @@ import (
 func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
 	return session.Kind[v1.InstanceStateList, v1.InstanceState]{
 		Word: "hastate", Aliases: kinds.Instance().Aliases,
-		Shows:     session.Help{Short: "Show the role of this node in each instance: MASTER, BACKUP, ...", Example: "  loxicmd get hastate"},
-		Describes: session.Help{Short: "Show the role of this node in an instance in full, with its status and events", Example: "  loxicmd describe hastate"},
-		Key:       "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
+		GetHelp:      session.Help{Short: "Show the role of this node in each instance: MASTER, BACKUP, ...", Example: "  loxicmd get hastate"},
+		DescribeHelp: session.Help{Short: "Show the role of this node in an instance in full, with its status and events", Example: "  loxicmd describe hastate"},
+		Key:          "Attr", Object: "instance", Fetch: (*v1.Client).GetInstanceStates,
 		Items: func(l *v1.InstanceStateList) *[]v1.InstanceState { return &l.Attr },
 		Name:  func(d *v1.InstanceState) string { return d.Instance },
 		Draw: func(list *v1.InstanceStateList) *session.Table {

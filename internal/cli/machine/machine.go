@@ -10,12 +10,12 @@ import (
 func processKind() session.Kind[v1.ProcessList, v1.ProcessInfo] {
 	return session.Kind[v1.ProcessList, v1.ProcessInfo]{
 		Word: "process", Aliases: []string{"Process", "processes"},
-		Shows:     session.Help{Short: "Show processes of the server's machine, like top", Example: "  loxicmd get process"},
-		Describes: session.Help{Short: "Show a process in full", Example: "  loxicmd describe process"},
-		Key:       "processAttr", Object: "", Ask: (*v1.Client).GetProcesses,
-		Items: func(l *v1.ProcessList) *[]v1.ProcessInfo { return &l.ProcessAttr },
-		Name:  func(d *v1.ProcessInfo) string { return d.Pid },
-		Also:  func(d *v1.ProcessInfo) []string { return []string{d.Command} },
+		GetHelp:      session.Help{Short: "Show processes of the server's machine, like top", Example: "  loxicmd get process"},
+		DescribeHelp: session.Help{Short: "Show a process in full", Example: "  loxicmd describe process"},
+		Key:          "processAttr", Object: "", Fetch: (*v1.Client).GetProcesses,
+		Items:      func(l *v1.ProcessList) *[]v1.ProcessInfo { return &l.ProcessAttr },
+		Name:       func(d *v1.ProcessInfo) string { return d.Pid },
+		OtherNames: func(d *v1.ProcessInfo) []string { return []string{d.Command} },
 		Draw: func(list *v1.ProcessList) *session.Table {
 			t := session.NewTable("pid", "user", "priority", "nice", "virtMemory", "residentSize", "sharedMemory", "status", "CPUUsage", "MemoryUsage", "time", "command")
 			for _, p := range list.ProcessAttr {
@@ -44,12 +44,12 @@ func getDevice(o *session.Options) *cobra.Command {
 func filesystemKind() session.Kind[v1.FilesystemList, v1.FilesystemInfo] {
 	return session.Kind[v1.FilesystemList, v1.FilesystemInfo]{
 		Word: "filesystem", Aliases: []string{"fs"},
-		Shows:     session.Help{Short: "Show file systems of the server's machine, like df", Example: "  loxicmd get filesystem"},
-		Describes: session.Help{Short: "Show a file system in full", Example: "  loxicmd describe filesystem"},
-		Key:       "filesystemAttr", Object: "", Ask: (*v1.Client).GetFilesystems,
-		Items: func(l *v1.FilesystemList) *[]v1.FilesystemInfo { return &l.FilesystemAttr },
-		Name:  func(d *v1.FilesystemInfo) string { return d.MountedOn },
-		Also:  func(d *v1.FilesystemInfo) []string { return []string{d.FileSystem} },
+		GetHelp:      session.Help{Short: "Show file systems of the server's machine, like df", Example: "  loxicmd get filesystem"},
+		DescribeHelp: session.Help{Short: "Show a file system in full", Example: "  loxicmd describe filesystem"},
+		Key:          "filesystemAttr", Object: "", Fetch: (*v1.Client).GetFilesystems,
+		Items:      func(l *v1.FilesystemList) *[]v1.FilesystemInfo { return &l.FilesystemAttr },
+		Name:       func(d *v1.FilesystemInfo) string { return d.MountedOn },
+		OtherNames: func(d *v1.FilesystemInfo) []string { return []string{d.FileSystem} },
 		Draw: func(list *v1.FilesystemList) *session.Table {
 			t := session.NewTable("fileSystem", "type", "size", "used", "avail", "usePercent", "mountedOn")
 			for _, f := range list.FilesystemAttr {

@@ -20,14 +20,14 @@ func getStatus(o *session.Options) *cobra.Command {
 		Word: "status", Key: "statusAttr", Served: true, ByServer: true, Named: []string{"key"}, Called: "object",
 		Quiet: func() bool { return params.Failed },
 		Hint:  ": give its name, or its key as shown by loxicmd get status",
-		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetStatuses(ctx, params, edit...)
 		},
-		Words: map[string][]string{"state": {"applied", "pending", "failed"}},
-		Items: func(l *v1.StatusList) *[]v1.Status { return &l.StatusAttr },
-		Name:  func(s *v1.Status) string { return s.Kind + " " + s.Key },
-		Also:  func(s *v1.Status) []string { return []string{s.Key} },
-		Draw:  func(l *v1.StatusList) *session.Table { return statusTable(l.StatusAttr, o.Output == "wide") },
+		Words:      map[string][]string{"state": {"applied", "pending", "failed"}},
+		Items:      func(l *v1.StatusList) *[]v1.Status { return &l.StatusAttr },
+		Name:       func(s *v1.Status) string { return s.Kind + " " + s.Key },
+		OtherNames: func(s *v1.Status) []string { return []string{s.Key} },
+		Draw:       func(l *v1.StatusList) *session.Table { return statusTable(l.StatusAttr, o.Output == "wide") },
 	}
 	cmd := &cobra.Command{
 		Use:     "status [NAME|KEY...]",

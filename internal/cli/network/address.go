@@ -60,13 +60,13 @@ func deleteAddress(o *session.Options) *cobra.Command {
 func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddresses] {
 	return session.Kind[v1.AddressList, v1.DeviceAddresses]{
 		Word: "ip", Aliases: kinds.Address().Aliases,
-		Shows:     session.Help{Short: "Show addresses of all interfaces", Example: "  loxicmd get ip"},
-		Describes: session.Help{Short: "Show addresses of an interface in full, with status and events", Example: "  loxicmd describe ip"},
-		Key:       "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
-		Items: func(l *v1.AddressList) *[]v1.DeviceAddresses { return &l.IpAttr },
-		Name:  func(d *v1.DeviceAddresses) string { return d.Dev },
-		Also:  func(d *v1.DeviceAddresses) []string { return d.IpAddress },
-		Draw:  func(list *v1.AddressList) *session.Table { return addressTable(list, o.Output == "wide") },
+		GetHelp:      session.Help{Short: "Show addresses of all interfaces", Example: "  loxicmd get ip"},
+		DescribeHelp: session.Help{Short: "Show addresses of an interface in full, with status and events", Example: "  loxicmd describe ip"},
+		Key:          "ipAttr", Object: "ipv4address", Fetch: (*v1.Client).GetAddresses,
+		Items:      func(l *v1.AddressList) *[]v1.DeviceAddresses { return &l.IpAttr },
+		Name:       func(d *v1.DeviceAddresses) string { return d.Dev },
+		OtherNames: func(d *v1.DeviceAddresses) []string { return d.IpAddress },
+		Draw:       func(list *v1.AddressList) *session.Table { return addressTable(list, o.Output == "wide") },
 	}
 }
 

@@ -49,12 +49,12 @@ func deleteFDB(o *session.Options) *cobra.Command {
 
 func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
 	return session.Kind[v1.FdbList, v1.Fdb]{
-		Word: "fdb", Key: "fdbAttr", Object: "fdb", Ask: (*v1.Client).GetFdbs,
-		Shows:     session.Help{Short: "Show forwarding tables: configured and learned entries", Example: "  loxicmd get fdb"},
-		Describes: session.Help{Short: "Show forwarding entries in full, with status and events", Example: "  loxicmd describe fdb"},
-		Items:     func(l *v1.FdbList) *[]v1.Fdb { return &l.FdbAttr },
-		Name:      func(d *v1.Fdb) string { return d.MacAddress + "@" + d.Dev },
-		Also:      func(d *v1.Fdb) []string { return []string{d.MacAddress, d.Dev} },
+		Word: "fdb", Key: "fdbAttr", Object: "fdb", Fetch: (*v1.Client).GetFdbs,
+		GetHelp:      session.Help{Short: "Show forwarding tables: configured and learned entries", Example: "  loxicmd get fdb"},
+		DescribeHelp: session.Help{Short: "Show forwarding entries in full, with status and events", Example: "  loxicmd describe fdb"},
+		Items:        func(l *v1.FdbList) *[]v1.Fdb { return &l.FdbAttr },
+		Name:         func(d *v1.Fdb) string { return d.MacAddress + "@" + d.Dev },
+		OtherNames:   func(d *v1.Fdb) []string { return []string{d.MacAddress, d.Dev} },
 		Draw: func(list *v1.FdbList) *session.Table {
 			t := session.NewTable("Device Name", "MAC Address")
 			for _, f := range list.FdbAttr {

@@ -60,12 +60,12 @@ func deleteNeighbor(o *session.Options) *cobra.Command {
 func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
 	return session.Kind[v1.NeighborList, v1.Neighbor]{
 		Word: "neighbor", Aliases: kinds.Neighbor().Aliases,
-		Shows:     session.Help{Short: "Show neighbors with a known MAC address, configured or resolved", Example: "  loxicmd get neighbor"},
-		Describes: session.Help{Short: "Show a neighbor in full, with its status and events", Example: "  loxicmd describe neighbor"},
-		Key:       "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
-		Items: func(l *v1.NeighborList) *[]v1.Neighbor { return &l.NeighborAttr },
-		Name:  func(d *v1.Neighbor) string { return d.IpAddress + "@" + d.Dev },
-		Also:  func(d *v1.Neighbor) []string { return []string{d.IpAddress, d.MacAddress} },
+		GetHelp:      session.Help{Short: "Show neighbors with a known MAC address, configured or resolved", Example: "  loxicmd get neighbor"},
+		DescribeHelp: session.Help{Short: "Show a neighbor in full, with its status and events", Example: "  loxicmd describe neighbor"},
+		Key:          "neighborAttr", Object: "neighbor", Fetch: (*v1.Client).GetNeighbors,
+		Items:      func(l *v1.NeighborList) *[]v1.Neighbor { return &l.NeighborAttr },
+		Name:       func(d *v1.Neighbor) string { return d.IpAddress + "@" + d.Dev },
+		OtherNames: func(d *v1.Neighbor) []string { return []string{d.IpAddress, d.MacAddress} },
 		Draw: func(list *v1.NeighborList) *session.Table {
 			t := session.NewTable("IP Address", "Device Name", "Mac Address")
 			for _, n := range list.NeighborAttr {

@@ -16,13 +16,13 @@ const portTypes = "Shows interfaces. With -o wide, TYPE is a sum: 1 an interface
 
 func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
 	return session.Kind[v1.PortList, v1.PortEntry]{
-		Word: "port", Key: "portAttr", Object: "interface", Ask: (*v1.Client).GetPorts,
-		Shows:     session.Help{Short: "Show interfaces; -o wide shows traffic counters", Long: portTypes, Example: "  loxicmd get port -o wide"},
-		Describes: session.Help{Short: "Show an interface in full, with its status and events", Example: "  loxicmd describe port"},
-		Items:     func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
-		Name:      func(d *v1.PortEntry) string { return d.PortName },
-		Also:      func(d *v1.PortEntry) []string { return []string{strconv.Itoa(d.PortNo)} },
-		Draw:      func(list *v1.PortList) *session.Table { return portTable(list, o.Output == "wide") },
+		Word: "port", Key: "portAttr", Object: "interface", Fetch: (*v1.Client).GetPorts,
+		GetHelp:      session.Help{Short: "Show interfaces; -o wide shows traffic counters", Long: portTypes, Example: "  loxicmd get port -o wide"},
+		DescribeHelp: session.Help{Short: "Show an interface in full, with its status and events", Example: "  loxicmd describe port"},
+		Items:        func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
+		Name:         func(d *v1.PortEntry) string { return d.PortName },
+		OtherNames:   func(d *v1.PortEntry) []string { return []string{strconv.Itoa(d.PortNo)} },
+		Draw:         func(list *v1.PortList) *session.Table { return portTable(list, o.Output == "wide") },
 	}
 }
 

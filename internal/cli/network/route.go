@@ -63,10 +63,10 @@ func deleteRoute(o *session.Options) *cobra.Command {
 func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
 	return session.Kind[v1.RouteList, v1.RouteEntry]{
 		Word: "route", Key: "routeAttr", Object: "route", Served: true, Unsorted: true,
-		Shows: session.Help{Short: "Show routes of the main table", Long: "Shows routes of the main table. The flags are Ind (through a gateway) or Self (attached), and Host\n" +
+		GetHelp: session.Help{Short: "Show routes of the main table", Long: "Shows routes of the main table. The flags are Ind (through a gateway) or Self (attached), and Host\n" +
 			"for a single address.", Example: "  loxicmd get route -o wide"},
-		Describes: session.Help{Short: "Show routes to a network in full, with status and events", Example: "  loxicmd describe route"},
-		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		DescribeHelp: session.Help{Short: "Show routes to a network in full, with status and events", Example: "  loxicmd describe route"},
+		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetRoutes(ctx, &v1.GetRoutesParams{}, edit...)
 		},
 		Items: func(l *v1.RouteList) *[]v1.RouteEntry { return &l.RouteAttr },

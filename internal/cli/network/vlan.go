@@ -107,13 +107,13 @@ func deleteVLANMember(o *session.Options) *cobra.Command {
 
 func vlanKind(o *session.Options) session.Kind[v1.VlanList, v1.VlanEntry] {
 	return session.Kind[v1.VlanList, v1.VlanEntry]{
-		Word: "vlan", Key: "vlanAttr", Object: "vlan", Ask: (*v1.Client).GetVlans,
-		Shows:     session.Help{Short: "Show VLANs and their members; -o wide shows traffic counters", Example: "  loxicmd get vlan -o wide"},
-		Describes: session.Help{Short: "Show a VLAN in full, with its status and events", Example: "  loxicmd describe vlan"},
-		Items:     func(l *v1.VlanList) *[]v1.VlanEntry { return &l.VlanAttr },
-		Name:      func(d *v1.VlanEntry) string { return strconv.Itoa(d.Vid) },
-		Also:      func(d *v1.VlanEntry) []string { return []string{d.Dev} },
-		Draw:      func(list *v1.VlanList) *session.Table { return vlanTable(list, o.Output == "wide") },
+		Word: "vlan", Key: "vlanAttr", Object: "vlan", Fetch: (*v1.Client).GetVlans,
+		GetHelp:      session.Help{Short: "Show VLANs and their members; -o wide shows traffic counters", Example: "  loxicmd get vlan -o wide"},
+		DescribeHelp: session.Help{Short: "Show a VLAN in full, with its status and events", Example: "  loxicmd describe vlan"},
+		Items:        func(l *v1.VlanList) *[]v1.VlanEntry { return &l.VlanAttr },
+		Name:         func(d *v1.VlanEntry) string { return strconv.Itoa(d.Vid) },
+		OtherNames:   func(d *v1.VlanEntry) []string { return []string{d.Dev} },
+		Draw:         func(list *v1.VlanList) *session.Table { return vlanTable(list, o.Output == "wide") },
 	}
 }
 

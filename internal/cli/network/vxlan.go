@@ -99,12 +99,12 @@ func deleteVXLANPeer(o *session.Options) *cobra.Command {
 
 func vxlanKind() session.Kind[v1.VxlanList, v1.VxlanEntry] {
 	return session.Kind[v1.VxlanList, v1.VxlanEntry]{
-		Word: "vxlan", Key: "vxlanAttr", Object: "vxlan", Ask: (*v1.Client).GetVxlans,
-		Shows:     session.Help{Short: "Show VXLAN tunnels and their peers", Example: "  loxicmd get vxlan"},
-		Describes: session.Help{Short: "Show a VXLAN tunnel in full, with its status and events", Example: "  loxicmd describe vxlan"},
-		Items:     func(l *v1.VxlanList) *[]v1.VxlanEntry { return &l.VxlanAttr },
-		Name:      func(d *v1.VxlanEntry) string { return strconv.Itoa(d.VxlanID) },
-		Also:      func(d *v1.VxlanEntry) []string { return []string{d.VxlanName} },
+		Word: "vxlan", Key: "vxlanAttr", Object: "vxlan", Fetch: (*v1.Client).GetVxlans,
+		GetHelp:      session.Help{Short: "Show VXLAN tunnels and their peers", Example: "  loxicmd get vxlan"},
+		DescribeHelp: session.Help{Short: "Show a VXLAN tunnel in full, with its status and events", Example: "  loxicmd describe vxlan"},
+		Items:        func(l *v1.VxlanList) *[]v1.VxlanEntry { return &l.VxlanAttr },
+		Name:         func(d *v1.VxlanEntry) string { return strconv.Itoa(d.VxlanID) },
+		OtherNames:   func(d *v1.VxlanEntry) []string { return []string{d.VxlanName} },
 		Draw: func(list *v1.VxlanList) *session.Table {
 			t := session.NewTable("Device Name", "Vxlan ID", "endpoint interface", "Peer IP")
 			for _, v := range list.VxlanAttr {

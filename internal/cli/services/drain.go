@@ -71,9 +71,9 @@ func undrainEndpoint(o *session.Options) *cobra.Command {
 func drainKind() session.Kind[v1.DrainList, v1.Drain] {
 	return session.Kind[v1.DrainList, v1.Drain]{
 		Word: "drain", Aliases: []string{"drains"},
-		Shows:     session.Help{Short: "Show drained endpoints, their remaining connections and deadlines", Example: "  loxicmd get drain"},
-		Describes: session.Help{Short: "Show a drained endpoint in full, with its status and events", Example: "  loxicmd describe drain"},
-		Key:       "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
+		GetHelp:      session.Help{Short: "Show drained endpoints, their remaining connections and deadlines", Example: "  loxicmd get drain"},
+		DescribeHelp: session.Help{Short: "Show a drained endpoint in full, with its status and events", Example: "  loxicmd describe drain"},
+		Key:          "drainAttr", Object: "drain", Fetch: (*v1.Client).GetDrains,
 		Items: func(l *v1.DrainList) *[]v1.Drain { return &l.DrainAttr },
 		Name:  func(d *v1.Drain) string { return d.Endpoint },
 		Draw: func(list *v1.DrainList) *session.Table {

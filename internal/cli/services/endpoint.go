@@ -113,17 +113,17 @@ func deleteEndpoint(o *session.Options) *cobra.Command {
 func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
 		Word: "endpoint", Aliases: kinds.Endpoint().Aliases,
-		Describes: session.Help{Short: "Show an endpoint in full, with its probe, services, status and events", Example: "  loxicmd describe endpoint 10.0.0.1"},
-		Key:       "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
+		DescribeHelp: session.Help{Short: "Show an endpoint in full, with its probe, services, status and events", Example: "  loxicmd describe endpoint 10.0.0.1"},
+		Key:          "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},
-		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
 		},
-		Items:  func(l *v1.EndpointProbeList) *[]v1.EndpointProbe { return &l.Attr },
-		Name:   func(e *v1.EndpointProbe) string { return e.Name },
-		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
-		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
-		Words:  map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
+		Items:      func(l *v1.EndpointProbeList) *[]v1.EndpointProbe { return &l.Attr },
+		Name:       func(e *v1.EndpointProbe) string { return e.Name },
+		OtherNames: func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
+		Fields:     map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
+		Words:      map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
 		Draw: func(l *v1.EndpointProbeList) *session.Table {
 			return endpointTable(l.Attr, o.Output == "wide", o.Compat())
 		},

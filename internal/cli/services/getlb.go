@@ -18,7 +18,7 @@ import (
 func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry] {
 	return session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry]{
 		Word: "lb", Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Describes: session.Help{
+		DescribeHelp: session.Help{
 			Short: "Show a service in full, with its endpoints, status and events",
 			Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
 				"or every service. -o json and -o yaml print the server's object, without the events.",
@@ -26,14 +26,14 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 		},
 		Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
 		Served: true, Named: []string{"serviceArguments.name", "status.key"},
-		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{}, edit...)
 		},
-		Items:  func(l *v1.LoadbalanceList) *[]v1.LoadbalanceEntry { return &l.LbAttr },
-		Name:   keyOf,
-		Also:   func(e *v1.LoadbalanceEntry) []string { return []string{e.ServiceArguments.Name} },
-		Fields: map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"},
-		Words:  map[string][]string{"status.state": {"applied", "pending", "failed"}},
+		Items:      func(l *v1.LoadbalanceList) *[]v1.LoadbalanceEntry { return &l.LbAttr },
+		Name:       keyOf,
+		OtherNames: func(e *v1.LoadbalanceEntry) []string { return []string{e.ServiceArguments.Name} },
+		Fields:     map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"},
+		Words:      map[string][]string{"status.state": {"applied", "pending", "failed"}},
 		Draw: func(l *v1.LoadbalanceList) *session.Table {
 			if o.Output == "wide" {
 				return wideLB(l.LbAttr, o.Compat())

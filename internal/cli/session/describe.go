@@ -23,7 +23,7 @@ type Line func(name, value string)
 
 // Describe makes a command that shows objects in full: properties, status and events.
 func (k Kind[L, T]) Describe(o *Options) *cobra.Command {
-	cmd := k.Describes.command()
+	cmd := k.DescribeHelp.command()
 	cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
 	f := &listFlags{}
 	fs := cmd.Flags()

@@ -24,7 +24,7 @@ func (k *Kind[L, T]) stream(ctx context.Context, o *Options, f *listFlags, q *li
 		}
 		return q.Where.Matches(func(path string) []string { return fields.Values(t, path) }), nil
 	}
-	resp, err := k.Ask(client, ctx, withQuery(q))
+	resp, err := k.Fetch(client, ctx, withQuery(q))
 	if o.format.asIs() {
 		var choose func(json.RawMessage) (bool, error)
 		if len(q.Where) > 0 {

@@ -19,33 +19,33 @@ import (
 
 // Kind describes to loxicmd a kind of objects T that the server lists in an L.
 type Kind[L, T any] struct {
-	Word      string // for get, and before each name with -o name
-	Aliases   []string
-	Shows     Help   // of get
-	Describes Help   // of describe
-	Key       string // of the list in the answer; "": the answer is the list
-	Ask       func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
-	New       func() T // an object to decode into; nil: the zero value
-	Items     func(*L) *[]T
-	Name      func(*T) string   // for get; unique in the kind
-	Also      func(*T) []string // other names for get; nil: none
-	Draw      func(*L) *Table
-	Fields    map[string]string                            // names of fields, besides their paths
-	Words     map[string][]string                          // allowed values of fields, by their paths
-	ByServer  bool                                         // the server matches names
-	Served    bool                                         // the server chooses, sorts and pages
-	Unsorted  bool                                         // ... but does not sort
-	Named     []string                                     // paths of fields with names of served things
-	Object    string                                       // the kind's name in events and statuses; "": it has none there
-	Events    func(*T) []string                            // the object's names in events, if not the word and the name
-	Full      func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
-	Correct   func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
-	More      func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
-	Called    string                                       // an object's name in errors; "": Word
-	Hint      string                                       // how to name an object, for an error
-	Quiet     func() bool                                  // whether a missing object is not an error; nil: it is
-	Stream    bool                                         // the list may be too large to hold: it is printed as it arrives
-	Watch     func(context.Context) error                  // follows changes, in place of events
+	Word         string // for get, and before each name with -o name
+	Aliases      []string
+	GetHelp      Help   // of get
+	DescribeHelp Help   // of describe
+	Key          string // of the list in the answer; "": the answer is the list
+	Fetch        func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
+	New          func() T // an object to decode into; nil: the zero value
+	Items        func(*L) *[]T
+	Name         func(*T) string   // for get; unique in the kind
+	OtherNames   func(*T) []string // other names for get; nil: none
+	Draw         func(*L) *Table
+	Fields       map[string]string                            // names of fields, besides their paths
+	Words        map[string][]string                          // allowed values of fields, by their paths
+	ByServer     bool                                         // the server matches names
+	Served       bool                                         // the server chooses, sorts and pages
+	Unsorted     bool                                         // ... but does not sort
+	Named        []string                                     // paths of fields with names of served things
+	Object       string                                       // the kind's name in events and statuses; "": it has none there
+	Events       func(*T) []string                            // the object's names in events, if not the word and the name
+	Full         func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
+	Correct      func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
+	More         func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
+	Called       string                                       // an object's name in errors; "": Word
+	Hint         string                                       // how to name an object, for an error
+	Quiet        func() bool                                  // whether a missing object is not an error; nil: it is
+	Stream       bool                                         // the list may be too large to hold: it is printed as it arrives
+	Watch        func(context.Context) error                  // follows changes, in place of events
 }
 
 // Help is the text of a command's help.
@@ -63,7 +63,7 @@ type listFlags struct {
 }
 
 // Get makes a command that shows the objects of a kind: all, named or selected ones.
-func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.Shows.command()) }
+func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.GetHelp.command()) }
 
 // GetWith is Get for a command with additional flags or checks.
 func (k Kind[L, T]) GetWith(o *Options, cmd *cobra.Command) *cobra.Command {
@@ -210,7 +210,7 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 	if k.Served && !(k.Unsorted && q.Sort != "") {
 		edit = append(edit, withQuery(q))
 	}
-	if p.whole, err = o.Answer(k.Ask(client, ctx, edit...)); err != nil {
+	if p.whole, err = o.Answer(k.Fetch(client, ctx, edit...)); err != nil {
 		return p, err
 	}
 	items, served, err := k.split(p.whole)
@@ -264,11 +264,11 @@ func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 			}
 			return x - y
 		},
-		Also: func(i int) []string {
-			if k.Also == nil {
+		OtherNames: func(i int) []string {
+			if k.OtherNames == nil {
 				return nil
 			}
-			return k.Also(&list[i])
+			return k.OtherNames(&list[i])
 		},
 		Values: func(i int, path string) []string { return fields.Values(&list[i], path) },
 	}
@@ -288,7 +288,7 @@ func (k *Kind[L, T]) missing(p *page[T], q *listing.Query) error {
 }
 
 func (k *Kind[L, T]) called(t *T, name string) bool {
-	return k.Name(t) == name || k.Also != nil && slices.Contains(k.Also(t), name)
+	return k.Name(t) == name || k.OtherNames != nil && slices.Contains(k.OtherNames(t), name)
 }
 
 // withQuery adds a query to a request.
@@ -429,8 +429,8 @@ func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
 		}
 		for i := range list {
 			all := []string{k.Name(&list[i])}
-			if k.Also != nil {
-				all = append(all, k.Also(&list[i])...)
+			if k.OtherNames != nil {
+				all = append(all, k.OtherNames(&list[i])...)
 			}
 			for _, name := range all {
 				if name != "" && strings.HasPrefix(name, begin) && !slices.Contains(args, name) {

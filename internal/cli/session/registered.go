@@ -54,9 +54,9 @@ func (r registered) creates() Verb {
 func (r registered) kind(o *Options) Kind[[]any, any] {
 	path, _ := r.Paths()
 	return Kind[[]any, any]{
-		Shows: r.shows(), Describes: r.describes(),
+		GetHelp: r.shows(), DescribeHelp: r.describes(),
 		Word: r.words.Command, Aliases: r.words.Aliases, Key: r.words.List, Object: r.words.Name,
-		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return send(ctx, c, http.MethodGet, path+"/all", nil, edit...)
 		},
 		New:   r.NewBody,

@@ -197,12 +197,12 @@ func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams 
 func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallRule] {
 	return session.Kind[v1.FirewallList, v1.FirewallRule]{
 		Word: "firewall", Aliases: kinds.Rule().Aliases,
-		Shows:     session.Help{Short: "Show firewall rules in order of evaluation; -o wide shows their counters", Example: "  loxicmd get firewall\n  loxicmd get fw -o wide"},
-		Describes: session.Help{Short: "Show a firewall rule in full, with its status and events", Example: "  loxicmd describe firewall"},
-		Key:       "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
-		Items: func(l *v1.FirewallList) *[]v1.FirewallRule { return &l.FwAttr },
-		Name:  func(d *v1.FirewallRule) string { return ruleName(&d.RuleArguments) },
-		Also:  func(d *v1.FirewallRule) []string { return []string{strconv.Itoa(d.RuleArguments.Preference)} },
+		GetHelp:      session.Help{Short: "Show firewall rules in order of evaluation; -o wide shows their counters", Example: "  loxicmd get firewall\n  loxicmd get fw -o wide"},
+		DescribeHelp: session.Help{Short: "Show a firewall rule in full, with its status and events", Example: "  loxicmd describe firewall"},
+		Key:          "fwAttr", Object: "firewall", Fetch: (*v1.Client).GetFirewallRules,
+		Items:      func(l *v1.FirewallList) *[]v1.FirewallRule { return &l.FwAttr },
+		Name:       func(d *v1.FirewallRule) string { return ruleName(&d.RuleArguments) },
+		OtherNames: func(d *v1.FirewallRule) []string { return []string{strconv.Itoa(d.RuleArguments.Preference)} },
 		Draw: func(list *v1.FirewallList) *session.Table {
 			return firewallTable(list.FwAttr, o.Output == "wide")
 		},

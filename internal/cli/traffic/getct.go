@@ -94,7 +94,7 @@ func (c *chosen) check(args []string) error {
 func (c *chosen) kind() session.Kind[v1.ConntrackList, v1.ConntrackEntry] {
 	return session.Kind[v1.ConntrackList, v1.ConntrackEntry]{
 		Word: "ct", Key: "ctAttr", Served: true, Stream: true,
-		Ask: func(client *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+		Fetch: func(client *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			params := c.filter.get()
 			params.Offset = c.offset
 			return client.GetConntracks(ctx, &params, append(edit, unsorted)...)

@@ -91,7 +91,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	return body, err
 }
 
-// setRate sets a rate in Mbit/s by the existing loxilb's property, so that any server understands
+// setRate sets a rate in Mbit/s by the existing loxilb's property, so any server understands
 // it.
 func setRate(flag, text string, unit *string, megabits *float64) error {
 	r, err := policy.ParseRate(flag, text)

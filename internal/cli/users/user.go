@@ -49,12 +49,12 @@ func createUser(o *session.Options) *cobra.Command {
 func userKind() session.Kind[[]v1.User, v1.User] {
 	return session.Kind[[]v1.User, v1.User]{
 		Word: "user", Aliases: userAliases(),
-		Shows:     session.Help{Short: "Show API users", Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name"},
-		Describes: session.Help{Short: "Show an API user in full", Example: "  loxicmd describe user ann"},
-		Ask:       (*v1.Client).GetUsers,
-		Items:     func(l *[]v1.User) *[]v1.User { return l },
-		Name:      func(u *v1.User) string { return u.Username },
-		Also:      func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
+		GetHelp:      session.Help{Short: "Show API users", Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name"},
+		DescribeHelp: session.Help{Short: "Show an API user in full", Example: "  loxicmd describe user ann"},
+		Fetch:        (*v1.Client).GetUsers,
+		Items:        func(l *[]v1.User) *[]v1.User { return l },
+		Name:         func(u *v1.User) string { return u.Username },
+		OtherNames:   func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
 		Draw: func(list *[]v1.User) *session.Table {
 			t := session.NewTable("ID", "Name", "Role", "Created")
 			for _, u := range *list {

@@ -27,7 +27,7 @@ type Admission struct {
 	users    *users
 }
 
-// NewAdmission makes an Admission without a snapshot: the first check visits all services.
+// NewAdmission returns an Admission without a snapshot: the first check visits all services.
 func NewAdmission() *Admission { return &Admission{} }
 
 // LimitError reports that the data path has no room for a change, in one sentence.

@@ -95,7 +95,7 @@ type limit struct {
 	used    func(Cost) int
 }
 
-// limits returns the limits of the maps. A table of slots lies within one segment, so that nearly
+// limits returns the limits of the maps. A table of slots lies within one segment, so nearly
 // half of a segment may be wasted: half of all slots can always be used.
 func limits() []limit {
 	return []limit{

@@ -11,8 +11,8 @@ import (
 // millionth.
 const maxShare = 1 << 20
 
-// shared is an endpoint with its part of all new connections.
-type shared struct {
+// weighted is an endpoint with its share of new connections.
+type weighted struct {
 	lb.Endpoint
 	parent uint32
 	share  uint64
@@ -32,7 +32,7 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 		}
 	}
 	first := map[netip.AddrPort]int{}
-	var list []shared
+	var list []weighted
 	for i, g := range groups {
 		weight := unit(&n.service, n.service.Endpoints[i])
 		for _, e := range g.endpoints {
@@ -64,8 +64,8 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 
 // group has the targets of one endpoint of a service, with their levels of backups.
 type group struct {
-	endpoints []shared
-	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: backups take none from the endpoints that they wait for
+	endpoints []weighted
+	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: a backup takes no share from the level before it
 }
 
 // groups returns the groups of a service's endpoints; false: incomplete, as there are more than
@@ -78,7 +78,7 @@ func (n *node) groups() (groups []group, whole bool) {
 		inner := n.inner[i]
 		switch {
 		case inner == nil:
-			g.endpoints, g.sums[0] = []shared{{Endpoint: e, share: 1}}, 1
+			g.endpoints, g.sums[0] = []weighted{{Endpoint: e, share: 1}}, 1
 			g.endpoints[0].Backup = 0
 		case inner.component == n.component: // a loop
 			continue
@@ -104,7 +104,7 @@ func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 			}
 		}
 		if n.service.ValidateEndpoint(b) == nil {
-			g.endpoints = append(g.endpoints, shared{Endpoint: b, share: share})
+			g.endpoints = append(g.endpoints, weighted{Endpoint: b, share: share})
 			g.sums[b.Backup] += share
 		}
 	}
@@ -118,9 +118,9 @@ func unit(s *lb.Service, e lb.Endpoint) uint64 {
 	return uint64(e.Weight)
 }
 
-// fit converts shares to weights: divided by their greatest common divisor and, if they are too
-// large, shrunk, none to 0.
-func fit(list []shared) {
+// fit converts shares to weights: it divides them by their greatest common divisor, and scales them
+// down if they are too large, but none to 0.
+func fit(list []weighted) {
 	var common, most uint64
 	for _, e := range list {
 		common, most = gcd(e.share, common), max(most, e.share)

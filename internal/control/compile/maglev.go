@@ -14,15 +14,15 @@ type MaglevNode struct {
 }
 
 const (
-	// placesPerNode is the least average number of places per node: with fewer, more places change
-	// than the places of an added or removed node (docs/adr/0020-slots.md).
+	// placesPerNode is the least average number of places per node: with fewer, more places
+	// change than the places of an added or removed node (docs/adr/0020-slots.md).
 	placesPerNode = 160
-	// placesOfLightest is the least number of places of the lightest node, whose share is exact to
-	// within one place.
+	// placesOfLightest is the least number of places of the lightest node, whose share is exact
+	// to within one place.
 	placesOfLightest = 16
 )
 
-// MaglevSize returns the size of the table for these nodes. Sizes are primes, so that every step
+// MaglevSize returns the size of the table for these nodes. Sizes are primes, so every step
 // visits all places, and each is about twice the previous one: only a change to another size
 // rebuilds the table and moves nearly every flow. The largest is the largest prime that fits into a
 // segment of the slots map.

@@ -9,7 +9,7 @@ import (
 )
 
 // TestPathPrefixes checks the lengths of the networks through which an endpoint is reached, in 128
-// bits. A route that covers half of all addresses, as VPNs have it, is no default route.
+// bits. A route to half of all addresses, as VPNs add, is no default route.
 func TestPathPrefixes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

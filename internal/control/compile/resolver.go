@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxDepth is the longest chain of services that are each other's endpoints: a change of the
-	// last one changes all.
+	// MaxDepth is the longest chain of services that are each other's endpoints: a change of
+	// the last one changes all.
 	MaxDepth = 64
 	// maxPaths bounds the endpoints behind one service, counted once per path to them.
 	maxPaths = 16 * lb.MaxEndpointsPerService
@@ -25,7 +25,7 @@ type Services interface {
 }
 
 // Resolver replaces endpoints that are services themselves by these services' endpoints, with their
-// share of the weight, so that a connection is balanced once and translated once. It is for one
+// share of the weight, so a connection is balanced once and translated once. It is for one
 // snapshot, and not safe for concurrent use. Each inner service is resolved once, even if several
 // services lead to it.
 type Resolver struct {
@@ -57,7 +57,7 @@ type node struct {
 	err        error
 }
 
-// NewResolver makes a resolver for a snapshot.
+// NewResolver returns a resolver for a snapshot.
 func NewResolver(s Services) *Resolver {
 	return &Resolver{services: s, nodes: map[lb.Key]*node{}}
 }

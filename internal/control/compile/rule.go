@@ -57,7 +57,7 @@ func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 	return uint32(i)
 }
 
-// RuleIdentity identifies a rule in the data path, so that it keeps its counter.
+// RuleIdentity identifies a rule in the data path, so it keeps its counter.
 func RuleIdentity(r *policy.Rule) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.Key()))
@@ -149,7 +149,7 @@ type Dropper struct {
 	interfaces []uint32 // interfaces of rules, and an interface that no rule matches
 }
 
-// NewDropper makes a dropper of the rules, or nil if they drop nothing.
+// NewDropper returns a dropper of the rules, or nil if they drop nothing.
 func NewDropper(t bpf.RuleTable) *Dropper {
 	d := &Dropper{table: t, interfaces: []uint32{0}}
 	drops := false

@@ -72,7 +72,7 @@ func TestGoBackWhenDue(t *testing.T) {
 	tell := func(r *store.Revision, f Outcome) { fates <- fmt.Sprint(r.Number, " ", f) }
 	go func() { defer close(done); s.RollBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
 	defer func() { cancel(); <-done }()
-	told := func(number int, want Outcome) {
+	wantOutcome := func(number int, want Outcome) {
 		t.Helper()
 		select {
 		case got := <-fates:
@@ -84,17 +84,17 @@ func TestGoBackWhenDue(t *testing.T) {
 		}
 	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
-	told(1, Waiting)
+	wantOutcome(1, Waiting)
 	if _, err := s.Confirm(0); err != nil {
 		t.Fatal(err)
 	}
-	told(1, Resolved)
+	wantOutcome(1, Resolved)
 	if r, ok := s.LastRollback(); ok {
 		t.Errorf("%+v rolled back a change", r)
 	}
 	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
-	told(2, Waiting)
-	told(2, RolledBack)
+	wantOutcome(2, Waiting)
+	wantOutcome(2, RolledBack)
 	if r, ok := s.LastRollback(); !ok || r.Number != 3 {
 		t.Errorf("%+v rolled it back", r)
 	}
@@ -152,10 +152,10 @@ func copyOf(t *testing.T, dir string) string {
 // limited to the original time.
 func TestLeftByAnyClock(t *testing.T) {
 	t.Parallel()
-	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	w := store.Revision{Time: asked, Confirm: asked.Add(time.Minute)}
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := store.Revision{Time: now, Confirm: now.Add(time.Minute)}
 	for now, want := range map[time.Time]time.Duration{
-		asked.Add(20 * time.Second): 40 * time.Second, asked.AddDate(-60, 0, 0): time.Minute, asked.Add(2 * time.Minute): -time.Minute,
+		now.Add(20 * time.Second): 40 * time.Second, now.AddDate(-60, 0, 0): time.Minute, now.Add(2 * time.Minute): -time.Minute,
 	} {
 		if got := timeLeft(&w, now); got != want {
 			t.Errorf("at %v %v are left, want %v", now, got, want)

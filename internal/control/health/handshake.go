@@ -16,7 +16,7 @@ func Handshake(ctx context.Context, at netip.AddrPort, timeout, hold time.Durati
 	if err == nil {
 		return "", false
 	}
-	return clause(err.Error()), ctx.Err() != nil || errors.Is(err, probe.ErrNotAsked)
+	return clause(err.Error()), ctx.Err() != nil || errors.Is(err, probe.ErrNotSent)
 }
 
 // MostHandshakes returns how many Handshakes may run at a time. Each has two descriptors, and

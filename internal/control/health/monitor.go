@@ -73,7 +73,7 @@ type target struct {
 // Due is the target's place in the queue.
 func (t *target) Due() *probe.QueueItem { return &t.QueueItem }
 
-// New makes a Monitor that does nothing until Run.
+// New returns a Monitor that does nothing until Run.
 func New(c Config) *Monitor {
 	m := &Monitor{
 		config: c, sockets: &probe.Sockets{}, wake: make(chan struct{}, 1), targets: map[string]*target{},

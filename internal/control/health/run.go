@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// tick is the least time between two rounds. All work due by then is done in one round: waking
-	// up costs more than a probe.
+	// tick is the least time between two rounds. All work due by then is done in one round:
+	// waking up costs more than a probe.
 	tick = 10 * time.Millisecond
 	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
 	// probes in a row use the CPU's caches well; fifty cost a third more per probe.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
-	// share is the time per probe in a round, so that probes due at once, as after a pause of the
+	// share is the time per probe in a round, so probes due at once, as after a pause of the
 	// process, do not all start at once.
 	share = 20 * time.Microsecond
 	// retryDelay is the delay before a probe is retried that had no file descriptor.
@@ -217,7 +217,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 		r.shortage.hit(now)
 		r.queue.Push(t, now.Add(retryDelay))
 		fallthrough
-	case errors.Is(err, probe.ErrNotAsked), errors.Is(err, probe.ErrUndecided):
+	case errors.Is(err, probe.ErrNotSent), errors.Is(err, probe.ErrUndecided):
 		t.what, t.of = clause(err.Error()), 0
 		return
 	case err != nil:

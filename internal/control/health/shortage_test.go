@@ -62,7 +62,7 @@ func TestNoDescriptor(t *testing.T) {
 		m := start(t, Config{Log: slog.New(slog.NewTextHandler(&out, nil)), Prober: scripted(
 			func(context.Context, probe.Question) (probe.Answer, error) {
 				if short.Load() {
-					return probe.Answer{}, fmt.Errorf("%w: %w", probe.ErrNotAsked, syscall.EMFILE)
+					return probe.Answer{}, fmt.Errorf("%w: %w", probe.ErrNotSent, syscall.EMFILE)
 				}
 				return probe.Answer{What: "good"}, nil
 			}).prober})
@@ -72,7 +72,7 @@ func TestNoDescriptor(t *testing.T) {
 		m.Set("a", at(one, p))
 		time.Sleep(10 * time.Second)
 		st, _ := m.Status("a")
-		want(t, st, Unknown, "http 192.0.2.1:80: cannot be asked: too many open files")
+		want(t, st, Unknown, "http 192.0.2.1:80: cannot be probed: too many open files")
 		short.Store(false)
 		time.Sleep(2 * retryDelay)
 		st, _ = m.Status("a")

@@ -193,7 +193,7 @@ type Policers struct {
 	attached *Attached
 }
 
-// NewPolicers makes the loop of the policers.
+// NewPolicers returns the loop of the policers.
 func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 	p := &Policers{attached: a}
 	p.attachedLoop = newAttachedLoop(p, s, s.Policers, o)
@@ -230,7 +230,7 @@ type Mirrors struct {
 	taps     Taps
 }
 
-// NewMirrors makes the loop of the mirrors.
+// NewMirrors returns the loop of the mirrors.
 func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors {
 	m := &Mirrors{attached: a, taps: taps}
 	m.attachedLoop = newAttachedLoop(m, s, s.Mirrors, o)

@@ -42,7 +42,7 @@ type BGP struct {
 	mu sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
 }
 
-// NewBGP makes the loops. Without a speaker, BGP is off: objects are stored, and their statuses
+// NewBGP returns the loops. Without a speaker, BGP is off: objects are stored, and their statuses
 // report that.
 func NewBGP(s *desired.State, speaker BGPSpeaker, o Observers) *BGP {
 	b := &BGP{speaker: speaker, known: map[string]bool{}}

@@ -22,7 +22,7 @@ type ClusterNodes struct {
 	cluster Cluster // nil: there is none
 }
 
-// NewClusterNodes makes the loop.
+// NewClusterNodes returns the loop.
 func NewClusterNodes(c Cluster, d *desired.State, o Observers) *ClusterNodes {
 	n := &ClusterNodes{cluster: c}
 	n.objectLoop = newObjectLoop(n, d, d.ClusterNodes, o)

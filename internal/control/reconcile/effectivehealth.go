@@ -138,11 +138,12 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	if key == "" {
 		return v
 	}
-	if _, asked, known := p.prober.State(key); known {
+	if _, state, known := p.prober.State(key); known {
 		v.Agent = red
-		// A target without a probe shows ejections only: it is no evidence for the endpoint.
-		if s.Probes(e) || asked == health.Down {
-			v.Probe = report.HealthState(asked)
+		// A target without a probe shows ejections only: it is no evidence for the
+		// endpoint.
+		if s.Probes(e) || state == health.Down {
+			v.Probe = report.HealthState(state)
 		}
 	}
 	return v

@@ -27,7 +27,7 @@ func TestEjected(t *testing.T) {
 	r.drainEvents()
 	r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen"}))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
-	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
+	r.wantCalls("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
 	if e, shown := r.health.probes.health("192.168.1.1_none_80"); !shown || len(e.Services) != 2 {
 		t.Errorf("it is shown: %t, %+v", shown, e)
@@ -44,7 +44,8 @@ func TestEjected(t *testing.T) {
 	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
 		t.Error("a service that ignores handshakes considers the ejection")
 	}
-	// A service that is applied for another reason still considers it, and so does a new service.
+	// A service that is applied for another reason still considers it, and so does a new
+	// service.
 	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
 	r.wait(r.delete("10.0.0.9:80/tcp"))
@@ -53,9 +54,9 @@ func TestEjected(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
 	r.prober.calls()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	r.wantAsked()
+	r.wantCalls()
 	r.wait(r.delete("10.0.0.1:443/tcp"))
-	r.wantAsked("remove 192.168.1.1_none_80")
+	r.wantCalls("remove 192.168.1.1_none_80")
 	if n := len(r.health.probes.ejections.shown); n > 0 {
 		t.Errorf("%d endpoints are shown that no service has", n)
 	}
@@ -93,7 +94,7 @@ func TestPanicWithBackups(t *testing.T) {
 		{[]int{0, 4}, []int{1, 2, 3}, ".234."},
 		{[]int{1, 2}, []int{0, 3}, "....5"},
 	} {
-		p, fake := asked(t, s)
+		p, fake := newFakeProbes(t, s)
 		for _, i := range c.down {
 			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, ProbeState: health.Down}
 		}
@@ -106,12 +107,12 @@ func TestPanicWithBackups(t *testing.T) {
 	}
 }
 
-// TestRedAfterEjection checks that an agent's report about an unprobed endpoint that was ejected
+// TestReportAfterEjection checks that an agent's report about an unprobed endpoint that was ejected
 // applies as for a probed one.
-func TestRedAfterEjection(t *testing.T) {
+func TestReportAfterEjection(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
-	p, fake := asked(t, s)
+	p, fake := newFakeProbes(t, s)
 	h := &Health{probes: p}
 	if n := h.SetHostState(ejected.Addr(), 80, lb.ProbeTCP, true); n > 0 || p.up(s) != nil {
 		t.Errorf("%d targets where nothing is probed", n)
@@ -123,7 +124,7 @@ func TestRedAfterEjection(t *testing.T) {
 	}
 	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true} // as set by Override
 	if p.up(s)(s.Endpoints[0]) {
-		t.Error("it takes connections though it is red")
+		t.Error("it takes connections though an agent reports it down")
 	}
 	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != report.HealthDown {
 		t.Errorf("it is %+v", v)
@@ -203,8 +204,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestCertain checks that endpoints that certainly fail are out while another one is left, however
-// few there are, and that all get connections when none is.
+// TestCertain checks that endpoints that certainly fail get no connections while another endpoint
+// is left, and that all get connections when none is left.
 func TestCertain(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80"
@@ -227,9 +228,9 @@ func TestCertain(t *testing.T) {
 	}
 }
 
-// TestUnheardStaysUp checks that an endpoint whose answers do not reach clients is reported as a
-// problem, and stays up.
-func TestUnheardStaysUp(t *testing.T) {
+// TestAsymmetricReplyStaysUp checks that an endpoint whose answers do not reach clients is reported
+// as a problem, and stays up.
+func TestAsymmetricReplyStaysUp(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
 	r := newRig(t, newWorld(), text)
@@ -237,6 +238,6 @@ func TestUnheardStaysUp(t *testing.T) {
 	r.health.recordReply(ejected, false)
 	s := service(t, text)
 	if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() || !r.health.HasAsymmetricReply(ejected) {
-		t.Errorf("%+v, unheard %t", v, r.health.HasAsymmetricReply(ejected))
+		t.Errorf("%+v, asymmetric %t", v, r.health.HasAsymmetricReply(ejected))
 	}
 }

@@ -35,7 +35,7 @@ type Elections struct {
 	changed    func() // which instances are elected
 }
 
-// NewElections makes the loop. It stores roles under the given owner, that of requests, and calls
+// NewElections returns the loop. It stores roles under the given owner, that of requests, and calls
 // changed when other instances are elected.
 func NewElections(m *election.Manager, d *desired.State, owner string, changed func(), o Observers) *Elections {
 	e := &Elections{manager: m, owner: owner, changed: changed, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}

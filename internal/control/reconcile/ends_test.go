@@ -76,7 +76,7 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 			serves = serves || up(e)
 		}
 		for _, e := range o.service.Endpoints {
-			if _, told := ended[e.Addr.String()]; told || !serves || up(e) {
+			if _, isEnded := ended[e.Addr.String()]; isEnded || !serves || up(e) {
 				continue
 			}
 			if ends, _ := f.ends(e); ends.Rate > 0 {
@@ -138,7 +138,7 @@ func TestFirstFailure(t *testing.T) {
 func TestEndsByWord(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
-	p, fake := asked(t, s)
+	p, fake := newFakeProbes(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true, Successes: 9}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate == 0 || !failed {
@@ -156,7 +156,7 @@ func TestDrainByWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.2:6100 monitor=true probetype=ping on-fail=drain drain-time=60s")
-		p, fake := asked(t, s)
+		p, fake := newFakeProbes(t, s)
 		e := s.Endpoints[0]
 		status := health.Status{State: health.Up, ProbeState: health.Up, ProbeSince: time.Now(), Successes: 9}
 		fake.states[p.keyOf(s, e)] = status
@@ -198,7 +198,7 @@ func TestNoWitness(t *testing.T) {
 		"is asked soon":           {health.Status{Interval: time.Second}, true, false},
 		"begins to fail":          {health.Status{State: health.Up, ProbeState: health.Up, Failures: 1, Interval: time.Second}, true, false},
 	} {
-		p, fake := asked(t, s)
+		p, fake := newFakeProbes(t, s)
 		fake.states[p.keyOf(s, s.Endpoints[0])] = failed
 		if delete(fake.states, p.keyOf(s, s.Endpoints[1])); step.known {
 			fake.states[p.keyOf(s, s.Endpoints[1])] = step.other
@@ -232,7 +232,7 @@ func TestLookAgain(t *testing.T) {
 func TestPending(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")
-	p, fake := asked(t, s)
+	p, fake := newFakeProbes(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {

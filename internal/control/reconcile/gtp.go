@@ -40,7 +40,7 @@ type GTP struct {
 	flows    *gtpLoop[lb.SessionFlow]
 }
 
-// NewGTP makes the loops of both kinds.
+// NewGTP returns the loops of both kinds.
 func NewGTP(s *desired.State, t Tunnels, l TunnelLinks, o Observers) *GTP {
 	g := &GTP{desired: s, tunnels: t, links: l, failing: map[string]string{}}
 	g.sessions, g.flows = newGTPLoop(g, s.Sessions, o), newGTPLoop(g, s.SessionFlows, o)

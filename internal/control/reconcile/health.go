@@ -337,7 +337,7 @@ type EndpointProbes struct {
 	health *Health
 }
 
-// NewEndpointProbes makes the loop of the objects.
+// NewEndpointProbes returns the loop of the objects.
 func NewEndpointProbes(s *desired.State, h *Health, o Observers) *EndpointProbes {
 	p := &EndpointProbes{health: h}
 	p.objectLoop = newObjectLoop(p, s, s.Endpoints, o)

@@ -60,7 +60,7 @@ func (p *prober) Status(key string) (health.Status, bool) {
 	return s, ok
 }
 
-func (p *prober) State(key string) (state, asked health.State, ok bool) {
+func (p *prober) State(key string) (state, newFakeProbes health.State, ok bool) {
 	s, ok := p.Status(key)
 	return s.State, s.ProbeState, ok
 }
@@ -107,7 +107,7 @@ func (r *rig) becomes(key string, state health.State) {
 	r.health.Changed(key)
 }
 
-func (r *rig) wantAsked(want ...string) {
+func (r *rig) wantCalls(want ...string) {
 	r.t.Helper()
 	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.prober.calls(), "\n")); diff != "" {
 		r.t.Errorf("what was asked of the prober: -want +got\n%s", diff)
@@ -162,7 +162,7 @@ func TestFirstFailures(t *testing.T) {
 		{first, first, "12"}, {first, confirmed, "1."}, {confirmed, confirmed, ".."}, {red, red, ".."},
 		{first, health.Status{}, ".2"}, {first, health.Status{State: health.Up, ProbeState: health.Up}, ".2"},
 	} {
-		p, fake := asked(t, s)
+		p, fake := newFakeProbes(t, s)
 		fake.states[p.keyOf(s, s.Endpoints[0])], fake.states[p.keyOf(s, s.Endpoints[1])] = c.one, c.two
 		if got := usable(p, s); got != c.up {
 			t.Errorf("%+v: %s are up", c, got)
@@ -175,7 +175,7 @@ func TestFirstFailures(t *testing.T) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
-	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "set 192.168.1.2_tcp_80: tcp 192.168.1.2:80 every 2s")
+	r.wantCalls("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "set 192.168.1.2_tcp_80: tcp 192.168.1.2:80 every 2s")
 	r.drainEvents()
 	news := r.hub.Subscribe(event.KindHealth)
 	r.becomes("192.168.1.1_tcp_80", health.Up)
@@ -197,7 +197,7 @@ func TestHealth(t *testing.T) {
 	// A service that is applied for another reason still considers the state.
 	r.wait(r.put(strings.Replace(monitored, "monitor", "mss=1400 monitor", 1)))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.2")
-	r.wantAsked()
+	r.wantCalls()
 	var got []string
 	for e := range r.health.Endpoints {
 		got = append(got, fmt.Sprint(e.Key(), " ", e.State, " ", e.Changes, " ", e.Services, " ", e.Object))
@@ -208,9 +208,9 @@ func TestHealth(t *testing.T) {
 	}
 	// The last service removes its probes.
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	r.wantAsked("remove 192.168.1.2_tcp_80")
+	r.wantCalls("remove 192.168.1.2_tcp_80")
 	r.wait(r.delete("10.0.0.1:443/tcp"))
-	r.wantAsked("remove 192.168.1.1_tcp_80")
+	r.wantCalls("remove 192.168.1.1_tcp_80")
 }
 
 // TestMonitorInPlace checks that monitoring is turned on and off in place, and that another probe
@@ -219,19 +219,19 @@ func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
 	r := newRig(t, newWorld(), off)
-	r.wantAsked()
+	r.wantCalls()
 	r.wait(r.put(off + " monitor=true"))
-	r.wantAsked("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s")
+	r.wantCalls("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s")
 	r.drainEvents()
 	r.becomes("192.168.1.1_tcp_80", health.Down)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.wait(r.put(off + " monitor=true probe-interval=500ms"))
-	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 500ms")
+	r.wantCalls("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 500ms")
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.wait(r.put(off + " monitor=true all-down=panic"))
 	r.wantEvents("put 10.0.0.1:80/tcp")
 	r.wait(r.put(off))
-	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.1.1_tcp_80")
+	r.wantCalls("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.1.1_tcp_80")
 	r.wantEvents("put 10.0.0.1:80/tcp")
 }
 
@@ -241,13 +241,13 @@ func TestTwoQuestions(t *testing.T) {
 	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
 	b := "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
 	r := newRig(t, newWorld(), a, b)
-	r.wantAsked("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
+	r.wantCalls("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
 	r.drainEvents()
 	r.becomes("192.168.1.1_http_80/2", health.Down)
 	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
 	// With the same settings again, they share a probe.
 	r.wait(r.put(strings.Replace(b, "/b", "/a", 1)))
-	r.wantAsked("remove 192.168.1.1_http_80/2")
+	r.wantCalls("remove 192.168.1.1_http_80/2")
 	r.wantEvents("put 10.0.0.2:80/tcp")
 }
 
@@ -291,10 +291,10 @@ func TestEndpointObject(t *testing.T) {
 	r.drainEvents()
 	e := lb.EndpointProbe{Name: "192.168.1.1_tcp_80", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
 	put(e)
-	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 2s")
+	r.wantCalls("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 2s")
 	e.Probe.Interval = time.Second
 	put(e)
-	r.wantAsked("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
+	r.wantCalls("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
 	r.becomes("192.168.1.1_tcp_80", health.Up)
 	r.eventually("it is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
 	if s := r.status(kinds.Endpoint().Name, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
@@ -302,7 +302,7 @@ func TestEndpointObject(t *testing.T) {
 	}
 	// An object without a service is probed too.
 	put(lb.EndpointProbe{Addr: netip.MustParseAddr("192.168.9.9"), Probe: lb.Probe{Type: lb.ProbeTCP, Port: 22}})
-	r.wantAsked("set 192.168.9.9_tcp_22: tcp 192.168.9.9:22 every 2s")
+	r.wantCalls("set 192.168.9.9_tcp_22: tcp 192.168.9.9:22 every 2s")
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeTCP, true); n != 1 {
 		t.Errorf("%d targets are red", n)
 	}
@@ -315,9 +315,9 @@ func TestEndpointObject(t *testing.T) {
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 23, lb.ProbeAuto, true); n != 0 {
 		t.Errorf("%d targets of another port are red", n)
 	}
-	r.wantAsked("override 192.168.9.9_tcp_22: down an agent says that it is red")
+	r.wantCalls("override 192.168.9.9_tcp_22: down an agent says that it is red")
 	r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 0, lb.ProbeAuto, false)
-	r.wantAsked("override 192.168.9.9_tcp_22: unknown ")
+	r.wantCalls("override 192.168.9.9_tcp_22: unknown ")
 	r.wait(r.commit(func(tx *store.Tx) error {
 		for e := range r.state.Endpoints.All(tx) {
 			if err := tx.Delete(r.state.Endpoints.ID(e.Key())); err != nil {
@@ -326,7 +326,7 @@ func TestEndpointObject(t *testing.T) {
 		}
 		return nil
 	}))
-	r.wantAsked("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.9.9_tcp_22")
+	r.wantCalls("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.9.9_tcp_22")
 	if _, ok := r.statuses.Get(status.ID{Kind: kinds.Endpoint().Name, Key: "192.168.9.9_tcp_22"}); ok {
 		t.Error("what is gone has a status")
 	}

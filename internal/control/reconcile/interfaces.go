@@ -23,11 +23,11 @@ type Hooks interface {
 	ForgetLink(index int) error
 	ForgetOtherLinks(keep func(index int) bool) error
 	Attach(datapath.Interface) error
-	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there are
-	// any.
+	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there
+	// are any.
 	SetEgress(index int) error
-	// MayQueue reports whether no queueing discipline, and no program of another owner, sees what
-	// leaves by an interface.
+	// MayQueue reports whether no queueing discipline, and no program of another owner, sees
+	// what leaves by an interface.
 	MayQueue(index int) bool
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
@@ -68,7 +68,7 @@ type described struct {
 // allInterfaces is the key for all interfaces: the kernel numbers them from 1.
 const allInterfaces = 0
 
-// NewInterfaces makes the loop of the interfaces.
+// NewInterfaces returns the loop of the interfaces.
 func NewInterfaces(c InterfacesConfig) *Interfaces {
 	i := &Interfaces{InterfacesConfig: c, current: map[int]described{}, orphans: true}
 	i.Loop = newLoop(InterfaceKind, i.nameOf, i, c.Observers)

@@ -47,7 +47,7 @@ func TestEndpointsFound(t *testing.T) {
 	t.Parallel()
 	web := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
 	dns := service(t, "10.0.0.2:53/tcp endpoints=192.168.1.2:53 monitor=true")
-	p, fake := asked(t, web, dns)
+	p, fake := newFakeProbes(t, web, dns)
 	h := &Health{probes: p}
 	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}})
 	var found []string

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// firstRetry and lastRetry bound the wait before a retry. Each wait is half as long again as
-	// the previous one, with a random factor, so that objects that fail together are not retried
+	// firstRetry and lastRetry bound the wait before a retry. Each wait is half as long again
+	// as the previous one, with a random factor, so objects that fail together are not retried
 	// together forever.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// batchSize bounds the objects of one pass: their compiled tables are in memory together, and a
-	// change of one object waits for the pass before it.
+	// batchSize bounds the objects of one pass: their compiled tables are in memory together,
+	// and a change of one object waits for the pass before it.
 	batchSize = 256
 	// longestRest bounds the delay until a change of the network is followed, in a storm of
 	// changes.
 	longestRest = 2 * time.Second
-	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have all.
+	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have
+	// all.
 	loggedOutcomes = 5
 )
 
@@ -42,8 +43,8 @@ type Outcome[K comparable] struct {
 
 // Worker applies objects of one kind.
 type Worker[K comparable] interface {
-	// Apply applies the current state of the objects of these keys, and reports on each of them. It
-	// may report on others that it changed with them. It is idempotent.
+	// Apply applies the current state of the objects of these keys, and reports on each of
+	// them. It may report on others that it changed with them. It is idempotent.
 	Apply(ctx context.Context, keys []K) []Outcome[K]
 }
 
@@ -65,9 +66,9 @@ type Loop[K comparable] struct {
 	// closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the share of time of passes, for work that bursts of events request: after each
-	// pass, the loop rests this many times as long, up to longestRest, since a pass may have waited
-	// for a lock. 0: it does not rest.
+	// share bounds the share of time of passes, for work that bursts of events request: after
+	// each pass, the loop rests this many times as long, up to longestRest, since a pass may
+	// have waited for a lock. 0: it does not rest.
 	share int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool

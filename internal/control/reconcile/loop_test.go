@@ -99,13 +99,13 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		if s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: "13"}); s.State() != status.Applied {
 			t.Errorf("got %+v, want s.State() == status.Applied", s)
 		}
-		var told []string
+		var notified []string
 		for e, _, ok := events.Poll(); ok; e, _, ok = events.Poll() {
-			told = append(told, e.String())
+			notified = append(notified, e.String())
 		}
 		want := []string{"number 12 applied", "number 13 failed: it is broken", "number 14 applied", "number 13 applied"}
-		if !slices.Equal(told, want) {
-			t.Errorf("got %q, want %q", told, want)
+		if !slices.Equal(notified, want) {
+			t.Errorf("got %q, want %q", notified, want)
 		}
 	})
 }

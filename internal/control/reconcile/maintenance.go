@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// idleTime is how long services must be without packets before a node counts as drained: longer
-	// than routers take to change their routes, and than clients wait before they retransmit.
+	// idleTime is how long services must be without packets before a node counts as drained:
+	// longer than routers take to change their routes, and than clients wait before they
+	// retransmit.
 	idleTime = 2 * time.Second
 	// handoverTime is the same while this node is MASTER of an instance: keepalived, or another
 	// setter of roles, notices that the node is not ready and elects another one.
 	handoverTime = 10 * time.Second
-	// drainLook is the interval of counting packets, and drainRest bounds its CPU share: the next
-	// count is at least that many times later than the last one took.
+	// drainLook is the interval of counting packets, and drainRest bounds its CPU share: the
+	// next count is at least that many times later than the last one took.
 	drainLook, drainRest = 250 * time.Millisecond, 10
 	// withdrawTime is how long sessions stay up for withdrawals before they end.
 	withdrawTime = time.Second
@@ -62,7 +63,7 @@ type Maintenance struct {
 	stage lb.Stage // used by Apply only
 }
 
-// NewMaintenance makes the loop of the object.
+// NewMaintenance returns the loop of the object.
 func NewMaintenance(c MaintenanceConfig) *Maintenance {
 	m := &Maintenance{config: c, drains: make(chan struct{}, 1)}
 	m.objectLoop = newObjectLoop(m, c.Desired, c.Desired.Maintenance.Table, c.Observers)

@@ -50,7 +50,7 @@ type NetObjects[T netobj.Object[T]] struct {
 	changed    map[string]struct{} // ... or these
 }
 
-// NewNetObjects makes the loop of a kind.
+// NewNetObjects returns the loop of a kind.
 func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
 	n := &NetObjects[T]{kernel: k, ledger: made, changed: map[string]struct{}{}}
 	n.objectLoop = newObjectLoop(n, s, table, o)

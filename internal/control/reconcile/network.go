@@ -130,7 +130,7 @@ type Task struct {
 	key string
 }
 
-// NewTask makes a named task. f does all of the work and is idempotent. share bounds its share of
+// NewTask returns a named task. f does all of the work and is idempotent. share bounds its share of
 // time when it is marked continuously: 20 is a twentieth; 0: no bound.
 func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}

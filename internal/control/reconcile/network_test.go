@@ -53,9 +53,9 @@ func (p *path) DefaultRoutes() ([]netdev.Hop, bool)            { return nil, tru
 func TestNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := &path{calls: map[string]int{}}, quiet()
-		var told []event.Kind
+		var notified []event.Kind
 		var busy sync.Mutex // the follower of the network is busy while the test holds it
-		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); told = append(told, b.Kind()); busy.Unlock() })
+		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); notified = append(notified, b.Kind()); busy.Unlock() })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { n.Run(ctx); close(done) }()
@@ -112,8 +112,8 @@ func TestNetwork(t *testing.T) {
 		if list := o.Statuses.List("", true); len(list) != 0 {
 			t.Errorf("got %+v, want no list", list)
 		}
-		if !slices.Equal(told[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
-			t.Errorf("others were notified of %v", told)
+		if !slices.Equal(notified[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
+			t.Errorf("others were notified of %v", notified)
 		}
 	})
 }

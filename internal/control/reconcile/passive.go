@@ -20,14 +20,14 @@ import (
 type HandshakeReader interface {
 	// Handshakes appends the counters of a service's endpoints.
 	Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error)
-	// HandshakeNews calls yield with each service whose endpoints may have counted handshakes, or
-	// have changed, since the last call.
+	// HandshakeNews calls yield with each service whose endpoints may have counted handshakes,
+	// or have changed, since the last call.
 	HandshakeNews(yield func(lb.Key))
-	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some already,
-	// or it cannot signal.
+	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some
+	// already, or it cannot signal.
 	AwaitHandshakes() <-chan struct{}
-	// JudgeConnections checks whether endpoints answer the sampled connections. It marks services
-	// with findings as changed.
+	// JudgeConnections checks whether endpoints answer the sampled connections. It marks
+	// services with findings as changed.
 	JudgeConnections() error
 	// TryEndpoint sends the next new connection of a service to an endpoint that is out of
 	// rotation.
@@ -79,13 +79,13 @@ const (
 	// mostReturns is the number of ejected endpoints checked at a time. They are limited
 	// separately, so they do not delay undecided ones: a failing rack affects thousands.
 	mostReturns = 64
-	// mostRead is the number of endpoints whose counters are read at a time: if more have changed,
-	// a turn takes longer than Pace.
+	// mostRead is the number of endpoints whose counters are read at a time: if more have
+	// changed, a turn takes longer than Pace.
 	mostRead = 20000
 	// restPace is the interval of checks without changes: the data path signals these.
 	restPace = 5 * time.Second
-	// judgePace is the interval of judging sampled connections, and judgeTime how long it continues
-	// after the last change.
+	// judgePace is the interval of judging sampled connections, and judgeTime how long it
+	// continues after the last change.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
 	// mostIdle is the number of services of a turn whose memory is kept for the next.
 	mostIdle = 1024
@@ -229,7 +229,7 @@ func (p *Passive) read() (news bool) {
 func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 	for _, a := range slices.Clone(actions) {
 		switch a.Kind {
-		case outlier.Ask:
+		case outlier.Check:
 			p.enqueueCheck(ctx, a)
 		case outlier.Eject:
 			p.health.markServices(p.health.probes.eject(a.At, ejection{evidence: a.Evidence, kept: a.Kept, certain: a.Certain}))

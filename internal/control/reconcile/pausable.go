@@ -17,7 +17,7 @@ type PausableSpeaker struct {
 	wanted *bgp.Speaker // running, or to run after the pause; nil: none
 }
 
-// NewPausableSpeaker makes a speaker that pauses until Resume, or does not.
+// NewPausableSpeaker returns a speaker that pauses until Resume, or does not.
 func NewPausableSpeaker(s BGPSpeaker, paused bool) *PausableSpeaker {
 	return &PausableSpeaker{BGPSpeaker: s, paused: paused}
 }

@@ -26,8 +26,8 @@ func usable(p *probes, s *lb.Service) (list string) {
 	return list
 }
 
-// asked returns the probes of services in text form, without loops.
-func asked(t *testing.T, services ...*lb.Service) (*probes, *prober) {
+// newFakeProbes returns the probes of services, without loops, and a fake prober.
+func newFakeProbes(t *testing.T, services ...*lb.Service) (*probes, *prober) {
 	t.Helper()
 	fake := &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
 	p := newProbes(fake)
@@ -67,7 +67,7 @@ func TestObjectMeetsPass(t *testing.T) {
 		{name, nil, ping("192.168.1.1")},
 		{name, ping("192.168.1.1"), nil},
 	} {
-		p, fake := asked(t, a)
+		p, fake := newFakeProbes(t, a)
 		p.setObject(tc.name, tc.before)
 		fake.states[name] = health.Status{State: health.Down, ProbeState: health.Down}
 		p.remove(a)
@@ -85,11 +85,11 @@ func TestObjectMeetsPass(t *testing.T) {
 func TestWordsInOrder(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
-	p, fake := asked(t, s)
+	p, fake := newFakeProbes(t, s)
 	h := &Health{probes: p}
-	told := 0
+	notified := 0
 	fake.overrides = func() {
-		told++
+		notified++
 		if p.mu.TryLock() {
 			p.mu.Unlock()
 			t.Error("another report may come in between")
@@ -97,8 +97,8 @@ func TestWordsInOrder(t *testing.T) {
 	}
 	h.SetHostState(s.Endpoints[0].Addr, 80, lb.ProbeTCP, true)
 	h.SetHostState(s.Endpoints[0].Addr, 0, lb.ProbeAuto, false)
-	if told != 2 {
-		t.Errorf("the prober was notified %d times", told)
+	if notified != 2 {
+		t.Errorf("the prober was notified %d times", notified)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestWordLasts(t *testing.T) {
 	tcp := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
 	http := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http")
 	other := service(t, "10.0.0.2:80/tcp endpoints=192.168.1.1:8080,192.168.1.2:8080 monitor=true")
-	p, fake := asked(t, tcp)
+	p, fake := newFakeProbes(t, tcp)
 	h := &Health{probes: p}
 	change := func(gone, come *lb.Service) {
 		if gone != nil {
@@ -183,7 +183,7 @@ func TestWordByPort(t *testing.T) {
 	for _, kind := range []string{"none", "ping"} {
 		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.1:6101 monitor=true probetype="+kind)
 		u := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:6100 monitor=true probetype="+kind)
-		p, _ := asked(t, s, u)
+		p, _ := newFakeProbes(t, s, u)
 		var applied []lb.Key
 		h := &Health{probes: p, mark: func(keys ...lb.Key) { applied = append(applied, keys...) }}
 		up := func() string {

@@ -15,8 +15,9 @@ import (
 const (
 	// renewals is how often a lease is renewed while it lasts, at least.
 	renewals = 10
-	// longestRenewal bounds how much of its lease a daemon has used up when it hangs: a controller
-	// that waits for the end of the lease must not leave VIPs without an owner for long.
+	// longestRenewal bounds how much of its lease a daemon has used up when it hangs: a
+	// controller that waits for the end of the lease must not leave VIPs without an owner for
+	// long.
 	longestRenewal = time.Second
 )
 
@@ -27,8 +28,8 @@ type InstanceLeases interface {
 	Own(instance string, until time.Time)
 	// Keep removes the leases of all instances but these.
 	Keep(instances []string)
-	// LeaseEnd returns the end of a lease as uptime of the machine; 0: this node does not own the
-	// VIPs. It returns false if there is no lease.
+	// LeaseEnd returns the end of a lease as uptime of the machine; 0: this node does not own
+	// the VIPs. It returns false if there is no lease.
 	LeaseEnd(instance string) (uptime time.Duration, exists bool)
 }
 
@@ -46,8 +47,8 @@ type RoleLeases struct {
 	uptime  func() time.Duration
 }
 
-// NewRoleLeases makes the loop. It stores roles under the given owner, that of requests, and calls
-// changed when other instances have a lease.
+// NewRoleLeases returns the loop. It stores roles under the given owner, that of requests, and
+// calls changed when other instances have a lease.
 func NewRoleLeases(d *desired.State, t InstanceLeases, owner string, changed func(), o Observers) *RoleLeases {
 	return &RoleLeases{Observers: o, desired: d, table: t, owner: owner, changed: changed, uptime: monotime.Uptime}
 }

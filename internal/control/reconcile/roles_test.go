@@ -63,10 +63,10 @@ func TestRoles(t *testing.T) {
 	r.role(lb.DefaultInstance, lb.RoleMaster)
 	want(true, true)
 	r.mu.Lock()
-	told := strings.Join(r.told, ", ")
+	notified := strings.Join(r.notified, ", ")
 	r.mu.Unlock()
-	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; told != want {
-		t.Errorf("notified of roles: %s\nwant %s", told, want)
+	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; notified != want {
+		t.Errorf("notified of roles: %s\nwant %s", notified, want)
 	}
 	for _, e := range r.drainEvents() {
 		if strings.HasPrefix(e, "put 10.0.0.1:80") {

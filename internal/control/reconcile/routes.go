@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// routesDeadline is when routes are announced although parts of the data path are not ready:
-	// neighbors with graceful restart would drop the routes of services that do work.
+	// routesDeadline is when routes are announced although parts of the data path are not
+	// ready: neighbors with graceful restart would drop the routes of services that do work.
 	routesDeadline = time.Minute
 	// firstVerdicts is how long the first routes wait for probes of unchecked endpoints.
 	firstVerdicts = 10 * time.Second
-	// routesRecheck is how often all services are checked, for causes that mark none: a new route
-	// to an endpoint, handshakes that fail.
+	// routesRecheck is how often all services are checked, for causes that mark none: a new
+	// route to an endpoint, handshakes that fail.
 	routesRecheck = 10 * time.Second
 )
 
@@ -45,7 +45,8 @@ type RoutesConfig struct {
 	// Receiving returns which endpoints of a service get new connections, in the user's order;
 	// false: the data path does not have the service.
 	Receiving func(lb.Key) ([]bool, bool)
-	// Held returns why nothing may be announced, although the data path is ready; empty: it may.
+	// Held returns why nothing may be announced, although the data path is ready; empty: it
+	// may.
 	Held func() string
 }
 
@@ -92,7 +93,7 @@ type announced struct {
 	since time.Time
 }
 
-// NewRoutes makes the loop. Nothing is announced before Open.
+// NewRoutes returns the loop. Nothing is announced before Open.
 func NewRoutes(c RoutesConfig) *Routes {
 	r := &Routes{
 		RoutesConfig: c, opened: make(chan struct{}), current: make(chan struct{}), all: true, dirty: map[lb.Key]struct{}{},

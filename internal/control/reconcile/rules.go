@@ -65,7 +65,7 @@ type judgement struct {
 	valid context.Context
 }
 
-// NewRules makes the loop of the rules.
+// NewRules returns the loop of the rules.
 func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips Owned, g Gateways, o Observers) *Rules {
 	r := &Rules{table: t, links: links, vips: vips, gateways: g, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
 	r.objectLoop = newObjectLoop(r, s, s.Rules, o)

@@ -25,7 +25,7 @@ import (
 type Tables interface {
 	// Apply returns an error for each failed change, and nil for each successful one.
 	Apply([]datapath.Change) []error
-	// Expect announces the number of services and endpoints, so that room is made for all of them
+	// Expect announces the number of services and endpoints, so room is made for all of them
 	// at once.
 	Expect(services, endpoints int)
 	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
@@ -79,7 +79,7 @@ type ServicesConfig struct {
 	Seed      uint64            // key of the hash tables
 }
 
-// NewServices makes the loop of the services.
+// NewServices returns the loop of the services.
 func NewServices(c ServicesConfig) *Services {
 	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), dependents: newDependents()}
 	s.Loop = newLoop(kinds.ServiceName, lb.Key.String, s, c.Observers)
@@ -318,7 +318,8 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	}
 	s.Health.probes.applyRequests() // the states that this inherits are used below
 	s.adopted.await(ctx, s.Health.probes, put)
-	// A port range with a new end reuses the row of the range that it replaces, unless that fails.
+	// A port range with a new end reuses the row of the range that it replaces, unless that
+	// fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
 	gone = slices.DeleteFunc(gone, func(i *item) bool {

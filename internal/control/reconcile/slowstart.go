@@ -121,7 +121,7 @@ func (t *slowStart) eligibleSince(s *lb.Service, previous *ramp, rows func() map
 }
 
 // storedFractions returns each endpoint's weight in the data path in tenths. slow reports whether
-// any row was written during a slow start, so that the tenths are meaningful.
+// any row was written during a slow start, so the tenths are meaningful.
 func storedFractions(s *lb.Service, before map[netip.AddrPort]uint32) (tenths map[netip.AddrPort]uint32, slow bool) {
 	tenths = map[netip.AddrPort]uint32{}
 	for _, e := range s.Endpoints {

@@ -42,14 +42,14 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
 	for _, a := range slices.Compact(touched) {
-		owned, asked := v.owned[a]
+		owned, newFakeProbes := v.owned[a]
 		_, leftover := v.leftover[a]
 		switch wants := wanted(a); {
 		case wants && (!owned || leftover):
 			add = append(add, a)
 		case wants:
 			v.owner.Leases.set(a, v.leasedBy(a))
-		case asked:
+		case newFakeProbes:
 			remove = append(remove, a)
 		}
 	}
@@ -129,7 +129,7 @@ func (v *vips) clear(a netip.Addr) {
 
 // roles are this node's roles for the instances of services. A node that is not the master of an
 // instance owns none of its VIPs: it neither answers for them nor announces them. Its data path
-// stays unchanged, so that connections which reach it continue. Only the loop's goroutine uses it.
+// stays unchanged, so connections which reach it continue. Only the loop's goroutine uses it.
 type roles struct {
 	instances map[string]lb.Instance
 	vips      map[netip.Addr][]string // of clusters, that this node owns, and by which instances

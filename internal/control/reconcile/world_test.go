@@ -43,7 +43,7 @@ type world struct {
 	routed   bool                     // endpoints are behind a router
 	lookups  int
 	drains   []lb.Drain
-	told     []string     // notifications of roles
+	notified []string     // notifications of roles
 	lookup   func() error // nil: lookups of sources succeed at once
 }
 
@@ -60,7 +60,7 @@ func (w *world) SetDrains(drains []lb.Drain) {
 func (w *world) role(one lb.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.told = append(w.told, one.Name+" "+string(one.Role))
+	w.notified = append(w.notified, one.Name+" "+string(one.Role))
 }
 
 func (w *world) note(format string, args ...any) error {

@@ -87,7 +87,7 @@ type Table struct {
 	now     func() time.Time
 }
 
-// NewTable makes an empty one.
+// NewTable returns an empty one.
 func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
@@ -267,7 +267,7 @@ func failed(list []Status) error {
 	return nil
 }
 
-// wait is a call of Wait. It checks only up to the first undecided object, so that each of 10,000
+// wait is a call of Wait. It checks only up to the first undecided object, so each of 10,000
 // objects is checked about once, not all of them after each pass.
 type wait struct {
 	table        *Table

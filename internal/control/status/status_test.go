@@ -193,7 +193,7 @@ func TestUpdate(t *testing.T) {
 		}
 		return changed
 	}
-	told := func(changed <-chan struct{}) bool {
+	notified := func(changed <-chan struct{}) bool {
 		select {
 		case <-changed:
 			return true
@@ -206,18 +206,18 @@ func TestUpdate(t *testing.T) {
 		u.Want(service("a"), 1)
 		u.Want(service("b"), 1)
 		u.Succeeded(service("a"), 1)
-		if told(changed) {
+		if notified(changed) {
 			t.Error("notified before the end")
 		}
 	})
-	if !told(changed) {
+	if !notified(changed) {
 		t.Error("not notified")
 	}
 	changed = look(2)
 	table.Want(service("b"), 2)
 	table.Want(service("c"), 1)
 	table.Seen("service", 1)
-	if told(changed) {
+	if notified(changed) {
 		t.Error("notified although nothing is decided")
 	}
 	table.Failed(service("c"), 1, errBroken, time.Time{})
@@ -238,17 +238,17 @@ func TestUpdate(t *testing.T) {
 	table.Want(service("e"), 4)
 	changed = look(2)
 	table.Seen("service", 4)
-	if !told(changed) {
+	if !notified(changed) {
 		t.Error("not notified of a revision that may be without the object")
 	}
 	changed = look(2)
 	table.Seen("service", 5)
-	if !told(changed) {
+	if !notified(changed) {
 		t.Error("not notified that the object is gone")
 	}
 	changed = look(1)
 	table.Forget(service("e"))
-	if !told(changed) {
+	if !notified(changed) {
 		t.Error("not notified that the other object is gone")
 	}
 }

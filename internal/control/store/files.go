@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// fileSystem has all operations of the store on a disk, so that tests can make each of them fail.
+// fileSystem has all operations of the store on a disk, so tests can make each of them fail.
 // Paths are absolute.
 type fileSystem interface {
 	Stat(path string) (fs.FileInfo, error)

@@ -97,8 +97,8 @@ func (l *loader) loadJournals() error {
 		if whole {
 			continue
 		}
-		// A journal is a history: replaying entries after a gap would make a state that never
-		// existed.
+		// A journal is a history: replaying entries after a gap would make a state that
+		// never existed.
 		for _, later := range journals[i+1:] {
 			l.damaged(journalName(later), 0, errors.New("it follows a lost part"))
 		}
@@ -198,8 +198,8 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 		if !first {
 			return false, nil
 		}
-		// The snapshot is missing, or has lost its revision, or is an older one: these commits are
-		// still good.
+		// The snapshot is missing, or has lost its revision, or is an older one: these
+		// commits are still good.
 		l.revision = base
 	}
 	for i, line := range lines {
@@ -344,7 +344,7 @@ func (u *Unread) Done() error {
 
 func (u *Unread) path() string { return filepath.Join(u.dir, unreadName) }
 
-// write replaces the file, so that a crash leaves the old or the new one.
+// write replaces the file, so a crash leaves the old or the new one.
 func (u *Unread) write() error {
 	if u.dir == "" {
 		return nil // the state is in memory

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// Versions of files. A file is written in the lowest that can express its content, so that an older
+// Versions of files. A file is written in the lowest that can express its content, so an older
 // loxilb can read it if possible; a change to the form of a line uses the next number. A new member
 // of an object does not: it raises the format of its kind (Kind.Format).
 const (
@@ -31,7 +31,7 @@ const (
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":3,"revision":7,"objects":1}}
 //	{"crc":"0b1d51f8","body":{"kind":"service","format":2,"key":"10.0.0.1:80/tcp","owner":"rest","version":5,"object":{...}}}
 //
-// The header's line keeps this form in all versions, so that an older loxilb can tell a newer file
+// The header's line keeps this form in all versions, so an older loxilb can tell a newer file
 // from damage. It ignores members that it does not know.
 type headerRecord struct {
 	File     string `json:"file"` // snapshot or journal
@@ -54,7 +54,7 @@ type record struct {
 	Object  json.RawMessage `json:"object"`
 }
 
-// commitRecord is one transaction: each object in whole, so that it needs nothing from before.
+// commitRecord is one transaction: each object in whole, so it needs nothing from before.
 type commitRecord struct {
 	Revision uint64     `json:"revision"`
 	Owner    string     `json:"owner"`

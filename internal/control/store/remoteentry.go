@@ -11,7 +11,7 @@ import (
 
 // The entries of a shared store:
 //
-//	head         who changed it last: each change of a node replaces it, so that none misses another
+//	head         who changed it last: each change of a node replaces it, so none misses another
 //	KIND/KEY     an object, such as service/20.20.20.1:80/tcp
 //	node/NAME    a node, as long as it is there
 const headPath = "head"

@@ -14,7 +14,7 @@ type Table[T any] struct {
 	open  bool
 }
 
-// NewTable makes the table of a kind.
+// NewTable returns the table of a kind.
 func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
 
 // Name returns the name of the kind.

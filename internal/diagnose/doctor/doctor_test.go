@@ -104,39 +104,39 @@ func (m *Machine) at(t *testing.T, files map[string]string) {
 
 // faults returns machines with one fault each.
 func faults() map[string]struct {
-	files map[string]string // replaces files of the healthy machine; empty text: no such file
-	edit  func(*Machine, *fakeNetwork)
-	id    string
-	sure  Certainty
-	mends bool
+	files   map[string]string // replaces files of the healthy machine; empty text: no such file
+	edit    func(*Machine, *fakeNetwork)
+	id      string
+	sure    Certainty
+	fixable bool
 } {
 	type wrong = struct {
-		files map[string]string
-		edit  func(*Machine, *fakeNetwork)
-		id    string
-		sure  Certainty
-		mends bool
+		files   map[string]string
+		edit    func(*Machine, *fakeNetwork)
+		id      string
+		sure    Certainty
+		fixable bool
 	}
 	file := func(path, text string) map[string]string { return map[string]string{path: text} }
 	return map[string]wrong{
 		"old kernel":    {files: file("proc/sys/kernel/osrelease", "5.15.0"), id: "kernel:release", sure: Certain},
 		"no types":      {files: file("sys/kernel/btf/vmlinux", ""), id: "kernel:btf", sure: Certain},
 		"no cgroup BPF": {files: file("boot/config-6.8.0", "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y"), id: "kernel:CONFIG_CGROUP_BPF", sure: Certain},
-		"interpreted":   {files: file("proc/sys/net/core/bpf_jit_enable", "0"), id: "jit:enable", sure: Certain, mends: true},
-		"hardened":      {files: file("proc/sys/net/core/bpf_jit_harden", "2"), id: "jit:harden", sure: Likely, mends: true},
+		"interpreted":   {files: file("proc/sys/net/core/bpf_jit_enable", "0"), id: "jit:enable", sure: Certain, fixable: true},
+		"hardened":      {files: file("proc/sys/net/core/bpf_jit_harden", "2"), id: "jit:harden", sure: Likely, fixable: true},
 		"no bpffs":      {files: file("proc/self/mounts", "none / ext4 rw 0 0"), id: "bpffs:mount", sure: Certain},
-		"statistics":    {files: file("proc/sys/kernel/bpf_stats_enabled", "1"), id: "program-statistics:enabled", sure: Certain, mends: true},
-		"forwarding":    {files: file("proc/sys/net/ipv4/conf/lo/forwarding", "0"), id: "forwarding:ipv4", sure: Certain, mends: true},
-		"strict":        {files: map[string]string{"proc/sys/net/ipv4/conf/all/rp_filter": "0", "proc/sys/net/ipv4/conf/eth0/rp_filter": "1"}, id: "reverse-path:eth0", sure: Possible, mends: true},
-		"redirects":     {files: file("proc/sys/net/ipv4/conf/all/send_redirects", "1"), id: "redirects:eth0", sure: Possible, mends: true},
-		"LRO":           {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/lro"] = true }, id: "offloads:eth0/lro", sure: Certain, mends: true},
-		"no GRO":        {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/gro"] = false }, id: "offloads:eth0/gro", sure: Likely, mends: true},
+		"statistics":    {files: file("proc/sys/kernel/bpf_stats_enabled", "1"), id: "program-statistics:enabled", sure: Certain, fixable: true},
+		"forwarding":    {files: file("proc/sys/net/ipv4/conf/lo/forwarding", "0"), id: "forwarding:ipv4", sure: Certain, fixable: true},
+		"strict":        {files: map[string]string{"proc/sys/net/ipv4/conf/all/rp_filter": "0", "proc/sys/net/ipv4/conf/eth0/rp_filter": "1"}, id: "reverse-path:eth0", sure: Possible, fixable: true},
+		"redirects":     {files: file("proc/sys/net/ipv4/conf/all/send_redirects", "1"), id: "redirects:eth0", sure: Possible, fixable: true},
+		"LRO":           {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/lro"] = true }, id: "offloads:eth0/lro", sure: Certain, fixable: true},
+		"no GRO":        {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/gro"] = false }, id: "offloads:eth0/gro", sure: Likely, fixable: true},
 		"tags, no XDP": {edit: func(m *Machine, n *fakeNetwork) {
 			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", false}}
-		}, id: "vlan-tags:eth0/rxvlan", sure: Certain, mends: true},
+		}, id: "vlan-tags:eth0/rxvlan", sure: Certain, fixable: true},
 		"tags, XDP": {edit: func(m *Machine, n *fakeNetwork) {
 			n.features["eth0/rxvlan"], m.Facts.HiddenTags = true, []HiddenTags{{"eth0", true}}
-		}, id: "vlan-tags:eth0/rxvlan", sure: Possible, mends: true},
+		}, id: "vlan-tags:eth0/rxvlan", sure: Possible, fixable: true},
 		"no classifier":         {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Unclassified = 3 }, id: "mobile:unclassified", sure: Possible},
 		"not the user":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Forged = 3 }, id: "mobile:forged", sure: Possible},
 		"no way to the station": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Mobile.Failed = 3 }, id: "mobile:failed", sure: Possible},
@@ -184,8 +184,8 @@ func faults() map[string]struct {
 		}, id: "roles:10.0.0.100", sure: Likely},
 		"not elected":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Availability.Unelected = []Unelected{{"blue", 2}} }, id: "roles:blue", sure: Likely},
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
-		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
-		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
+		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, fixable: true},
+		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, fixable: true},
 		"narrow path":     {edit: func(_ *Machine, n *fakeNetwork) { n.answers = 1400 }, id: "path-mtu:31.31.31.1", sure: Likely},
 		"service drained": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Unserved = []Unserved{{Service: "20.20.20.1:80/tcp", State: "drained", Endpoints: "2 drained", Drained: true}}
@@ -221,9 +221,9 @@ func faults() map[string]struct {
 		"throttled":    {files: file("sys/fs/cgroup/x/cpu.stat", "nr_periods 1000\nnr_throttled 500"), id: "cgroup:cpu", sure: Certain},
 		"memory":       {files: file("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 10 kB"), id: "memory:available", sure: Likely},
 		"descriptors":  {files: map[string]string{"proc/self/limits": "Max open files 1 1 files", "proc/self/fd/0": "x", "proc/self/fd/1": "x"}, id: "descriptors:files", sure: Likely},
-		"conntrack":    {files: file("proc/sys/net/netfilter/nf_conntrack_count", "990"), id: "netfilter:conntrack", sure: Likely, mends: true},
-		"ports":        {files: file("proc/sys/net/ipv4/ip_local_port_range", "1024 65535"), id: "ports:range", sure: Likely, mends: true},
-		"one queue":    {files: file("sys/class/net/eth0/queues/rx-1/rps_cpus", ""), id: "queues:eth0", sure: Likely, mends: true},
+		"conntrack":    {files: file("proc/sys/net/netfilter/nf_conntrack_count", "990"), id: "netfilter:conntrack", sure: Likely, fixable: true},
+		"ports":        {files: file("proc/sys/net/ipv4/ip_local_port_range", "1024 65535"), id: "ports:range", sure: Likely, fixable: true},
+		"one queue":    {files: file("sys/class/net/eth0/queues/rx-1/rps_cpus", ""), id: "queues:eth0", sure: Likely, fixable: true},
 		"one CPU": {files: map[string]string{
 			"sys/class/net/eth0/device/msi_irqs/30": "x", "sys/class/net/eth0/device/msi_irqs/31": "x", "sys/class/net/eth0/device/msi_irqs/32": "x",
 			"proc/irq/30/effective_affinity_list": "0", "proc/irq/31/effective_affinity_list": "0", "proc/irq/32/effective_affinity_list": "0",
@@ -289,7 +289,7 @@ func TestChecks(t *testing.T) {
 		if f.What == "" || f.Why == "" || (f.Command == "" && f.Check != "next-hops") || strings.HasSuffix(f.What, ".") {
 			t.Errorf("%s: says too little: %+v", name, f)
 		}
-		if !c.mends {
+		if !c.fixable {
 			continue
 		}
 		done, err := m.Fix(c.id)

@@ -79,7 +79,7 @@ func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 
 // isAwake reports whether an address on the same link has a known MAC address.
 func (m *Machine) isAwake(a netip.Addr) bool {
-	if way, err := m.Network.Route(a); err != nil || way.Via.IsValid() {
+	if route, err := m.Network.Route(a); err != nil || route.Via.IsValid() {
 		return false
 	}
 	list, _ := m.Network.Neighbours()

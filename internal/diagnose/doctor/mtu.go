@@ -27,8 +27,8 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 		narrow = map[narrowPath][]netip.Addr{}
 	)
 	pingEach(m.Facts.Endpoints, func(e Endpoint) {
-		way, failed := m.Network.Route(e.Addr)
-		link := by[way.Link]
+		route, failed := m.Network.Route(e.Addr)
+		link := by[route.Link]
 		size := min(link.MTU, largest+e.Overhead)
 		if e.mss() > 0 {
 			size = min(size, e.mss()+60+e.Overhead)
@@ -119,23 +119,23 @@ func mtu(m *Machine) (out []Finding, err error) {
 	}
 	seen := map[string]bool{}
 	for _, e := range m.Facts.Endpoints {
-		way, err := m.Network.Route(e.Addr)
+		route, err := m.Network.Route(e.Addr)
 		if err != nil {
 			continue // reported by next-hops
 		}
-		room := by[way.Link].MTU
-		if way.MTU > 0 {
-			room = min(room, way.MTU)
+		room := by[route.Link].MTU
+		if route.MTU > 0 {
+			room = min(room, route.MTU)
 		}
-		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.mss() > 0 && e.mss()+60 <= room || seen[way.Link] {
+		if room -= e.Overhead; by[route.Link].Loopback || room >= largest.MTU || e.mss() > 0 && e.mss()+60 <= room || seen[route.Link] {
 			continue
 		}
-		seen[way.Link] = true
+		seen[route.Link] = true
 		out = append(out, Finding{
-			About: way.Link, Sure: Likely,
-			What:    fmt.Sprintf("%[2]s receives packets of up to %[1]d bytes, but only %[3]d bytes fit towards endpoint %[4]s through %[5]s", largest.MTU, largest.Name, room, e.Addr, way.Link),
+			About: route.Link, Sure: Likely,
+			What:    fmt.Sprintf("%[2]s receives packets of up to %[1]d bytes, but only %[3]d bytes fit towards endpoint %[4]s through %[5]s", largest.MTU, largest.Name, room, e.Addr, route.Link),
 			Why:     "larger packets are refused by ICMP; where ICMP is filtered, connections hang at the first large packet",
-			Command: fmt.Sprintf("%s, or give %s an MTU of %d", smallerSegments(e.Direct, room), way.Link, largest.MTU+e.Overhead),
+			Command: fmt.Sprintf("%s, or give %s an MTU of %d", smallerSegments(e.Direct, room), route.Link, largest.MTU+e.Overhead),
 		})
 	}
 	return out, nil

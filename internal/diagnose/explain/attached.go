@@ -108,8 +108,8 @@ func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 // attachments see the packet.
 func (i *inquiry) ruleOf(r *dryrun.Result) (key string, there bool) {
 	id, decided := r.Rule, r.HasRule && (r.Outcome == dryrun.Passes || r.Outcome == dryrun.Redirects || r.Reason == "rule")
-	if r.Entry != nil && r.Entry.Attached && r.Way != nil {
-		id, decided = r.Way.Rule, r.Way.HasRule
+	if r.Entry != nil && r.Entry.Attached && r.NextHop != nil {
+		id, decided = r.NextHop.Rule, r.NextHop.HasRule
 	}
 	if !decided {
 		return "", false

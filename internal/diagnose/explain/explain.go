@@ -34,11 +34,11 @@ type DataPath interface {
 type Health interface {
 	servicestate.Health
 	EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool)
-	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while no
-	// client's SYN is answered through it.
+	// HasAsymmetricReply reports whether an endpoint accepts connections of this machine, while
+	// no client's SYN is answered through it.
 	HasAsymmetricReply(at netip.AddrPort) bool
-	// IPsecRefusal returns the policy of IPsec that refuses packets to an endpoint of a service, or
-	// its answers.
+	// IPsecRefusal returns the policy of IPsec that refuses packets to an endpoint of a
+	// service, or its answers.
 	IPsecRefusal(s *lb.Service, e lb.Endpoint) (policy.IPsecRefusal, bool)
 }
 
@@ -64,7 +64,8 @@ type Explainer struct {
 	LocalSockets bool // this machine's own sockets reach VIPs
 	Gateways     bool // packets are sent to the node that owns their future source address
 
-	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is off.
+	// Announcements returns whether the VIPs of a service are announced by BGP; nil: BGP is
+	// off.
 	Announcements func(*lb.Service) []report.Announcement
 	Sessions      func() []bgp.Session // with BGP neighbors; needed with Announcements
 
@@ -78,7 +79,7 @@ const waiting = 16
 // ErrBusy reports that too many questions wait.
 var ErrBusy = errors.New("too many explain requests are waiting: try again in a second")
 
-// New makes an Explainer of these parts.
+// New returns an Explainer of these parts.
 func New(e Explainer) *Explainer {
 	e.turn, e.line = make(chan struct{}, 1), make(chan struct{}, waiting)
 	return &e

@@ -30,7 +30,7 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 	if err != nil {
 		return err
 	}
-	if r.Outcome == dryrun.Delivers || r.Way != nil && r.Way.Local {
+	if r.Outcome == dryrun.Delivers || r.NextHop != nil && r.NextHop.Local {
 		i.answer.add("way", OK, "%s is this machine: a local socket receives it", target)
 		return nil
 	}
@@ -45,7 +45,7 @@ func isPathReason(reason string) bool {
 }
 
 func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target netip.Addr) {
-	a, w := &i.answer, r.Way
+	a, w := &i.answer, r.NextHop
 	via := target
 	if lead.Gateway.IsValid() {
 		via = lead.Gateway

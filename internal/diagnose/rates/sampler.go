@@ -31,8 +31,8 @@ type Source interface {
 	EachCount(wanted func(id uint32, connections, tracked uint64) bool, yield func(*report.EndpointCount)) error
 	// EachEndpointID calls yield with the ID of each row of a service, and the row's endpoint.
 	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
-	// EachRefused calls yield with the packets that each service has refused so far, if there are
-	// any.
+	// EachRefused calls yield with the packets that each service has refused so far, if there
+	// are any.
 	EachRefused(yield func(key lb.Key, packets uint64)) error
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
@@ -98,7 +98,7 @@ type service struct {
 	timeline   *timeline     // nil: none
 }
 
-// New makes a sampler. Run starts reading.
+// New returns a sampler. Run starts reading.
 func New(src Source, log *slog.Logger) *Sampler { return newSampler(src, log, time.Now) }
 
 func newSampler(src Source, log *slog.Logger, now func() time.Time) *Sampler {

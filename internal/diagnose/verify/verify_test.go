@@ -67,7 +67,7 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestSample checks that all passes of a run use the same sample, so that a difference in it is
+// TestSample checks that all passes of a run use the same sample, so a difference in it is
 // found, and that another run uses another sample.
 func TestSample(t *testing.T) {
 	t.Parallel()

@@ -75,7 +75,7 @@ func (e *SharedError) Error() string {
 		"choose another one, or close it (chmod 700)"
 }
 
-// closeToOthers makes a directory its owner's alone (0700), so that others cannot lock it. It
+// closeToOthers makes a directory its owner's alone (0700), so others cannot lock it. It
 // returns a *SharedError if its names are not the caller's own. It leaves a directory alone that is
 // shared on purpose: of another owner, or with the sticky bit, as /tmp is.
 func closeToOthers(dir *os.File, own func(names []string) bool) error {
@@ -161,8 +161,8 @@ func holder(f *os.File) int {
 		return 0
 	}
 	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(s.Dev), unix.Minor(s.Dev), s.Ino)
-	// The kernel lists locks a page at a time. If locks are released between two pages, later ones
-	// move up, and may be on neither page.
+	// The kernel lists locks a page at a time. If locks are released between two pages, later
+	// ones move up, and may be on neither page.
 	for range 5 {
 		if pid, listed := listedHolder(file); listed {
 			return pid

@@ -27,7 +27,7 @@ type Loop struct {
 	since time.Time
 }
 
-// New makes a loop that has not failed yet. effect describes it in a sentence.
+// New returns a loop that has not failed yet. effect describes it in a sentence.
 func New(effect string, log *slog.Logger) *Loop {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = minWait, maxWait, 2

@@ -22,12 +22,12 @@ type copied struct {
 	one, two *opener
 	mu       sync.Mutex
 	sent     []report.ConnectionCopy
-	came     chan struct{}
+	arrived  chan struct{}
 }
 
 func newCopied(t *testing.T, services ...string) *copied {
 	t.Helper()
-	c := &copied{t: t, one: newOpener(t, services[0]), two: newOpener(t, services[0]), came: make(chan struct{}, 1)}
+	c := &copied{t: t, one: newOpener(t, services[0]), two: newOpener(t, services[0]), arrived: make(chan struct{}, 1)}
 	for _, line := range services[1:] {
 		addService(t, c.one, line)
 		addService(t, c.two, line)
@@ -43,7 +43,7 @@ func newCopied(t *testing.T, services ...string) *copied {
 				t.Errorf("%d copies are lost", lost)
 			}
 			select {
-			case c.came <- struct{}{}:
+			case c.arrived <- struct{}{}:
 			default:
 			}
 		})
@@ -100,7 +100,7 @@ func (c *copied) wait(n int) []report.ConnectionCopy {
 			return list
 		}
 		select {
-		case <-c.came:
+		case <-c.arrived:
 		case <-end:
 			c.t.Fatalf("%d copies, want %d", len(list), n)
 		}

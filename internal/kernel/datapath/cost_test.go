@@ -198,7 +198,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	}
 	now := dptest.Jiffies(t)
 	entries := make([]conntrack.Entry, n)
-	routes, way := wayToLoopback(t, d)
+	routes, way := nextHopToLoopback(t, d)
 	for i := range n {
 		to := key(i + 1)
 		from := key(i)
@@ -229,11 +229,11 @@ func fold(sum uint32) uint32 {
 	return sum&0xffff + sum>>16
 }
 
-// wayToLoopback makes a way that ends at lo, as it is in the present generation of routes.
-func wayToLoopback(t testing.TB, d *Datapath) (routes uint32, way uint16) {
+// nextHopToLoopback writes a next hop that ends at lo, in the current generation of routes.
+func nextHopToLoopback(t testing.TB, d *Datapath) (routes uint32, way uint16) {
 	t.Helper()
 	routes, neighbours := d.Generations()
-	row := bpf.TcWay{Key: bpf.TcWayKey{Ifindex: 1, Mtu: 1500}, Claim: 1<<32 | uint64(dptest.Jiffies(t)), Neighbours: neighbours}
+	row := bpf.TcHop{Key: bpf.TcHopKey{Ifindex: 1, Mtu: 1500}, Claim: 1<<32 | uint64(dptest.Jiffies(t)), Neighbours: neighbours}
 	if err := d.collection.Maps.Ways.Put(uint32(1), row); err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func occupy(t testing.TB, index int) (free func()) {
 				t.Error(err)
 			}
 		}
-		// A process that another test starts has copies of open descriptors until it calls exec.
+		// A process that another test starts has copies of open descriptors until it calls
+		// exec.
 		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
 			if n := egressPrograms(t, index); n > 0 {
 				return fmt.Errorf("%d programs are left", n)
@@ -179,11 +180,11 @@ func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	if d.LocalAnswersWanted() != wanted {
 		t.Errorf("egress is not %v", wanted)
 	}
-	var told uint32
-	if err := d.collection.Variables.LocalEndpoints.Get(&told); err != nil {
+	var notified uint32
+	if err := d.collection.Variables.LocalEndpoints.Get(&notified); err != nil {
 		t.Error(err)
 	}
-	if told != 1 { // the last program is detached after the packet path is notified
-		t.Errorf("the packet path has %d", told)
+	if notified != 1 { // the last program is detached after the packet path is notified
+		t.Errorf("the packet path has %d", notified)
 	}
 }

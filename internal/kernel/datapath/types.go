@@ -29,7 +29,7 @@ type (
 	// XDPMode is the mode of attaching the XDP program.
 	XDPMode = attach.XDPMode
 	// ProbeWay is the path of a probe's redirected packets.
-	ProbeWay = attach.ProbeWay
+	ProbePath = attach.ProbePath
 	// SweepStats are the results of sweeps.
 	SweepStats = connections.SweepStats
 )

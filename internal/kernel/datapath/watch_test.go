@@ -22,10 +22,10 @@ import (
 
 // watcher collects events of connections until done.
 type watcher struct {
-	mu     sync.Mutex
-	events []report.ConnectionEvent
-	untold report.Omitted
-	done   func()
+	mu      sync.Mutex
+	events  []report.ConnectionEvent
+	omitted report.Omitted
+	done    func()
 }
 
 // watchConnections starts to watch, and waits until the first event.
@@ -39,10 +39,10 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	t.Cleanup(w.done)
 	go func() {
 		defer close(ended)
-		err := d.WatchConnections(ctx, rate, func(events []report.ConnectionEvent, untold report.Omitted) bool {
+		err := d.WatchConnections(ctx, rate, func(events []report.ConnectionEvent, omitted report.Omitted) bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.events, w.untold = append(w.events, events...), untold
+			w.events, w.omitted = append(w.events, events...), omitted
 			once.Do(func() { close(began) })
 			return true
 		})
@@ -59,7 +59,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 func (w *watcher) soFar() ([]report.ConnectionEvent, report.Omitted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.events), w.untold
+	return slices.Clone(w.events), w.omitted
 }
 
 // wait waits for n events, received or lost, and returns the received ones, and the number of lost
@@ -67,8 +67,8 @@ func (w *watcher) soFar() ([]report.ConnectionEvent, report.Omitted) {
 func (w *watcher) wait(t testing.TB, n int) ([]report.ConnectionEvent, report.Omitted) {
 	t.Helper()
 	await.NoError(t, 10*time.Second, func() error {
-		if events, untold := w.soFar(); len(events)+int(untold.Sampled+untold.Lost) < n {
-			return fmt.Errorf("%d events, and %+v not told; want %d", len(events), untold, n)
+		if events, omitted := w.soFar(); len(events)+int(omitted.Sampled+omitted.Lost) < n {
+			return fmt.Errorf("%d events, and %+v omitted; want %d", len(events), omitted, n)
 		}
 		return nil
 	})
@@ -146,7 +146,7 @@ func TestWatch(t *testing.T) {
 				}
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("told of %q, want %q", got, c.want)
+				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -180,14 +180,14 @@ func TestWatchAll(t *testing.T) {
 	start := time.Now()
 	opened := openFlows(t, d, flows)
 	took := time.Since(start)
-	events, untold := w.wait(t, opened)
+	events, omitted := w.wait(t, opened)
 	t.Logf("%d connections, %.0f a second", opened, float64(opened)/took.Seconds())
 	seen := map[netip.AddrPort]bool{}
 	for _, e := range events {
 		seen[e.Client] = e.Act == "opened" && e.OneOf == 1
 	}
-	if untold != (report.Omitted{}) || len(seen) != opened || len(events) != opened || opened != flows {
-		t.Errorf("%d events of %d connections, %+v not told; %d of %d were opened", len(events), len(seen), untold, opened, flows)
+	if omitted != (report.Omitted{}) || len(seen) != opened || len(events) != opened || opened != flows {
+		t.Errorf("%d events of %d connections, %+v omitted; %d of %d were opened", len(events), len(seen), omitted, opened, flows)
 	}
 }
 
@@ -201,9 +201,9 @@ func TestWatchPressure(t *testing.T) {
 	w.mu.Lock() // stops reading
 	opened := openFlows(t, d, flows)
 	w.mu.Unlock()
-	events, untold := w.wait(t, opened)
-	if untold.Sampled == 0 || len(events)+int(untold.Sampled+untold.Lost) != opened {
-		t.Errorf("%d events, %+v not told", len(events), untold)
+	events, omitted := w.wait(t, opened)
+	if omitted.Sampled == 0 || len(events)+int(omitted.Sampled+omitted.Lost) != opened {
+		t.Errorf("%d events, %+v omitted", len(events), omitted)
 	}
 	if last := events[len(events)-1]; last.OneOf == 1 {
 		t.Errorf("got %+v, want last.OneOf != 1", last)
@@ -231,7 +231,7 @@ func TestWatchers(t *testing.T) {
 		}
 	}
 	if events, _ := all[1].soFar(); len(events) > 0 {
-		t.Error("told after it has left")
+		t.Error("notified after it left")
 	}
 }
 

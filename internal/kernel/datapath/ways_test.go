@@ -19,10 +19,10 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-const wayService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
+const hopService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
 
 // wayFrame returns a SYN of a client of its own.
-func wayFrame(l *lab.Lab, client int) ([]byte, error) {
+func hopFrame(l *lab.Lab, client int) ([]byte, error) {
 	p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:4000 > 10.0.0.1:80 S", client/250, client%250+1))
 	if err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func wayFrame(l *lab.Lab, client int) ([]byte, error) {
 }
 
 // openWays opens connections of n clients, beginning with first.
-func openWays(l *lab.Lab, first, n int) error {
+func openHops(l *lab.Lab, first, n int) error {
 	for i := range n {
-		frame, err := wayFrame(l, first+i)
+		frame, err := hopFrame(l, first+i)
 		if err != nil {
 			return err
 		}
@@ -51,11 +51,11 @@ func openWays(l *lab.Lab, first, n int) error {
 // TestWaysAreShared checks that hundreds of connections to two endpoints have two next hops.
 func TestWaysAreShared(t *testing.T) {
 	t.Parallel()
-	inLab(t, wayService, func(l *lab.Lab) error {
-		if err := openWays(l, 0, 400); err != nil {
+	inLab(t, hopService, func(l *lab.Lab) error {
+		if err := openHops(l, 0, 400); err != nil {
 			return err
 		}
-		ways, err := l.Programs().Ways()
+		ways, err := l.Programs().NextHops()
 		if err == nil && len(ways) != 2 {
 			err = fmt.Errorf("there are %d ways, want 2: %+v", len(ways), ways)
 		}
@@ -80,19 +80,19 @@ func TestWaysFull(t *testing.T) {
 // testWaysFull is TestWaysFull for rows that were last confirmed this number of ticks ago.
 func testWaysFull(t *testing.T, age uint32) {
 	t.Helper()
-	inLab(t, wayService, func(l *lab.Lab) error {
+	inLab(t, hopService, func(l *lab.Lab) error {
 		run := l.Programs()
-		if err := openWays(l, 0, 1); err != nil {
+		if err := openHops(l, 0, 1); err != nil {
 			return err
 		}
-		one, err := run.Ways()
+		one, err := run.NextHops()
 		if err != nil {
 			return err
 		}
-		all := map[uint32]bpf.TcWay{}
+		all := map[uint32]bpf.TcHop{}
 		for _, w := range one {
 			w.Key.Ifindex = 12345 // an unused index
-			for i := range uint32(programs.MaxWays - 1) {
+			for i := range uint32(programs.MaxNextHops - 1) {
 				all[1+i] = w
 			}
 		}
@@ -103,17 +103,17 @@ func testWaysFull(t *testing.T, age uint32) {
 			}
 			return err
 		}
-		if err := errors.Join(run.SetWays(all), l.BumpNextHops(), openWays(l, 1, 3), wantFull("at first", 3)); err != nil {
+		if err := errors.Join(run.SetNextHops(all), l.BumpNextHops(), openHops(l, 1, 3), wantFull("at first", 3)); err != nil {
 			return err
 		}
 		for i, w := range all {
 			w.Claim = w.Claim>>32<<32 | uint64(uint32(w.Claim)-age)
 			all[i] = w
 		}
-		if err := errors.Join(run.SetWays(all), openWays(l, 4, 3), openWays(l, 0, 7), wantFull("when rows are old", 3)); err != nil {
+		if err := errors.Join(run.SetNextHops(all), openHops(l, 4, 3), openHops(l, 0, 7), wantFull("when rows are old", 3)); err != nil {
 			return err
 		}
-		now, err := run.Ways()
+		now, err := run.NextHops()
 		if err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func sendUntil(l *lab.Lab, first, n int, stop <-chan struct{}) error {
 
 // sendAndCheck sends a packet; want is the change whose address its frame must have, 0: any.
 func sendAndCheck(l *lab.Lab, client, want int) error {
-	frame, err := wayFrame(l, client)
+	frame, err := hopFrame(l, client)
 	if err != nil {
 		return err
 	}

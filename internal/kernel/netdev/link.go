@@ -77,7 +77,7 @@ func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) 
 // ReversePathFilter returns the rp_filter in force on a link, of IPv4.
 func (n *Net) ReversePathFilter(link string) int { return n.settings.ReversePathFilter(link) }
 
-// HidesTags reports whether a link's driver removes VLAN tags from received frames, so that XDP
+// HidesTags reports whether a link's driver removes VLAN tags from received frames, so XDP
 // does not see them. A veth always passes the tag in metadata, regardless of its offloads. A driver
 // that cannot be queried is assumed to.
 func (n *Net) HidesTags(l Link) bool {

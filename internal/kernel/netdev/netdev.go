@@ -86,7 +86,7 @@ func (n *Net) Close() error {
 }
 
 // Prepare sets lo up (the API listens there, VIPs are there, and in a new namespace it is down) and
-// enables forwarding from it, so that the data path may be attached. Run maintains both.
+// enables forwarding from it, so the data path may be attached. Run maintains both.
 func (n *Net) Prepare() error {
 	err := n.vips.Prepare()
 	n.forward()

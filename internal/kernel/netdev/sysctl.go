@@ -35,7 +35,7 @@ func (s Settings) ReversePathFilter(link string) int {
 }
 
 // Forward enables net.ipv4.conf.lo.forwarding and its IPv6 equivalent: the data path looks up
-// routes as if packets came from lo, so that no real interface needs forwarding. The setting of lo
+// routes as if packets came from lo, so no real interface needs forwarding. The setting of lo
 // affects no other interface; but writing net.ipv4.ip_forward or net.ipv6.conf.all.forwarding also
 // changes the setting of lo.
 //

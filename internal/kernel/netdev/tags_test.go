@@ -35,6 +35,6 @@ func TestHidesTags(t *testing.T) {
 		t.Error("lo hides tags")
 	}
 	if !n.HidesTags(Link{Name: "gone"}) {
-		t.Error("a device that cannot be asked shows tags")
+		t.Error("a device that cannot be probed shows tags")
 	}
 }

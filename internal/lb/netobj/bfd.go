@@ -52,7 +52,7 @@ func BFDKey(remote netip.Addr, instance string) string {
 }
 
 // Normal returns the session with defaults in place of zero values, and one name for the default
-// instance, so that sessions from files and requests compare equal.
+// instance, so sessions from files and requests compare equal.
 func (s BFDSession) Normal() BFDSession {
 	if lb.InstanceKey(s.Instance) == lb.DefaultInstance {
 		s.Instance = ""

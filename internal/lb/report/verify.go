@@ -5,7 +5,7 @@ type Difference struct {
 	Table string // the compared object: a map, variables, or others
 	Row   string // the row in it
 	What  string // the deviation
-	Mend  string // how to repair it, if applying it again does not; empty: `loxicmd verify --repair`
+	Fix   string // how to repair it, if applying it again does not; empty: `loxicmd verify --repair`
 }
 
 func (d Difference) String() string { return d.Table + ": " + d.Row + " " + d.What }

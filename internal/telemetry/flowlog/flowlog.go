@@ -19,7 +19,8 @@ type Source interface {
 
 // Sink stores or sends events.
 type Sink interface {
-	// Write writes events, preceded by the number of unwritten ones so far, if that has changed.
+	// Write writes events, preceded by the number of unwritten ones so far, if that has
+	// changed.
 	Write(now time.Time, events []report.ConnectionEvent, lost uint64) error
 	// Name returns the destination, for messages.
 	Name() string
@@ -46,7 +47,7 @@ type outlet struct {
 	failing bool
 }
 
-// New makes a logger of at most rate events per second.
+// New returns a logger of at most rate events per second.
 func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
 	l := &Logger{source: source, rate: rate, log: log}
 	for _, s := range sinks {

@@ -17,7 +17,7 @@ import (
 // of any length.
 const longest = 1024
 
-// New makes a log from the level on. Its last lines are also kept in memory. flush writes pending
+// New returns a log from the level on. Its last lines are also kept in memory. flush writes pending
 // summaries.
 func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slog.Logger, flush func()) {
 	text := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}) }

@@ -87,7 +87,7 @@ func TestPeriods(t *testing.T) {
 	l.shared.now = func() time.Time { return clock.now }
 	l.shared.after = func(d time.Duration, f func()) interface{ Stop() bool } {
 		if d != period-10*time.Second {
-			t.Errorf("it is told after %v", d)
+			t.Errorf("it is logged after %v", d)
 		}
 		clock.due = f
 		return clock
@@ -105,7 +105,7 @@ func TestPeriods(t *testing.T) {
 	}
 	clock.due()
 	if !strings.Contains(out.String(), fmt.Sprintf("lines=%d ", most+1)) || said() != 1 {
-		t.Errorf("what was left out is told so: %s", out.String())
+		t.Errorf("omitted lines are reported as: %s", out.String())
 	}
 	log.Info("x")
 	if n := said(); n != 1 {

@@ -70,7 +70,7 @@ type Metrics struct {
 	scrapes  chan struct{} // holds one element per running scrape
 }
 
-// New makes the metrics of a daemon.
+// New returns the metrics of a daemon.
 func New(st *desired.State, src Source, o Options, log *slog.Logger) (*Metrics, error) {
 	o.cpu, o.troubles = &cpu{}, &troubles{}
 	requests, refused := requestMetrics()[0], requestMetrics()[1]

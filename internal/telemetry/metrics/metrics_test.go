@@ -62,7 +62,7 @@ func (f fake) EndpointCount() (count report.HealthCount) {
 
 func (fake) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) (all report.EndpointStats) {
 	for i, k := range keys {
-		if s := countedOf(k); k.Protocol != lb.UDP {
+		if s := statsOf(k); k.Protocol != lb.UDP {
 			yield(i, &s)
 			all.Connections += s.Connections
 			all.Handshakes.Add(&s.Handshakes)
@@ -72,7 +72,7 @@ func (fake) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) (all re
 	return all
 }
 
-func countedOf(k lb.Key) report.ServiceStats {
+func statsOf(k lb.Key) report.ServiceStats {
 	if k.Port == 2022 {
 		return report.ServiceStats{Endpoints: make([]report.EndpointStats, 1)}
 	}
@@ -316,7 +316,7 @@ func TestNativeHistograms(t *testing.T) {
 	}
 }
 
-// TestLegacyNames checks that dashboards made for either names of the contract show the same
+// TestLegacyNames checks that both names of a metric in the contract show the same
 // values.
 func TestLegacyNames(t *testing.T) {
 	t.Parallel()
@@ -434,7 +434,7 @@ func TestStrangeNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := scrape(t, m), `loxilb_service_up{service="20.20.20.1:80/tcp",name="a\"} 1"} 1`; !strings.Contains(got, want) {
-		t.Errorf("%s\nhas not %s", got, want)
+		t.Errorf("%s\nlacks %s", got, want)
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// page is where series are written, family by family: as text, or as messages. Text is written
-// without the client library: to make, check and sort each series takes that fifty times longer
-// (BenchmarkScrape).
+// page writes series, family by family, as text or as protobuf messages. It writes text without the
+// Prometheus client library, which takes fifty times longer (BenchmarkScrape): it builds, checks
+// and sorts each series.
 type page struct {
 	w        *bufio.Writer // nil: protobuf messages instead
 	err      error         // of the first write that failed

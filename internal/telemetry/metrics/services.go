@@ -55,7 +55,7 @@ func serviceFamilies() []family {
 		{Metric{"loxilb_service_connections_peak", Gauge, of, "Highest number of open connections of the service since the daemon started, read every 5 s; for services with --max-connections.", OfService},
 			ofLimited(func(v *view, r *row, p *page) {
 				if v.Peaks != nil {
-					p.add(float64(v.Peaks.Service(r.of)), r.key)
+					p.add(float64(v.Peaks.Service(r.serviceKey)), r.key)
 				}
 			})},
 		{Metric{"loxilb_service_failed_probes_total", Counter, of, "Failed probes of the service's endpoints since the daemon started. No series before the first.", OfService},
@@ -131,7 +131,7 @@ func ofLimited(f func(v *view, r *row, p *page)) func(*view, *page) {
 func ofTroubled(value func(trouble) float64) func(*view, *page) {
 	return func(v *view, p *page) {
 		for i := range v.rows {
-			if t, counted := v.troubles[v.rows[i].of]; counted {
+			if t, counted := v.troubles[v.rows[i].serviceKey]; counted {
 				p.add(value(t), v.rows[i].key)
 			}
 		}

@@ -121,7 +121,7 @@ type row struct {
 	key         string
 	name        string
 	protocol    lb.Protocol
-	of          lb.Key
+	serviceKey  lb.Key
 	limit       uint32   // of open connections; 0: none
 	weights     []uint16 // of endpoints; only if endpoints have series, like endpoints
 	endpoints   []string
@@ -134,7 +134,7 @@ type row struct {
 // up reports whether the service serves clients.
 func (r *row) up() bool { return r.known && r.states.Up() }
 
-// drain is an order to drain an endpoint, and the connections that it has left.
+// drain is a drain of an endpoint, with the number of its remaining connections.
 type drain struct {
 	lb.Drain
 	connections uint64
@@ -169,7 +169,7 @@ func newView(o Options, st *desired.State, src Source) *view {
 	for i := range v.drains {
 		v.drained[v.drains[i].Addr] = append(v.drained[v.drains[i].Addr], i)
 	}
-	services := v.lookAtServices()
+	services := v.readServices()
 	v.health = src.EndpointCount()
 	v.instances = st.Instances.OfThisNode(v.snap)
 	v.probed = newProbed(o.Endpoints, src.Endpoints)
@@ -177,7 +177,7 @@ func newView(o Options, st *desired.State, src Source) *view {
 	return v
 }
 
-func (v *view) lookAtServices() (services []*lb.Service) {
+func (v *view) readServices() (services []*lb.Service) {
 	count := v.store.Services.Len(v.snap)
 	keys := make([]lb.Key, 0, count)
 	services = make([]*lb.Service, 0, count)
@@ -185,7 +185,7 @@ func (v *view) lookAtServices() (services []*lb.Service) {
 	drains := servicestate.DrainsOf(v.store.Drains.All(v.snap))
 	for s := range v.store.Services.EachShared(v.snap) {
 		keys, services = append(keys, s.Key), append(services, s)
-		v.rows = append(v.rows, row{key: s.Key.String(), of: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
+		v.rows = append(v.rows, row{key: s.Key.String(), serviceKey: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
 	}
 	v.machine = v.src.Census(keys, func(index int, s *report.ServiceStats) {
 		r := &v.rows[index]

@@ -29,7 +29,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// asController has this test program be kube-loxilb.
+// asController is the environment variable that makes this test program run kube-loxilb.
 const asController = "TEST_KUBE_LOXILB"
 
 const patience = time.Minute
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m))
 }
 
-// cluster is an apiserver in the namespace of a balancer, without nodes: tests make the objects
-// that kubelets and Kubernetes' controllers make otherwise.
+// cluster is an apiserver in the namespace of a balancer, without nodes: tests create the objects
+// that kubelets and Kubernetes' controllers would create.
 type cluster struct {
 	client.Client
 	*rig.Rig
@@ -93,8 +93,7 @@ func newClusterWith(t *testing.T, o krig.ControlPlaneOptions) *cluster {
 	return c
 }
 
-// applyManifest creates what is missing of the custom resources, rights and the rest of the
-// manifest.
+// applyManifest creates the custom resources, rights and other objects of the manifest.
 func (c *cluster) applyManifest() {
 	c.t.Helper()
 	manifest := filepath.Join(rig.Root, "deploy", "kubernetes", "kube-loxilb.yaml")

@@ -67,7 +67,7 @@ const classSeparator = "@"
 
 // zoneLease is the Lease of a zone. The controllers of several classes share it: names and roles on
 // balancers have the zone, so two at a time would delete each other's services. Its holder names
-// its class, so that a controller of another class says why it waits.
+// its class, so a controller of another class says why it waits.
 type zoneLease struct {
 	resourcelock.Interface
 	class string
@@ -91,7 +91,7 @@ func (l *zoneLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 	return record, raw, nil
 }
 
-// identity returns the name of this replica in the Lease: that of its pod, so that a container
+// identity returns the name of this replica in the Lease: that of its pod, so a container
 // which has ended gets the Lease back at once. There is one at a time in a pod. Elsewhere, several
 // replicas may share a host.
 func identity() (string, error) {

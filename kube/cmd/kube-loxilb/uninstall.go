@@ -106,7 +106,7 @@ func awaitDaemonSet(ctx context.Context, args []string) error {
 	}
 }
 
-// hold waits for a signal, so that a pod is ready once its init containers are done.
+// hold waits for a signal, so a pod is ready once its init containers are done.
 func hold(ctx context.Context, _ []string) error {
 	<-ctx.Done()
 	return nil

@@ -13,7 +13,7 @@ type Reader struct {
 	all   []Annotation
 }
 
-// NewReader makes a reader.
+// NewReader returns a reader.
 func NewReader() *Reader {
 	r := &Reader{known: map[string]*Annotation{}, all: All()}
 	for i := range r.all {

@@ -307,7 +307,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestNewBalancers checks that new balancers are BACKUP before they get services, so that two never
+// TestNewBalancers checks that new balancers are BACKUP before they get services, so two never
 // answer for a VIP, and that one becomes MASTER at once although another one does not answer yet.
 func TestNewBalancers(t *testing.T) {
 	t.Parallel()
@@ -346,7 +346,8 @@ func TestNewBalancers(t *testing.T) {
 		t.Errorf("after a lease has ended, MASTERs are %q", got)
 	}
 
-	// One that was away and believes itself MASTER is told at once, not by the next election.
+	// One that was away and believes itself MASTER is notified at once, not by the next
+	// election.
 	for i, r := range remotes[:2] {
 		m := f.members[r.URL]
 		if f.master("llb-inst0") == r.URL {

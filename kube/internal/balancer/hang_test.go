@@ -12,7 +12,7 @@ import (
 )
 
 // TestHang has the daemon of a MASTER hang, whose kernel goes on. The VIPs stay there until its
-// lease has ended, so that two nodes never own them, and then move. A node that accepts no
+// lease has ended, so two nodes never own them, and then move. A node that accepts no
 // connections loses them at once.
 func TestHang(t *testing.T) {
 	t.Parallel()

@@ -26,8 +26,8 @@ const (
 	asked  = time.Second // between elections
 	settle = time.Minute // that a balancer answers before VIPs move to it, whose connections may break
 
-	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon was down
-	// for longer is no longer MASTER: its lease has ended when another one is elected.
+	// restartTime is how long a daemon may need to be replaced. A balancer whose daemon was
+	// down for longer is no longer MASTER: its lease has ended when another one is elected.
 	restartTime = 30 * time.Second
 )
 
@@ -102,7 +102,7 @@ func (f *Fleet) electOnce(ctx context.Context, e *election) {
 		f.mu.Lock()
 		f.masters[instance] = elected
 		f.mu.Unlock()
-		// BACKUPs first, so that two do not own a VIP for longer than necessary.
+		// BACKUPs first, so two do not own a VIP for longer than necessary.
 		for _, role := range []string{backup, master} {
 			var all sync.WaitGroup
 			for _, m := range members {

@@ -30,7 +30,7 @@ func New(c *loader.Collection, x *attach.XDP) *Runner {
 	return &Runner{testrun.Runner{Collection: c}, x}
 }
 
-// Age makes every connection look as if it had been silent for longer by this much, so that tests
+// Age makes every connection look as if it had been silent for longer by this much, so tests
 // need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)

@@ -122,7 +122,7 @@ type talk struct {
 	target   target
 	local    netip.AddrPort
 	endpoint byte          // that has answered
-	heard    atomic.Uint64 // answers
+	answers  atomic.Uint64 // answers
 	broken   atomic.Bool
 }
 
@@ -314,7 +314,7 @@ func (c *crowd) exchange(k *talk, conn net.Conn, born birth, messages int) *loss
 		k.endpoint = in[messageLength]
 		last = time.Now()
 		c.answered(k.target, born, last.Sub(began))
-		k.heard.Add(1)
+		k.answers.Add(1)
 		c.pause()
 	}
 	return nil
@@ -358,7 +358,7 @@ func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 		}
 		last = time.Now()
 		c.answered(k.target, born, last.Sub(began))
-		k.heard.Add(1)
+		k.answers.Add(1)
 		c.pause()
 	}
 	return nil
@@ -409,12 +409,12 @@ func (c *crowd) goOn() {
 	all := append(append([]*talk{}, c.held[0]...), c.held[1]...)
 	before := make([]uint64, len(all))
 	for i, k := range all {
-		before[i] = k.heard.Load()
+		before[i] = k.answers.Load()
 	}
 	await.NoError(c.f.t, 2*maxSilence, func() error {
 		silent := 0
 		for i, k := range all {
-			if !k.broken.Load() && k.heard.Load() < before[i]+3 {
+			if !k.broken.Load() && k.answers.Load() < before[i]+3 {
 				silent++
 			}
 		}

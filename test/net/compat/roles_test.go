@@ -270,7 +270,7 @@ func TestKeepalived(t *testing.T) {
 	b.becomes("BACKUP")
 	b.owns(false)
 	if out := a.Loxicmd("get events --kind=object"); !strings.Contains(out, "instance llb-inst0") {
-		t.Errorf("no event tells of the role:\n%s", out)
+		t.Errorf("no event reports the role:\n%s", out)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestInstances(t *testing.T) {
 	r.Loxicmd("set ha master --instance=llb-inst1 --vip=20.20.20.77")
 	has(true, false)
 	if !r.HasAddress("20.20.20.77") {
-		t.Error("the cluster's address is nobody's")
+		t.Error("no node has the cluster's address")
 	}
 	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.77")
 	r.Sees(r.Client, "tcp", "20.20.20.1:81", "20.20.20.1")

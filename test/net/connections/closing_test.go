@@ -17,9 +17,9 @@ func TestDeleteTells(t *testing.T) {
 	t.Parallel()
 	const each = 20
 	r := rig.New(t, rig.Options{Before: strictSources})
-	ended := serveEnds(r)
+	ended := serveCountedEcho(r)
 	var all []*net.TCPConn
-	for _, address := range endsServices(r, "") {
+	for _, address := range createTranslations(r, "") {
 		all = append(all, open(r, address, each)...)
 	}
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7 --endpoints=%s", rig.Endpoints4())
@@ -39,7 +39,7 @@ func TestOnRemove(t *testing.T) {
 	t.Parallel()
 	const all = 30
 	r := rig.Shared(t)
-	ended := serveEnds(r, 8, 9) // a port for each service, as the client may use one source port for two
+	ended := serveCountedEcho(r, 8, 9) // a port for each service, as the client may use one source port for two
 	at := map[string][]*net.TCPConn{}
 	var others []*net.TCPConn
 	for port, flags := range map[int]string{80: "--on-remove=keep", 81: "--on-remove=drain --drain-time=3", 82: "--on-remove=reset"} {
@@ -57,7 +57,7 @@ func TestOnRemove(t *testing.T) {
 		r.Loxicmd("create lb %s --tcp=%d:%d --endpoints=31.31.31.1:1 --detachEP", rig.VIP4, port, port-73)
 	}
 	if took := allReset(t, at["--on-remove=reset"], rig.Patience); took > 3*time.Second {
-		t.Errorf("reset: told after %v", took)
+		t.Errorf("reset after %v", took)
 	}
 	r.Kill()
 	r.Restart()
@@ -70,7 +70,7 @@ func TestOnRemove(t *testing.T) {
 	}
 	allReset(t, at["--on-remove=drain --drain-time=3"], rig.Patience)
 	if took := time.Since(start); took < 3*time.Second {
-		t.Errorf("drain: told after %v", took)
+		t.Errorf("drain: reset after %v", took)
 	}
 	ended.want(t, 2*all/3)
 	for _, c := range at["--on-remove=keep"] {
@@ -87,7 +87,7 @@ func TestOnFail(t *testing.T) {
 	t.Parallel()
 	const all = 30
 	r := rig.Shared(t)
-	ended := serveEnds(r, 8)
+	ended := serveCountedEcho(r, 8)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --monitor", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --tcp=81:8 --endpoints=%s --monitor --on-fail=reset", rig.VIP4, rig.Endpoints4())
 	kept := open(r, rig.Join(rig.VIP4, 80), all)

@@ -34,7 +34,7 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	const all, rate = 90, 10
 	r := rig.Shared(t)
-	ended := serveEnds(r)
+	ended := serveCountedEcho(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	conns := open(r, rig.Join(rig.VIP4, 80), all)
 	drained, others := connectionsAt(r, "31.31.31.1", conns)
@@ -98,14 +98,15 @@ func TestDrain(t *testing.T) {
 func TestUndrainLeft(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
-	serveEnds(r)
+	serveCountedEcho(r)
 	var here, others []*net.TCPConn
 	for _, port := range []int{80, 81} {
 		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=31.31.31.1:1,32.32.32.1:1", rig.VIP4, port)
 		at, elsewhere := connectionsAt(r, "31.31.31.1", open(r, rig.Join(rig.VIP4, port), 10))
 		here, others = append(here, at...), append(others, elsewhere...)
 	}
-	// The first deadline must not pass before undrain: on a busy machine, a restart takes seconds.
+	// The first deadline must not pass before undrain: on a busy machine, a restart takes
+	// seconds.
 	const deadline = 12 * time.Second
 	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=%s", deadline)
 	r.Loxicmd("drain endpoint 32.32.32.1 --deadline=%s", deadline+time.Second)

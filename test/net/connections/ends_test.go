@@ -30,9 +30,9 @@ func (e *ends) want(t *testing.T, n int) {
 	})
 }
 
-// serveEnds starts an echo server at port 7 and more ports of every endpoint, which records how
-// connections end.
-func serveEnds(r *rig.Rig, more ...int) *ends {
+// serveCountedEcho starts an echo server at port 7 and more ports of every endpoint, which records
+// how connections end.
+func serveCountedEcho(r *rig.Rig, more ...int) *ends {
 	r.T.Helper()
 	e := &ends{}
 	for _, h := range append(r.Endpoints[:], r.LB) {
@@ -134,9 +134,9 @@ func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// endsServices creates a service for each kind of translation, with echo servers behind, and
+// createTranslations creates a service for each kind of translation, with echo servers behind, and
 // returns the addresses that a client dials, from port 80 up. flags are appended to each command.
-func endsServices(r *rig.Rig, flags string) []string {
+func createTranslations(r *rig.Rig, flags string) []string {
 	r.T.Helper()
 	var addresses []string
 	for i, s := range []struct{ vip, endpoints, flags string }{
@@ -170,9 +170,9 @@ func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 100, 3 * time.Second
 	r := rig.New(t, rig.Options{Before: strictSources})
-	ended := serveEnds(r)
+	ended := serveCountedEcho(r)
 	var idle, used []*net.TCPConn
-	for _, address := range endsServices(r, "--inatimeout=3") {
+	for _, address := range createTranslations(r, "--inatimeout=3") {
 		used = append(used, open(r, address, 1)...)
 		idle = append(idle, open(r, address, each)...)
 	}

@@ -14,9 +14,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// killed runs kill ct with these flags, and returns the numbers that it prints: connections ended,
-// and ends notified.
-func killed(r *rig.Rig, flags string) (ended, told int) {
+// killed runs kill ct with these flags, and returns the numbers that it prints: connections ended
+// and connections reset.
+func killed(r *rig.Rig, flags string) (ended, reset int) {
 	r.T.Helper()
 	out := r.Loxicmd("kill ct %s", flags)
 	m := regexp.MustCompile(`^(\d+) connections ended, (\d+) of them with a RST or ABORT`).FindStringSubmatch(out)
@@ -24,8 +24,8 @@ func killed(r *rig.Rig, flags string) (ended, told int) {
 		r.T.Fatalf("kill ct %s: %s", flags, out)
 	}
 	ended, _ = strconv.Atoi(m[1])
-	told, _ = strconv.Atoi(m[2])
-	return ended, told
+	reset, _ = strconv.Atoi(m[2])
+	return ended, reset
 }
 
 // TestKill checks for each kind of translation that the selected connections end for both sides at
@@ -34,8 +34,8 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	const each, rate = 20, 100
 	r := rig.New(t, rig.Options{Before: strictSources})
-	ended := serveEnds(r)
-	addresses := endsServices(r, "")
+	ended := serveCountedEcho(r)
+	addresses := createTranslations(r, "")
 	var chosen, others []*net.TCPConn
 	for _, address := range addresses {
 		chosen = append(chosen, open(r, address, each)...)
@@ -44,14 +44,14 @@ func TestKill(t *testing.T) {
 	others = open(r, rig.Join("20.20.20.2", 80), 3)
 	stop := busy(t, others)
 	start := time.Now()
-	sum, told := 0, 0
+	sum, reset := 0, 0
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {
 		n, m := killed(r, fmt.Sprintf("--vip=%s --rate=%d", vip, rate))
-		sum, told = sum+n, told+m
+		sum, reset = sum+n, reset+m
 	}
 	took := time.Since(start)
-	if sum != len(chosen) || told != sum {
-		t.Errorf("%d connections were ended, %d told; want all %d", sum, told, len(chosen))
+	if sum != len(chosen) || reset != sum {
+		t.Errorf("%d connections ended, %d of them reset; want all %d", sum, reset, len(chosen))
 	}
 	if least := time.Duration(len(chosen)-2) * time.Second / rate; took < least-time.Second/10 {
 		t.Errorf("%d connections ended within %v, want %d a second", sum, took, rate)
@@ -137,8 +137,8 @@ func TestKillUDP(t *testing.T) {
 	if again := ask(); again != first {
 		t.Fatalf("%q, then %q", first, again)
 	}
-	if n, told := killed(r, "--proto=udp --source=100.100.100.0/24"); n != 1 || told != 0 {
-		t.Errorf("%d flows ended, %d told; want 1, in silence", n, told)
+	if n, reset := killed(r, "--proto=udp --source=100.100.100.0/24"); n != 1 || reset != 0 {
+		t.Errorf("%d flows ended, %d reset; want 1, silently", n, reset)
 	}
 	if second := ask(); second == first {
 		t.Errorf("the flow goes on to %q", second)

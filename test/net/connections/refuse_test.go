@@ -139,17 +139,17 @@ func TestPathMTU(t *testing.T) {
 		r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s:1", f[0], f[2])
 		r.Loxicmd("create lb %s --tcp=82:5001 --endpoints=%s:1 --mss=1340", f[0], f[2])
 		for _, c := range []struct {
-			port  int
-			bytes int64
-			told  bool // the client is notified of the bottleneck
+			port   int
+			bytes  int64
+			tooBig bool // the client is notified of the bottleneck
 		}{{80, rig.Volume(), false}, {82, 64 << 20, false}, {81, rig.Volume(), true}} {
 			start, before := time.Now(), r.Metric("drops_total", "reason=too-big")
 			if err := rig.SendSummed(r.Dial(rig.Join(f[0], c.port)), c.bytes); err != nil {
 				t.Errorf("%s port %d: %v", f[0], c.port, err)
 			}
 			t.Logf("%s port %d: %d MiB in %v", f[0], c.port, c.bytes>>20, time.Since(start).Round(time.Millisecond))
-			if told := r.Metric("drops_total", "reason=too-big") > before; told != c.told {
-				t.Errorf("%s port %d: packets too large: %v, want %v", f[0], c.port, told, c.told)
+			if tooBig := r.Metric("drops_total", "reason=too-big") > before; tooBig != c.tooBig {
+				t.Errorf("%s port %d: packets too large: %v, want %v", f[0], c.port, tooBig, c.tooBig)
 			}
 		}
 	}
@@ -184,6 +184,6 @@ func TestPathMTUWithoutDF(t *testing.T) {
 		t.Errorf("the sender has not learned: %d bytes, %v", len(got), err)
 	}
 	if r.Metric("drops_total", "reason=too-big") == 0 {
-		t.Error("the way is not narrow")
+		t.Error("no packet was too big for the path")
 	}
 }

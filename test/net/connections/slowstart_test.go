@@ -16,7 +16,7 @@ func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	const slow = 12 * time.Second
 	r := rig.Shared(t)
-	serveEnds(r)
+	serveCountedEcho(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --slow-start=%v", rig.VIP4, rig.Endpoints4(), slow)
 	stop := busy(t, open(r, rig.Join(rig.VIP4, 80), 9))
 	share := func(n int) int {

@@ -14,7 +14,7 @@ import (
 func TestSetWeight(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
-	serveEnds(r)
+	serveCountedEcho(r)
 	var all []*net.TCPConn
 	for port, name := range map[int]string{80: "a", 81: "b"} {
 		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s --select=priority --name=%s", rig.VIP4, port, rig.Endpoints4(), name)

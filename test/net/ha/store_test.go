@@ -17,12 +17,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// shared is two nodes with one etcd, and a client of the first:
+// etcdPair is two nodes with one etcd, and a client of the first:
 //
 //	client - a - etcd - b
 //
 // etcd's host also has the endpoint.
-type shared struct {
+type etcdPair struct {
 	t            *testing.T
 	client, etcd *netnstest.Host
 	server       *netnstest.Process // etcd
@@ -36,7 +36,7 @@ type member struct {
 	number int
 }
 
-func newShared(t *testing.T) *shared {
+func newEtcdPair(t *testing.T) *etcdPair {
 	t.Helper()
 	lab := labtest.New(t)
 	host := func(name string) *netnstest.Host {
@@ -47,7 +47,7 @@ func newShared(t *testing.T) *shared {
 	end := func(h *netnstest.Host, name, address string) netnstest.End {
 		return netnstest.End{Host: h, Interface: name, Addresses: []netip.Prefix{netip.MustParsePrefix(address)}}
 	}
-	s := &shared{t: t, client: host("client"), etcd: host("etcd")}
+	s := &etcdPair{t: t, client: host("client"), etcd: host("etcd")}
 	for i, name := range []string{"a", "b"} {
 		s.nodes[i] = &member{host: host(name), number: i}
 		must(t, lab.Link(end(s.nodes[i].host, "etcd", fmt.Sprintf("10.3.%d.1/24", i)), end(s.etcd, name, fmt.Sprintf("10.3.%d.2/24", i)), 0))
@@ -85,7 +85,7 @@ func newShared(t *testing.T) *shared {
 }
 
 // startEtcd starts a server whose data is in a directory.
-func (s *shared) startEtcd(dir string) {
+func (s *etcdPair) startEtcd(dir string) {
 	s.t.Helper()
 	var err error
 	s.server, err = s.etcd.Start(netnstest.Command{Args: []string{
@@ -97,7 +97,7 @@ func (s *shared) startEtcd(dir string) {
 	s.t.Cleanup(s.server.Kill)
 }
 
-func (s *shared) etcdctl(args ...string) {
+func (s *etcdPair) etcdctl(args ...string) {
 	s.t.Helper()
 	p, err := s.etcd.Start(netnstest.Command{Args: append([]string{"etcdctl"}, args...), Env: []string{"ETCDCTL_API=3"}})
 	must(s.t, err)
@@ -130,7 +130,7 @@ func service(vip, name string) string {
 }
 
 // put creates or changes a service, and returns its tag.
-func (s *shared) put(m *member, vip, name string) string {
+func (s *etcdPair) put(m *member, vip, name string) string {
 	s.t.Helper()
 	code, answer, h, err := m.request(http.MethodPost, "/config/loadbalancer", service(vip, name))
 	if err != nil || code != http.StatusOK {
@@ -140,7 +140,7 @@ func (s *shared) put(m *member, vip, name string) string {
 }
 
 // awaitShown waits until a node shows texts in the answer of a path.
-func (s *shared) awaitShown(m *member, path string, want ...string) {
+func (s *etcdPair) awaitShown(m *member, path string, want ...string) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, answer, _, err := m.request(http.MethodGet, path, "")
@@ -154,7 +154,7 @@ func (s *shared) awaitShown(m *member, path string, want ...string) {
 }
 
 // wantServed checks that the client reaches services through a.
-func (s *shared) wantServed(vips ...string) {
+func (s *etcdPair) wantServed(vips ...string) {
 	s.t.Helper()
 	for _, vip := range vips {
 		await.NoError(s.t, patience, func() error {
@@ -171,10 +171,11 @@ const allServices = "/config/loadbalancer/all"
 
 // TestSharedStore writes at one node and reads at another, kills etcd, restarts a node meanwhile,
 // cuts a node off, and damages an entry.
-// P86 With --store, packets, and starts of the daemon, do not need etcd: services are as last seen.
+// P86 With --store, packets and starts of the daemon do not need etcd: the last known services
+// apply.
 func TestSharedStore(t *testing.T) {
 	t.Parallel()
-	s := newShared(t)
+	s := newEtcdPair(t)
 	a, b := s.nodes[0], s.nodes[1]
 	s.awaitWritable(a) // etcd may have been slower than the daemons
 	s.awaitWritable(b)
@@ -192,7 +193,7 @@ func TestSharedStore(t *testing.T) {
 
 // raceChanges changes one version of a service at both nodes at the same time: one of them is
 // refused.
-func (s *shared) raceChanges(tag string) {
+func (s *etcdPair) raceChanges(tag string) {
 	s.t.Helper()
 	var codes [2]int
 	var tags [2]string
@@ -223,7 +224,7 @@ func (s *shared) raceChanges(tag string) {
 }
 
 // loseEtcd kills etcd, and starts a node without it.
-func (s *shared) loseEtcd(a, b *member) {
+func (s *etcdPair) loseEtcd(a, b *member) {
 	s.t.Helper()
 	dir := strings.TrimPrefix(s.etcdArgs(), "--data-dir=")
 	s.server.Kill()
@@ -262,7 +263,7 @@ func (s *shared) loseEtcd(a, b *member) {
 }
 
 // etcdArgs returns the argument with etcd's directory.
-func (s *shared) etcdArgs() string {
+func (s *etcdPair) etcdArgs() string {
 	s.t.Helper()
 	out, err := s.etcd.Run("cat", fmt.Sprintf("/proc/%d/cmdline", s.server.Pid()))
 	must(s.t, err)
@@ -270,7 +271,7 @@ func (s *shared) etcdArgs() string {
 }
 
 // awaitWritable waits until a node can change shared objects again.
-func (s *shared) awaitWritable(m *member) {
+func (s *etcdPair) awaitWritable(m *member) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, _, h, err := m.request(http.MethodGet, allServices, "")
@@ -281,8 +282,8 @@ func (s *shared) awaitWritable(m *member) {
 	})
 }
 
-// damageEntries writes entries that are no objects.
-func (s *shared) damageEntries(a, b *member) {
+// damageEntries writes entries that are not objects.
+func (s *etcdPair) damageEntries(a, b *member) {
 	s.t.Helper()
 	s.etcdctl("put", "/test/service/20.20.20.2:80/tcp", "garbage")
 	s.etcdctl("put", "/test/strange", "x")
@@ -304,7 +305,7 @@ func (s *shared) damageEntries(a, b *member) {
 }
 
 // cutLink takes the link of b to etcd down for a while.
-func (s *shared) cutLink(a, b *member) {
+func (s *etcdPair) cutLink(a, b *member) {
 	s.t.Helper()
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "down")
 	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)

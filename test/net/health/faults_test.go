@@ -48,8 +48,8 @@ func (w *wired) faults(f faulty.Faults) {
 	}
 }
 
-// damage has a share of the packets to the balancer damaged. Packets from it are not: two flipped
-// bits can cancel each other in a checksum.
+// damage flips bits in a share of the packets to the balancer. Packets from it stay intact: two
+// flipped bits can cancel each other in a checksum.
 func (w *wired) damage(share float64) {
 	w.T.Helper()
 	for _, each := range w.wires {
@@ -160,8 +160,8 @@ func isWhole(b []byte) bool {
 	return len(b) > 8 && slices.Equal(b, sealed(binary.BigEndian.Uint32(b)))
 }
 
-// TestCorruption checks that no application receives a packet of which a bit was flipped on its way
-// to the balancer. The balancer changes addresses, ports and sometimes the IP version, and updates
+// TestCorruption checks that no application receives a packet with a bit flipped before the
+// balancer. The balancer changes addresses, ports and sometimes the IP version, and updates
 // checksums incrementally, so a wrong checksum stays wrong.
 //
 // P24 A damaged packet never gets a valid checksum
@@ -225,10 +225,10 @@ func TestCorruption(t *testing.T) {
 func (w *wired) converse(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)
-	came := 0
+	replies := 0
 	buf := make([]byte, 2048)
 	end := time.Now().Add(20 * time.Second)
-	for n := 0; n < datagrams || came == 0 && time.Now().Before(end); n++ {
+	for n := 0; n < datagrams || replies == 0 && time.Now().Before(end); n++ {
 		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error, if a port was damaged
 			continue
 		}
@@ -239,12 +239,12 @@ func (w *wired) converse(address string, datagrams int) {
 		if err != nil {
 			continue
 		}
-		came++
+		replies++
 		if !isWhole(buf[:got]) {
 			w.T.Errorf("%s: a damaged answer of %d bytes", address, got)
 		}
 	}
-	if came == 0 {
+	if replies == 0 {
 		w.T.Errorf("%s: no answer", address)
 	}
 }

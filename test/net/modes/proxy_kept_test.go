@@ -43,7 +43,7 @@ func (h proxyHeld) ask() error {
 	}
 	got, err := readAnswer(h, make([]byte, 4096))
 	if err != nil || got != h.want {
-		return fmt.Errorf("%s: the server is told %q, want %q: %w", h.RemoteAddr(), got, h.want, err)
+		return fmt.Errorf("%s: the server sees %q, want %q: %w", h.RemoteAddr(), got, h.want, err)
 	}
 	return nil
 }

@@ -186,7 +186,7 @@ func proxyModes(t *testing.T, r *rig.Rig, dir string) {
 		for _, url := range []string{"http://" + rig.Join(f.vip, 80), "https://" + rig.Join(f.vip, 443), "http://" + rig.Join(f.vip, 81)} {
 			got := strings.Fields(curl(url + "/who"))
 			if len(got) != 4 || got[0] != f.client || got[2] != f.vip || !strings.HasSuffix(url, ":"+got[3]) {
-				t.Errorf("%s %s: the server is told %q", f.mode, url, got)
+				t.Errorf("%s %s: the server sees %q", f.mode, url, got)
 			}
 		}
 		for _, scheme := range []string{"http", "https"} {
@@ -283,7 +283,7 @@ func oneConnection(r *rig.Rig, at string, n int) error {
 		}
 		got, err := readAnswer(c, answer)
 		if err != nil || got != want {
-			return fmt.Errorf("the server is told %q, want %q: %w", got, want, err)
+			return fmt.Errorf("the server sees %q, want %q: %w", got, want, err)
 		}
 	}
 	return nil

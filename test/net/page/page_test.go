@@ -256,7 +256,7 @@ func (s *scene) liveness() {
 	labtest.Eventually(s.t, rig.Patience, func(context.Context) error {
 		s.Errors() // of requests without an answer
 		if s.has("#trouble:not([hidden])") {
-			return fmt.Errorf("trouble is still told")
+			return fmt.Errorf("trouble is still shown")
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func Bin() string { return os.Getenv(binDir) }
 // Program returns the path of loxilb or loxicmd.
 func Program(name string) string { return filepath.Join(Bin(), name) }
 
-// build builds the programs into bin/test and copies them from there, so that edits during the
+// build builds the programs into bin/test and copies them from there, so edits during the
 // tests do not affect them.
 func build() (dir string, err error) {
 	root, err := filepath.Abs(Root)

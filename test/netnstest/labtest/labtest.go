@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// New makes an empty lab that is removed when the test ends.
+// New returns an empty lab that is removed when the test ends.
 func New(t testing.TB) *netnstest.Lab {
 	t.Helper()
 	l, err := netnstest.New()

@@ -26,8 +26,8 @@ import (
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
-	// ForeignFirst has each packet get past the filter of addresses before its connection is looked
-	// up (bpf/filter/foreign.h).
+	// ForeignFirst has each packet get past the filter of addresses before its connection is
+	// looked up (bpf/filter/foreign.h).
 	ForeignFirst bool
 	// ChallengeFirst has SYNs challenged before their connection is looked up
 	// (bpf/protect/syn_flood.h).
@@ -36,7 +36,7 @@ type Config struct {
 	PortStripe     int  // datapath.Config
 	ResetRate      int  // RSTs to segments without connection, per second and CPU; 0: the default
 	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
-	Dry            bool // Send first asks a dry run what will become of the packet, and fails if it is something else
+	Dry            bool // Send first runs a dry run, and fails if the packet is handled differently
 }
 
 // HashSeed is the key of hashes in a lab.
@@ -62,8 +62,8 @@ type Lab struct {
 	again func() (programs.XDPDoes, error) // ... and would now
 }
 
-// New makes the network and loads the data path in it. The calling goroutine has locked its thread
-// for good.
+// New returns the network and loads the data path in it. The calling goroutine has locked its
+// thread for good.
 func New(cfg Config) (*Lab, error) {
 	network, err := NewNetwork()
 	if err != nil {
@@ -139,7 +139,7 @@ func (l *Lab) Apply(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	table := compile.Service(s, func(e lb.Endpoint) bool { return !l.failed[netip.AddrPortFrom(e.Addr, e.Port)] }, HashSeed, l.way)
+	table := compile.Service(s, func(e lb.Endpoint) bool { return !l.failed[netip.AddrPortFrom(e.Addr, e.Port)] }, HashSeed, l.path)
 	for i, e := range s.Endpoints {
 		table.Endpoints[i].Failed = l.failed[netip.AddrPortFrom(e.Addr, e.Port)]
 	}

@@ -10,26 +10,26 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// way returns the way to an endpoint, as the kernel would choose it. A network of the lab is one
+// path returns the path to an endpoint, as the kernel would choose it. A network of the lab is one
 // address of the load balancer's, one route, and one interface. The second server stands for a
 // container of this machine.
-func (l *Lab) way(endpoint netip.Addr) compile.Path {
+func (l *Lab) path(endpoint netip.Addr) compile.Path {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
 	if err != nil || len(routes) == 0 {
 		return compile.Path{}
 	}
 	source, _ := netip.AddrFromSlice(routes[0].Src)
-	way := compile.Path{Source: source.Unmap()}
+	path := compile.Path{Source: source.Unmap()}
 	found, err := netlink.RouteGetWithOptions(endpoint.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err == nil && len(found) > 0 && found[0].Dst != nil {
 		bits, _ := found[0].Dst.Mask.Size()
-		way.RouteBits = uint8(bits)
+		path.RouteBits = uint8(bits)
 	}
 	if len(routes[0].Gw) == 0 {
-		way.SourceBits = way.RouteBits
+		path.SourceBits = path.RouteBits
 	}
-	way.Returns = endpoint.Unmap() == netip.AddrFrom4([4]byte{192, 168, 1, 11}) || endpoint == netip.MustParseAddr("2001:db8:2::11")
-	return way
+	path.Returns = endpoint.Unmap() == netip.AddrFrom4([4]byte{192, 168, 1, 11}) || endpoint == netip.MustParseAddr("2001:db8:2::11")
+	return path
 }
 
 // readLocalAddresses writes the load balancer's addresses to the data path.

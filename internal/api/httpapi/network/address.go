@@ -35,7 +35,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	switch {
 	case !wanted && a.isVIP(o):
 		rest.Refuse(http.StatusConflict, "address %s of %s is the VIP of a service: delete the service", at, dev).Write(w)
-	case params.Force != "true" && cameTo(r) == at:
+	case params.Force != "true" && localAddressOf(r) == at:
 		rest.Refuse(http.StatusConflict, "this request came to address %s: deleting it may disconnect you; to delete it nevertheless, use loxicmd delete ip --force, or ?force=true", at).Write(w)
 	default:
 		deleteNet(a, w, r, a.addresses(), o.Key())
@@ -47,8 +47,8 @@ func (a *API) isVIP(o netobj.Address) bool {
 	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
 }
 
-// cameTo returns the address of this machine that a request came to by TCP.
-func cameTo(r *http.Request) netip.Addr {
+// localAddressOf returns the address of this machine that a request came to by TCP.
+func localAddressOf(r *http.Request) netip.Addr {
 	if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		return at.AddrPort().Addr().Unmap()
 	}

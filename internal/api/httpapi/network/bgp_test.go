@@ -16,8 +16,8 @@ import (
 
 const base = httpapi.BaseURL + "/config/bgp"
 
-// bench returns an API that speaks BGP.
-func bench(t *testing.T) *apitest.Bench {
+// newBench returns an API that speaks BGP.
+func newBench(t *testing.T) *apitest.Bench {
 	t.Helper()
 	return apitest.New(t, func(o *httpapi.Options) {
 		o.BGP = func() []bgp.Session {
@@ -50,7 +50,7 @@ func run(t *testing.T, b *apitest.Bench, list []exchange) {
 func TestContract(t *testing.T) {
 	t.Parallel()
 	const set, apply = "/policy/definedsets/prefix", "/policy/apply"
-	run(t, bench(t), []exchange{
+	run(t, newBench(t), []exchange{
 		{"POST", "/global", `{"localAs":64512,"routerId":"10.0.0.1","setNextHopSelf":true,"listenPort":179}`, 200, "Success"},
 		{"POST", "/global", `{"localAs":64512,"routerId":"10.0.0.1","setNextHopSelf":true,"listenPort":179}`, 409, "exists already"},
 		{"GET", "/global/all", "", 200, `{"SetNextHopSelf":true,"localAs":64512,"routerId":"10.0.0.1"}`},
@@ -92,11 +92,11 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestPassword checks that a password is stored, never shown, and kept by requests with the
-// asterisks that stand for it or without a password; and that a file of another machine is refused.
+// TestPassword checks that a password is stored and never shown. A request without a password, or
+// with asterisks in its place, keeps it. A file exported on another machine is refused.
 func TestPassword(t *testing.T) {
 	t.Parallel()
-	b := bench(t)
+	b := newBench(t)
 	const object = `{"kind":"BGPNeighbor","spec":{"ipAddress":"10.0.0.2","remoteAs":1,"password":"********"%}}`
 	apply := func(body string) string {
 		return b.Call("POST", httpapi.BaseURL+"/config/apply", `{"objects":[`+body+`]}`, "Content-Type", "application/json").Body.String()
@@ -125,7 +125,7 @@ func TestPassword(t *testing.T) {
 		}
 	}
 	if got := apply(`{"kind":"BGPNeighbor","spec":{"ipAddress":"10.0.0.2","remoteAs":1}}`); !strings.Contains(got, `"action":"change"`) {
-		t.Errorf("a file without a password leaves it: %s", got)
+		t.Errorf("a file without a password keeps it: %s", got)
 	}
 	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret","holdTime":30}`, 200, ""}})
 	for _, path := range []string{"/config/objects", "/config/bgp/neigh/all", "/config/revisions"} {
@@ -139,10 +139,10 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestOff checks that without --bgp what is stored can be applied again, and nothing else.
+// TestOff checks that without --bgp only objects that are already stored can be applied.
 func TestOff(t *testing.T) {
 	t.Parallel()
-	on := bench(t)
+	on := newBench(t)
 	run(t, on, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1}`, 200, ""}})
 	n := slices.Collect(on.Store.BGPNeighbors.All(on.Store.Snapshot()))
 	off := apitest.New(t, nil)
@@ -155,7 +155,7 @@ func TestOff(t *testing.T) {
 // TestExport checks that an exported configuration can be imported again, with the password.
 func TestExport(t *testing.T) {
 	t.Parallel()
-	b := bench(t)
+	b := newBench(t)
 	run(t, b, []exchange{{"POST", "/neigh", `{"ipAddress":"10.0.0.2","remoteAs":1,"password":"secret"}`, 200, ""}})
 	w := b.Call("GET", httpapi.BaseURL+"/config/export", "")
 	if !strings.Contains(w.Body.String(), "********") || strings.Contains(w.Body.String(), "secret") {

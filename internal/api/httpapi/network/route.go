@@ -93,11 +93,11 @@ func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request, params v1.GetRou
 	defer a.RouteReaders.Leave(who)
 	var failed error
 	list := listing.List[*routeRow]{
-		Rows:   func(yield func(*routeRow) bool) { failed = a.eachRoute(r.Context(), yield) },
-		Key:    (*routeRow).key,
-		Passed: passedRoutes(),
-		Also:   func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
-		Values: func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
+		Rows:       func(yield func(*routeRow) bool) { failed = a.eachRoute(r.Context(), yield) },
+		Key:        (*routeRow).key,
+		Passed:     passedRoutes(),
+		OtherNames: func(row *routeRow) []string { return []string{row.seen.Destination.String()} },
+		Values:     func(row *routeRow, path string) []string { return routeFields().Values(routeAnswer(row.seen), path) },
 	}
 	var out *rest.List // begins with the first route: an error before it is a separate answer
 	begin := func() *rest.List {

@@ -113,7 +113,7 @@ func flatten(out map[string]string, at string, v any) {
 	}
 }
 
-// label names an element of a list by its key, if known, so that inserting one does not make all
+// label names an element of a list by its key, if known, so inserting one does not make all
 // others look changed.
 func label(index int, v any) string {
 	switch v := v.(type) {

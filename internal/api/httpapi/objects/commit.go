@@ -125,13 +125,13 @@ func author(r *http.Request, doing string) store.Author {
 }
 
 // maxObjectsTold is how many objects an entry of the audit log names.
-const maxObjectsTold = 8
+const maxObjectsNamed = 8
 
 // recordChange adds the request's changes to the audit log.
 func recordChange(r *http.Request, revision uint64, ids []store.ID) {
 	who := rest.PrincipalOf(r)
 	who.Revision = revision
-	for _, id := range ids[:min(len(ids), maxObjectsTold)] {
+	for _, id := range ids[:min(len(ids), maxObjectsNamed)] {
 		who.Objects = append(who.Objects, id.Kind+" "+id.Key)
 	}
 }

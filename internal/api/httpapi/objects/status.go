@@ -25,8 +25,8 @@ type Statuses interface {
 	List(kind string, failedOnly bool) []status.Status
 	// Named returns the statuses of objects with one of these keys, or of "kind key".
 	Named(names []string) []status.Status
-	// Wait blocks until the objects are applied in this version or a later one, or removed if they
-	// are deleted. *status.Error lists failed objects.
+	// Wait blocks until the objects are applied in this version or a later one, or removed if
+	// they are deleted. *status.Error lists failed objects.
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
@@ -51,10 +51,10 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 				}
 			}
 		},
-		Key:    func(s *status.Status) string { return s.Kind + " " + s.Key },
-		Order:  strings.Compare,
-		Also:   func(s *status.Status) []string { return []string{s.Key, a.nameOf(now, s.ID)} },
-		Values: func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
+		Key:        func(s *status.Status) string { return s.Kind + " " + s.Key },
+		Order:      strings.Compare,
+		OtherNames: func(s *status.Status) []string { return []string{s.Key, a.nameOf(now, s.ID)} },
+		Values:     func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
 	}
 	rest.WritePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }

@@ -60,8 +60,8 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *res
 
 // undoneButFor returns the parts of a rolled back change that remain.
 func undoneButFor(left []store.ID) string {
-	names := make([]string, 0, maxObjectsTold)
-	for _, id := range left[:min(len(left), maxObjectsTold)] {
+	names := make([]string, 0, maxObjectsNamed)
+	for _, id := range left[:min(len(left), maxObjectsNamed)] {
 		names = append(names, id.String())
 	}
 	text := strings.Join(names, ", ")

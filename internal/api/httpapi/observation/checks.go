@@ -39,7 +39,7 @@ func verified(r verify.Report) v1.Verified {
 		out.Tables = append(out.Tables, one)
 	}
 	for _, f := range r.Findings {
-		one := v1.TableDifference{Table: f.Table, Row: f.Row, What: f.What, Mend: f.Mend, Repaired: f.Repaired}
+		one := v1.TableDifference{Table: f.Table, Row: f.Row, What: f.What, Mend: f.Fix, Repaired: f.Repaired}
 		if one.Mend == "" {
 			one.Mend = byRepair
 		}

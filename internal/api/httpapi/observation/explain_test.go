@@ -13,13 +13,13 @@ import (
 	"loxilb/internal/diagnose/explain"
 )
 
-// asked gives the same answer to every question, and records the last one.
-type asked struct {
+// fixedAnswer gives the same answer to every question, and records the last one.
+type fixedAnswer struct {
 	question *explain.Question
 	err      error
 }
 
-func (a *asked) Explain(_ context.Context, q *explain.Question) (*explain.Answer, error) {
+func (a *fixedAnswer) Explain(_ context.Context, q *explain.Question) (*explain.Answer, error) {
 	a.question = q
 	if a.err != nil {
 		return nil, a.err
@@ -33,7 +33,7 @@ func (a *asked) Explain(_ context.Context, q *explain.Question) (*explain.Answer
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	a := &asked{}
+	a := &fixedAnswer{}
 	call := func(p v1.ExplainParams) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		(&API{Options: Options{Explainer: a}}).Explain(w, httptest.NewRequest("GET", "/", nil), p)

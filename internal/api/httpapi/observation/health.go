@@ -19,7 +19,7 @@ func (a *API) GetHealth(w http.ResponseWriter, _ *http.Request) {
 
 // GetReady replies 503 until every service was tried once since the daemon started. Meanwhile,
 // packets of services that the data path kept from the previous daemon are balanced. It also
-// replies 503 while the node drains or is drained, so that keepalived and Kubernetes prefer other
+// replies 503 while the node drains or is drained, so keepalived and Kubernetes prefer other
 // nodes.
 func (a *API) GetReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {

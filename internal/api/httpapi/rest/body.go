@@ -21,8 +21,8 @@ const BaseURL = "/netlox/v1"
 const (
 	// MaxBody has room for the maximum number of services and endpoints, indented.
 	MaxBody = 64 << 20
-	// MaxBodies is the number of requests that are read and decoded at once, over all connections.
-	// It bounds their memory.
+	// MaxBodies is the number of requests that are read and decoded at once, over all
+	// connections. It bounds their memory.
 	MaxBodies = 8
 	// MaxSmall is the largest body that is decoded concurrently with others. Larger bodies are
 	// decoded one at a time.
@@ -43,8 +43,8 @@ type Reader struct {
 	WaitingBodies chan struct{} // holds a value for each large body that waits
 }
 
-// NewReader makes a reader. wait is how long a request waits for its turn; 0: 10 s. With a log, the
-// reader ignores unknown properties of requests that allow it, and logs them.
+// NewReader returns a reader. wait is how long a request waits for its turn; 0: 10 s. With a log,
+// the reader ignores unknown properties of requests that allow it, and logs them.
 func NewReader(wait time.Duration, unknown *slog.Logger) *Reader {
 	rd := &Reader{
 		wait:   cmp.Or(wait, bodyWait),
@@ -86,7 +86,7 @@ func (t *BodyTurn) acquire(places chan struct{}) bool {
 }
 
 // acquireLarge waits until no other large body is read. Meanwhile it releases its place among all
-// bodies, so that small ones do not wait for large ones. The number of waiting requests is bounded,
+// bodies, so small ones do not wait for large ones. The number of waiting requests is bounded,
 // as their partial bodies are in memory.
 func (t *BodyTurn) acquireLarge() *Problem {
 	if t == nil { // it has another limit

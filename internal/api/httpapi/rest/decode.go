@@ -189,12 +189,12 @@ func kindName(e *json.UnmarshalTypeError) string {
 }
 
 // MaxTold bounds the bytes of a path, or of a sentence, in an entry.
-const MaxTold = 512
+const MaxQuoted = 512
 
 // Shorten cuts a long text of a client.
 func Shorten(s string) string {
-	if len(s) <= MaxTold {
+	if len(s) <= MaxQuoted {
 		return s
 	}
-	return strings.ToValidUTF8(s[:MaxTold], "") + "..."
+	return strings.ToValidUTF8(s[:MaxQuoted], "") + "..."
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // ShareLimits bound the concurrent uses of something that ends only when the client leaves. Users
-// who are not administrators have smaller limits, so that they leave room for administrators and
+// who are not administrators have smaller limits, so they leave room for administrators and
 // for each other.
 type ShareLimits struct {
 	All, Users, User int
@@ -25,7 +25,7 @@ type Shares struct {
 	of         map[string]int // uses of each of these users, by name
 }
 
-// NewShares makes unused shares.
+// NewShares returns unused shares.
 func NewShares(limits ShareLimits) *Shares { return &Shares{Limits: limits} }
 
 // Enter takes a share, or returns why none is free.

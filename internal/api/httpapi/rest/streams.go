@@ -22,7 +22,7 @@ type Streams struct {
 	Close     context.CancelFunc // ends all streams
 }
 
-// NewStreams makes streams, which end with the token of their user.
+// NewStreams returns streams, which end with the token of their user.
 func NewStreams(users *access.Users) *Streams {
 	s := &Streams{users: users, Stall: stallLimit, Followers: NewShares(EventStreams())}
 	s.closing, s.Close = context.WithCancel(context.Background())

@@ -83,8 +83,8 @@ func jsonParts(data []byte, yield func(path string, start int, part []byte) bool
 
 // nameOf returns a name of a property without its quotes, or the beginning of a long one.
 func nameOf(quoted []byte) (name string) {
-	if len(quoted) > MaxTold {
-		return strings.ToValidUTF8(string(quoted[1:MaxTold]), "") + "..."
+	if len(quoted) > MaxQuoted {
+		return strings.ToValidUTF8(string(quoted[1:MaxQuoted]), "") + "..."
 	}
 	if json.Unmarshal(quoted, &name) != nil {
 		return string(quoted)

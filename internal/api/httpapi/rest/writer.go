@@ -25,7 +25,7 @@ type Writer struct {
 // UnreadAnswers holds a value for each large answer that its client has not read.
 type UnreadAnswers chan struct{}
 
-// NewUnread makes places for large answers.
+// NewUnread returns places for large answers.
 func NewUnread() UnreadAnswers { return make(UnreadAnswers, MaxUnread) }
 
 // NewWriter returns a writer that gives a client this long for each part of the response.
@@ -45,8 +45,8 @@ func (o *Writer) WriteHeader(code int) {
 const (
 	// readInTime is the number of bytes that a client must read per deadline.
 	readInTime = 64 << 10
-	// MaxUnread bounds the answers made in one piece, of more than largeAnswer bytes, that wait in
-	// memory for their clients.
+	// MaxUnread bounds the answers made in one piece, of more than largeAnswer bytes, that wait
+	// in memory for their clients.
 	MaxUnread = 16
 	// LargeAnswer is the size above which an answer needs a place.
 	LargeAnswer = 1 << 20
@@ -93,7 +93,7 @@ var errUnread = errors.New("too many answers wait to be read")
 // WholeAnswers holds a value for each answer with everything there is.
 type WholeAnswers chan struct{}
 
-// NewWholeAnswers makes places for whole answers.
+// NewWholeAnswers returns places for whole answers.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
 // Answer replies with a complete list made in one piece. It bounds their concurrency, since they

@@ -105,7 +105,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 	observed := a.NewObservedEndpoints()
 	list := listing.List[*report.EndpointHealth]{
 		Rows: a.endpointsFor(q), Key: func(h *report.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
-		Also: func(h *report.EndpointHealth) []string { return []string{h.Addr.String()} },
+		OtherNames: func(h *report.EndpointHealth) []string { return []string{h.Addr.String()} },
 		Values: func(h *report.EndpointHealth, path string) []string {
 			switch path {
 			case "hostName":
@@ -156,7 +156,7 @@ func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
 	if len(q.Names) > 0 {
 		return q.Names, true
 	}
-	words, asked := q.Where.OneOf("services")
+	words, isGiven := q.Where.OneOf("services")
 	services := a.Store.Services.At(a.Store.Snapshot())
 	for _, word := range words {
 		key, err := lb.ParseKey(word)
@@ -171,7 +171,7 @@ func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
 			names = append(names, e.Addr.String())
 		}
 	}
-	return names, asked
+	return names, isGiven
 }
 
 // endpointFields are the fields to select and sort endpoints by.

@@ -36,7 +36,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			y, _ := lb.ParseKey(b)
 			return x.Compare(y)
 		},
-		Also: func(s *lb.Service) []string { return []string{s.Name} },
+		OtherNames: func(s *lb.Service) []string { return []string{s.Name} },
 		Values: func(s *lb.Service, path string) []string {
 			switch path {
 			case "serviceArguments.name":

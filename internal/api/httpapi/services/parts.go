@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// decodeParts decodes a long list of services part by part on all CPUs, so that it is never in
+// decodeParts decodes a long list of services part by part on all CPUs, so it is never in
 // memory in two forms as a whole. It returns false if a part is invalid; then the whole body is
 // decoded for an exact error.
 func (c *codec) decodeParts(o *rest.Outline) ([]request, bool) {

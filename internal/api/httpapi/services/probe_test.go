@@ -44,7 +44,7 @@ func TestProbeFiles(t *testing.T) {
 // TestIdleProbe checks that fields of a probe without monitoring give a warning.
 func TestIdleProbe(t *testing.T) {
 	t.Parallel()
-	for arguments, told := range map[string]bool{
+	for arguments, noted := range map[string]bool{
 		`,"probereq":"health"`: true, `,"proberesp":"ok"`: true, `,"probeport":80`: true,
 		`,"probereq":"health","monitor":true`: false, `,"probereq":"health","probetype":"http"`: false,
 		`,"probeTimeout":60,"probeRetries":2`: false, `,"probeTimeout":5`: true, ``: false, `,"onFail":"reset"`: true,
@@ -52,8 +52,8 @@ func TestIdleProbe(t *testing.T) {
 		b := apitest.New(t, nil)
 		w := b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", fmt.Sprintf(probedService, arguments), "Content-Type", "application/json")
 		notes := strings.Join(w.Header().Values("Warning"), " ")
-		if w.Code != 200 || strings.Contains(notes, "has no effect: the endpoints of 20.20.20.1:2020/tcp are not probed without monitor or probetype") != told {
-			t.Errorf("%s: %d %s%s; told: want %t", arguments, w.Code, w.Body, notes, told)
+		if w.Code != 200 || strings.Contains(notes, "has no effect: the endpoints of 20.20.20.1:2020/tcp are not probed without monitor or probetype") != noted {
+			t.Errorf("%s: %d %s%s; noted: want %t", arguments, w.Code, w.Body, notes, noted)
 		}
 	}
 }

@@ -196,8 +196,8 @@ func TestFirewallAsks(t *testing.T) {
 	b := apitest.New(t, nil)
 	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
-	if code, text := b.PostRule(allow); code != 200 || b.Fake.Asked.Load() != 0 {
-		t.Fatalf("got %v %v %v, want code 200, b.Fake.Asked.Load() == 0", code, text, b.Fake.Asked.Load())
+	if code, text := b.PostRule(allow); code != 200 || b.Fake.SessionRequests.Load() != 0 {
+		t.Fatalf("got %v %v %v, want code 200, b.Fake.SessionRequests.Load() == 0", code, text, b.Fake.SessionRequests.Load())
 	}
 	b.Fake.Asking = func() {
 		_, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
@@ -210,18 +210,18 @@ func TestFirewallAsks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if code, text := b.PostRule(all); code != 409 || b.Fake.Asked.Load() != 2 {
-		t.Errorf("asked %d times: %d %s", b.Fake.Asked.Load(), code, text)
+	if code, text := b.PostRule(all); code != 409 || b.Fake.SessionRequests.Load() != 2 {
+		t.Errorf("sessions were requested %d times: %d %s", b.Fake.SessionRequests.Load(), code, text)
 	}
 	b.Fake.Asking = nil
-	b.Fake.Asked.Store(0)
+	b.Fake.SessionRequests.Store(0)
 	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
 		t.Fatalf("got %v %v, want code 200", w.Code, w.Body)
 	}
 	for _, dry := range []string{"true", "false"} {
 		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
-		if w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.Fake.Asked.Load() != 0 {
-			t.Errorf("asked %d times: %d %s", b.Fake.Asked.Load(), w.Code, w.Body)
+		if w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.Fake.SessionRequests.Load() != 0 {
+			t.Errorf("sessions were requested %d times: %d %s", b.Fake.SessionRequests.Load(), w.Code, w.Body)
 		}
 	}
 }

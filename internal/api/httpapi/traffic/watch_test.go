@@ -32,7 +32,7 @@ func TestWatchConntracks(t *testing.T) {
 	}
 	b.Fake.Events = []report.ConnectionEvent{event("opened", "10.0.0.1:1000", "", ""), event("opened", "10.0.1.1:1000", "", ""), event("ended", "10.0.0.1:1000", "closed", "both")}
 	b.Fake.Events[2].OneOf = 16
-	b.Fake.Untold = report.Omitted{Sampled: 3, Lost: 2}
+	b.Fake.Omitted = report.Omitted{Sampled: 3, Lost: 2}
 	w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/events?source=10.0.0.0/24", "")
 	const want = `event: connection
 data: {"act":"opened","client":"10.0.0.1:1000","endpoint":"31.31.31.1:8080","protocol":"tcp","servName":"web","source":"10.0.0.1:1000","time":"2020-01-02T03:04:05.000000006Z","vip":"20.20.20.1:80"}

@@ -15,7 +15,7 @@ func (r *rig) tickFor(d time.Duration, each func(turn int)) {
 	for turn := range int(d / Pace) {
 		each(turn)
 		for i := range r.rows {
-			if _, asked := r.asks[at(i)]; asked {
+			if _, checked := r.checks[at(i)]; checked {
 				r.answer(i, "")
 			}
 		}
@@ -169,20 +169,20 @@ func newSampled(t *testing.T, endpoints int, seed uint64) *sampled {
 	return &sampled{newRig(t, endpoints), make([][]watched, endpoints), rand.New(rand.NewPCG(seed, 1))}
 }
 
-// connect opens a connection in which the client sends data after asks, and the endpoint replies
-// after answers, both from now on; -1 means never.
-func (s *sampled) connect(i int, asks, answers time.Duration) {
+// connect opens a connection to endpoint i. The client sends data after sends, and the endpoint
+// replies after answers, both counted from now; -1 means never.
+func (s *sampled) connect(i int, sends, answers time.Duration) {
 	s.serve(i, 1)
 	if len(s.watched[i]) >= 8 || s.rand.IntN(8) < len(s.watched[i]) {
 		return
 	}
 	w := watched{none: true, at: s.now.Add(2 * time.Second)}
-	stalls := asks >= 0 && asks <= 2*time.Second
+	stalls := sends >= 0 && sends <= 2*time.Second
 	switch {
-	case answers >= 0 && (answers <= 2*time.Second || stalls && answers <= asks+3*time.Second):
+	case answers >= 0 && (answers <= 2*time.Second || stalls && answers <= sends+3*time.Second):
 		w = watched{at: s.now.Add(answers), served: true}
 	case stalls:
-		w = watched{at: s.now.Add(asks + 3*time.Second)}
+		w = watched{at: s.now.Add(sends + 3*time.Second)}
 	}
 	s.watched[i] = append(s.watched[i], w)
 }
@@ -348,7 +348,7 @@ func TestHourOfSilence(t *testing.T) {
 	upTo := func(s *sampled, seconds float64) time.Duration {
 		return time.Duration(s.rand.Float64() * seconds * 1e9)
 	}
-	for name, connection := range map[string]func(s *sampled) (asks, answers time.Duration){
+	for name, connection := range map[string]func(s *sampled) (sends, answers time.Duration){
 		"long poll":        func(s *sampled) (time.Duration, time.Duration) { return 0, upTo(s, 60) },
 		"server push":      func(s *sampled) (time.Duration, time.Duration) { return never, upTo(s, 0.05) }, // SMTP, MySQL
 		"slow server push": func(s *sampled) (time.Duration, time.Duration) { return never, upTo(s, 30) },   // greylisting
@@ -377,8 +377,8 @@ func TestHourOfSilence(t *testing.T) {
 					s.tickFor(time.Hour, func(turn int) {
 						for range 3 {
 							if turn%every == 0 {
-								asks, answers := connection(s)
-								s.connect(next%endpoints, asks, answers)
+								sends, answers := connection(s)
+								s.connect(next%endpoints, sends, answers)
 								next++
 							}
 						}

@@ -75,7 +75,7 @@ func TestMedian(t *testing.T) {
 		r.tick()
 	}
 	for i := range 3 {
-		delete(r.asks, at(i))
+		delete(r.checks, at(i))
 	}
 	r.news = nil
 	for i := 3; i < 8; i++ {
@@ -169,7 +169,7 @@ func TestBackupsRelieve(t *testing.T) {
 				if first := c.levels[i] == 0; first || len(r.out()) >= 2 {
 					r.rows[i].Count.Opened++
 				}
-				if _, ok := r.asks[at(i)]; ok {
+				if _, ok := r.checks[at(i)]; ok {
 					r.answer(i, "no answer")
 				}
 			}
@@ -190,7 +190,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 		r.d.Watch([]Service{{Key: web, Levels: map[netip.AddrPort]uint8{at(3): 1}}})
 		convict := func(i int) {
 			r.rows[i].Count.Opened += 3
-			for r.asks[at(i)] == (Action{}) {
+			for r.checks[at(i)] == (Action{}) {
 				r.tick()
 			}
 			r.answer(i, "no answer")
@@ -247,7 +247,7 @@ func TestAnotherServes(t *testing.T) {
 			for r.now.Sub(begun) < 5*time.Second {
 				for i := range c.dead {
 					r.rows[i].Count.Opened++
-					if _, asked := r.asks[at(i)]; asked {
+					if _, checked := r.checks[at(i)]; checked {
 						r.answer(i, "no answer")
 					}
 				}

@@ -30,7 +30,7 @@ func TestKept(t *testing.T) {
 			answerAll := func(failure string, d time.Duration) {
 				for end := r.now.Add(d); r.now.Before(end); r.tick() {
 					for i := range r.rows {
-						if _, asked := r.asks[at(i)]; asked {
+						if _, checked := r.checks[at(i)]; checked {
 							r.answer(i, failure)
 						}
 					}
@@ -74,7 +74,7 @@ func TestKeptLeaves(t *testing.T) {
 	r := newRig(t, 3)
 	for i := range 2 {
 		r.rows[i].Count.Opened += 3
-		for len(r.asks) == 0 {
+		for len(r.checks) == 0 {
 			r.tick()
 		}
 		r.answer(i, "no answer")
@@ -90,7 +90,7 @@ func TestKeptLeaves(t *testing.T) {
 		t.Fatalf(`got %q, want 2 elements, r.news[0] == "back 0", r.news[1] begins with "out 1 "`, r.news)
 	}
 	r.rows[2].Count.Opened += 3
-	for len(r.asks) == 0 {
+	for len(r.checks) == 0 {
 		r.tick()
 	}
 	r.answer(2, "no answer")
@@ -147,8 +147,8 @@ func TestUnserved(t *testing.T) {
 			for _, news := range r.news {
 				if strings.HasPrefix(news, "kept ") && strings.Contains(news, "of several clients") {
 					kept++
-				} else if !strings.HasPrefix(news, "unheard ") {
-					t.Errorf(`got %q, want news begins with "unheard "`, news)
+				} else if !strings.HasPrefix(news, "asymmetric ") {
+					t.Errorf(`got %q, want news begins with "asymmetric "`, news)
 				}
 			}
 			if kept != c.kept {
@@ -186,7 +186,7 @@ func TestUnservedWhileDead(t *testing.T) {
 			failure = ""
 		}
 		r.tick()
-		if _, asked := r.asks[at(0)]; asked {
+		if _, checked := r.checks[at(0)]; checked {
 			r.answer(0, failure)
 		}
 	}
@@ -220,8 +220,8 @@ func TestUnservedExpires(t *testing.T) {
 		return n
 	}
 	r.tickFor(8*time.Second, attempt(500*time.Millisecond))
-	if count("kept") != 2 || count("unheard") != 2 {
-		t.Fatalf(`got %q, want count("kept") == 2, count("unheard") == 2`, r.news)
+	if count("kept") != 2 || count("asymmetric") != 2 {
+		t.Fatalf(`got %q, want count("kept") == 2, count("asymmetric") == 2`, r.news)
 	}
 	r.news = nil
 	r.tickFor(5*time.Minute, attempt(attemptMemory/2))
@@ -233,7 +233,7 @@ func TestUnservedExpires(t *testing.T) {
 		t.Errorf("shortly after the last attempt: %q", r.news)
 	}
 	r.tickFor(attemptMemory, attempt(0))
-	if count("back") != 2 || count("heard") != 2 || len(r.news) != 4 {
+	if count("back") != 2 || count("symmetric") != 2 || len(r.news) != 4 {
 		t.Errorf("long after the last attempt: %q", r.news)
 	}
 	r.tickFor(time.Minute, attempt(0)) // shares of failures halve

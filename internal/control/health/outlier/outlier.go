@@ -16,8 +16,8 @@ import (
 const (
 	// Pace is how often counters are read while anything happens.
 	Pace = 100 * time.Millisecond
-	// streakLength is the number of consecutive unsuccessful SYNs that make an endpoint suspect as
-	// soon as they are late.
+	// streakLength is the number of consecutive unsuccessful SYNs that make an endpoint suspect
+	// as soon as they are late.
 	streakLength = 3
 	// late is the time after which a single SYN makes it suspect.
 	late = 300 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 	unknownPatience                      = 2 * Pace
 	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // time that a checked endpoint has to answer
 	resetAnswer                          = 300 * time.Millisecond                  // how long our own connection is held to see whether it is reset
-	askAgain                             = time.Second                             // after an answer
+	recheckDelay                         = time.Second                             // after an answer
 	window                               = 10 * time.Second                        // half-life of the counts that shares are computed from
 	leastFailures                        = 3
 	suspectShare, suspectAboveMedian     = 0.5, 0.3 // of failures: from there on an endpoint is suspect
@@ -59,7 +59,7 @@ type Kind int
 
 // The kinds.
 const (
-	Ask             Kind = iota // connect to the endpoint, and report by Answer
+	Check           Kind = iota // connect to the endpoint, and report by Answer
 	Eject                       // stop new connections to it, for the reason in Evidence; or the reason has changed. Kept: it fails, but keeps getting connections
 	Return                      // resume new connections, or it no longer fails
 	AsymmetricReply             // it answers our own connections and no client's SYN: its answers to clients take another path
@@ -253,7 +253,7 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	if t == nil || !t.pending {
 		return nil
 	}
-	t.pending, t.nextAsk = false, now.Add(askAgain)
+	t.pending, t.nextCheck = false, now.Add(recheckDelay)
 	var (
 		a  Action
 		ok bool

@@ -19,20 +19,20 @@ const jiffy = 4 * time.Millisecond
 // rig is a service whose endpoints have the handshakes that a test sets, read at the daemon's
 // interval.
 type rig struct {
-	t     *testing.T
-	d     *Detector
-	now   time.Time
-	rows  []report.HandshakeRow
-	news  []string
-	asks  map[netip.AddrPort]Action
-	tries int
+	t      *testing.T
+	d      *Detector
+	now    time.Time
+	rows   []report.HandshakeRow
+	news   []string
+	checks map[netip.AddrPort]Action
+	tries  int
 }
 
 var web = lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP}
 
 func newRig(t *testing.T, endpoints int) *rig {
 	t.Helper()
-	r := &rig{t: t, d: New(jiffy), now: time.Unix(1000, 0), asks: map[netip.AddrPort]Action{}}
+	r := &rig{t: t, d: New(jiffy), now: time.Unix(1000, 0), checks: map[netip.AddrPort]Action{}}
 	for i := range endpoints {
 		r.rows = append(r.rows, report.HandshakeRow{At: at(i), ID: uint32(i)})
 	}
@@ -55,11 +55,11 @@ func (r *rig) tick() {
 func (r *rig) take(actions []Action) {
 	for _, a := range actions {
 		switch a.Kind {
-		case Ask:
-			if _, there := r.asks[a.At]; there {
-				r.t.Errorf("%s is asked twice at once", a.At)
+		case Check:
+			if _, there := r.checks[a.At]; there {
+				r.t.Errorf("%s is checked twice at the same time", a.At)
 			}
-			r.asks[a.At] = a
+			r.checks[a.At] = a
 		case Eject:
 			r.note(map[bool]string{false: "out", true: "kept"}[a.Kept], a)
 		case Return:
@@ -67,9 +67,9 @@ func (r *rig) take(actions []Action) {
 		case Try:
 			r.tries++
 		case AsymmetricReply:
-			r.note("unheard", a)
+			r.note("asymmetric", a)
 		case ReplySeen:
-			r.note("heard", a)
+			r.note("symmetric", a)
 		}
 	}
 }
@@ -81,10 +81,10 @@ func (r *rig) note(what string, a Action) {
 // answer answers the question about an endpoint; "" means that it is well.
 func (r *rig) answer(i int, failure string) {
 	r.t.Helper()
-	if _, ok := r.asks[at(i)]; !ok {
-		r.t.Fatalf("endpoint %d is not asked", i)
+	if _, ok := r.checks[at(i)]; !ok {
+		r.t.Fatalf("endpoint %d is not checked", i)
 	}
-	delete(r.asks, at(i))
+	delete(r.checks, at(i))
 	r.take(r.d.Answer(at(i), failure, false, r.now))
 }
 
@@ -108,12 +108,12 @@ func (r *rig) until() time.Duration {
 	r.t.Helper()
 	start := r.now
 	for range 1000 {
-		if _, ok := r.asks[at(0)]; ok {
+		if _, ok := r.checks[at(0)]; ok {
 			return r.now.Sub(start)
 		}
 		r.tick()
 	}
-	r.t.Fatal("it is never asked")
+	r.t.Fatal("it is never checked")
 	return 0
 }
 
@@ -138,9 +138,9 @@ func TestSilent(t *testing.T) {
 			r.tick()
 			r.rows[0].Count.Opened += c.syns
 			if d := r.until(); d > c.most {
-				t.Errorf("it is asked after %s", d)
+				t.Errorf("it is checked after %s", d)
 			}
-			if a := r.asks[at(0)]; a.Timeout > 400*time.Millisecond {
+			if a := r.checks[at(0)]; a.Timeout > 400*time.Millisecond {
 				t.Errorf("%s is waited for its answer", a.Timeout)
 			}
 			r.answer(0, "no answer")
@@ -158,9 +158,9 @@ func TestSlow(t *testing.T) {
 	r.tick()
 	r.rows[0].Count.Opened += 3
 	if d := r.until(); d < 2*time.Second {
-		t.Errorf("asked after %s", d)
+		t.Errorf("checked after %s", d)
 	}
-	if a := r.asks[at(0)]; a.Timeout < 2*time.Second {
+	if a := r.checks[at(0)]; a.Timeout < 2*time.Second {
 		t.Errorf("it has %s to answer", a.Timeout)
 	}
 }
@@ -171,19 +171,19 @@ func TestSlow(t *testing.T) {
 func TestAcquitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
-	asked := 0
+	checked := 0
 	for range 100 {
 		r.rows[0].Count.Opened += 1000
 		r.rows[0].Count.Repeated += 100
 		r.tick()
-		if _, ok := r.asks[at(0)]; ok {
-			asked++
+		if _, ok := r.checks[at(0)]; ok {
+			checked++
 			r.answer(0, "")
 		}
 	}
-	r.want("unheard 0")
-	if asked == 0 || asked > 11 {
-		t.Errorf("asked %d times in 10 s", asked)
+	r.want("asymmetric 0")
+	if checked == 0 || checked > 11 {
+		t.Errorf("checked %d times in 10 s", checked)
 	}
 }
 
@@ -205,10 +205,10 @@ func TestUndecided(t *testing.T) {
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened += 3
 	r.until()
-	delete(r.asks, at(0))
-	r.take(r.d.Answer(at(0), "cannot be asked: no descriptor", true, r.now))
-	if d := r.until(); d < askAgain {
-		t.Errorf("asked again after %s", d)
+	delete(r.checks, at(0))
+	r.take(r.d.Answer(at(0), "cannot be probed: no descriptor", true, r.now))
+	if d := r.until(); d < recheckDelay {
+		t.Errorf("checked again after %s", d)
 	}
 	r.want()
 }
@@ -219,7 +219,7 @@ func TestRefused(t *testing.T) {
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened, r.rows[0].Count.Refused, r.rows[0].Count.Unreachable = 3, 2, 1
 	if d := r.until(); d > Pace {
-		t.Errorf("asked after %s", d)
+		t.Errorf("checked after %s", d)
 	}
 	r.answer(0, "connection refused")
 	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
@@ -287,7 +287,7 @@ func TestMostOut(t *testing.T) {
 		for range 30 {
 			for i := range r.rows {
 				r.rows[i].Count.Opened++
-				if _, ok := r.asks[at(i)]; ok {
+				if _, ok := r.checks[at(i)]; ok {
 					r.answer(i, "no answer")
 				}
 			}
@@ -321,11 +321,11 @@ func TestBackOff(t *testing.T) {
 	for _, want := range []time.Duration{5, 10, 20, 40, 80, 160, 300, 300} {
 		r.rows = slices.Clone(r.rows)
 		start := r.now
-		for r.asks[at(0)].Timeout == 0 && r.now.Sub(start) < time.Hour {
+		for r.checks[at(0)].Timeout == 0 && r.now.Sub(start) < time.Hour {
 			r.tick()
 		}
 		if d := r.now.Sub(start); d < want*time.Second || d > want*time.Second+2*Pace {
-			t.Errorf("asked after %s, want %s", d, want*time.Second)
+			t.Errorf("checked after %s, want %s", d, want*time.Second)
 		}
 		r.answer(0, "no answer")
 	}
@@ -333,7 +333,7 @@ func TestBackOff(t *testing.T) {
 		t.Errorf(`got %q, want n == 8, r.news[7] ends with "loxilb's own check: no answer (9 tries)"`, r.news)
 	}
 	r.news = nil
-	for len(r.asks) == 0 {
+	for len(r.checks) == 0 {
 		r.tick()
 	}
 	r.answer(0, "")
@@ -369,7 +369,7 @@ func TestWell(t *testing.T) {
 	r.take(r.d.ProbeSucceeded(at(3), r.now))
 	r.want("back 3")
 	// one that resets connections is tested by a connection that is held for a while
-	if r.until(); r.asks[at(0)].Hold == 0 {
+	if r.until(); r.checks[at(0)].Hold == 0 {
 		t.Error("a connection that is not held shows no reset")
 	}
 }
@@ -386,8 +386,8 @@ func TestRows(t *testing.T) {
 	for range 20 {
 		r.tick()
 	}
-	if len(r.asks) > 0 {
-		t.Errorf("got %v, want no r.asks", r.asks)
+	if len(r.checks) > 0 {
+		t.Errorf("got %v, want no r.checks", r.checks)
 	}
 	r.rows[0].Count.Opened += 3
 	r.until()
@@ -450,7 +450,7 @@ func TestAsymmetricReply(t *testing.T) {
 				}
 			}
 			r.tick()
-			if _, asked := r.asks[at(0)]; asked {
+			if _, checked := r.checks[at(0)]; checked {
 				r.answer(0, "")
 			}
 		}
@@ -460,7 +460,7 @@ func TestAsymmetricReply(t *testing.T) {
 		syns   int
 		refuse bool
 		news   []string
-	}{{1, false, nil}, {2, false, nil}, {3, false, []string{"unheard 0"}}, {4, false, []string{"unheard 0"}}, {4, true, nil}} {
+	}{{1, false, nil}, {2, false, nil}, {3, false, []string{"asymmetric 0"}}, {4, false, []string{"asymmetric 0"}}, {4, true, nil}} {
 		if r := begin(c.syns, c.refuse); !slices.Equal(r.news, c.news) {
 			t.Errorf("%+v: got %v, want %v", c, r.news, c.news)
 		}
@@ -469,13 +469,13 @@ func TestAsymmetricReply(t *testing.T) {
 	r.rows[0].Count.Opened++
 	r.rows[0].Count.Answered[0]++
 	r.tick()
-	if want := []string{"unheard 0", "heard 0"}; !slices.Equal(r.news, want) {
+	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
 		t.Errorf("after an answer: %v", r.news)
 	}
 	r = begin(4, false)
 	r.rows = r.rows[1:]
 	r.tick()
-	if want := []string{"unheard 0", "heard 0"}; !slices.Equal(r.news, want) {
+	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
 		t.Errorf("after it was removed: %v", r.news)
 	}
 	r = begin(4, false)
@@ -483,7 +483,7 @@ func TestAsymmetricReply(t *testing.T) {
 	r.until()
 	r.answer(0, "no answer")
 	r.tick()
-	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "heard 0" {
+	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "symmetric 0" {
 		t.Errorf("after it was taken out: %v", r.news)
 	}
 }

@@ -2,7 +2,7 @@ package outlier
 
 import "net/netip"
 
-// Queue is a queue of endpoints to check. Addresses alternate, so that a machine with many
+// Queue is a queue of endpoints to check. Addresses alternate, so a machine with many
 // endpoints does not delay others. An address with a failed endpoint comes first, as its other
 // endpoints probably fail, too.
 type Queue struct {

@@ -28,7 +28,7 @@ type target struct {
 
 	pending      bool // a check is running
 	othersServed bool // another endpoint served clients when that check began
-	nextAsk      time.Time
+	nextCheck    time.Time
 
 	unansweredSYNs     uint64 // of clients, since the last answer, while it accepted our own connections
 	unansweredSince    time.Time
@@ -159,13 +159,13 @@ func (t *target) decide(m moment) (a Action, ok bool) {
 	case t.held != "" && t.canTakeOut():
 		t.certain = false
 		return t.markOut(t.held, refusesUs, now), true
-	case now.Before(t.nextAsk):
+	case now.Before(t.nextCheck):
 		return a, false
 	case t.out:
 		return t.retry(m)
 	case t.held != "", t.isUnresponsive(m), t.failsTooOften(m.reading, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
 		t.pending, t.othersServed = true, t.othersServe(m)
-		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(m.jiffy))}, true
+		return Action{Kind: Check, At: t.at, Timeout: max(suspectAnswer, t.patience(m.jiffy))}, true
 	case t.failsTooOften(m.reading, func(r *tally) uint64 { return r.reset }):
 		return t.eject(fmt.Sprintf("%d of %d client connections reset before an answer", t.recent.reset, t.recent.opened), resetsClients, now)
 	}
@@ -282,7 +282,7 @@ func (t *target) confirmFailure(failure string, m moment) (Action, bool) {
 	check := "; loxilb's own check: " + failure
 	t.certain = t.othersServed && t.othersServe(m)
 	if !t.certain && !t.canTakeOut() {
-		t.nextAsk = m.now.Add(askAgain)
+		t.nextCheck = m.now.Add(recheckDelay)
 		return t.keep(reason + check)
 	}
 	a := t.markOut(reason, refusesUs, m.now)
@@ -313,7 +313,7 @@ func plural(n uint64, what string) string {
 // eject ejects an endpoint, if not too many are out already.
 func (t *target) eject(reason string, why cause, now time.Time) (a Action, ok bool) {
 	if !t.canTakeOut() {
-		t.nextAsk = now.Add(askAgain)
+		t.nextCheck = now.Add(recheckDelay)
 		return a, false
 	}
 	t.certain = false
@@ -373,7 +373,7 @@ func (t *target) retry(m moment) (a Action, ok bool) {
 		return t.trial()
 	}
 	t.pending, t.othersServed = true, t.othersServe(m)
-	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer, Again: true}
+	a = Action{Kind: Check, At: t.at, Timeout: returnAnswer, Again: true}
 	if t.cause == resetsClients {
 		a.Hold = resetAnswer
 	}

@@ -26,7 +26,7 @@ var errAborted = errors.New("refused the association (ABORT)")
 func (a association) Probe(ctx context.Context) (Answer, error) {
 	s, err := a.socket()
 	if err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	if a.q.Redirect != nil {
 		defer s.Close()
@@ -136,7 +136,7 @@ func (s *associator) unregister(tag uint32) {
 }
 
 // deliver passes an answer to its INIT, and answers INIT ACK by ABORT.
-func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
+func (s *associator) deliver(from netip.Addr, p []byte, received time.Time) {
 	if len(p) < sctpHeader+sctpChunk {
 		return
 	}
@@ -147,7 +147,7 @@ func (s *associator) deliver(from netip.Addr, p []byte, came time.Time) {
 	if w == nil || sender != w.q.target() {
 		return
 	}
-	a := initiated{at: came}
+	a := initiated{at: received}
 	switch {
 	case chunk[0] == sctpInitAck && len(chunk) >= sctpInitBytes:
 		tag := binary.BigEndian.Uint32(chunk[sctpChunk:])

@@ -111,7 +111,7 @@ func TestAssociation(t *testing.T) {
 			switch {
 			case tc.want == "" && (err != nil || a.Delay <= 0):
 				t.Errorf("%s: got %+v, %v, want tc.want not empty or (no error and a.Delay > 0)", tc.name, a, err)
-			case tc.want != "" && (err == nil || err.Error() != tc.want || errors.Is(err, ErrNotAsked)):
+			case tc.want != "" && (err == nil || err.Error() != tc.want || errors.Is(err, ErrNotSent)):
 				t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 			}
 			if tc.want == "" {

@@ -113,9 +113,9 @@ func TestSource(t *testing.T) {
 	if o := connect(t, c, q); o.err != nil {
 		t.Error(o.err)
 	}
-	const nobody = "cannot be asked: cannot assign requested address"
+	const nobody = "cannot be probed: cannot assign requested address"
 	q.From = netip.MustParseAddr("192.0.2.1")
-	if o := connect(t, c, q); !errors.Is(o.err, ErrNotAsked) || o.err.Error() != nobody {
+	if o := connect(t, c, q); !errors.Is(o.err, ErrNotSent) || o.err.Error() != nobody {
 		t.Errorf("%v, want %s", o.err, nobody)
 	}
 	for _, kind := range []lb.ProbeType{lb.ProbeTCP, lb.ProbeUDP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC, lb.ProbeDNS, lb.ProbePing} {

@@ -69,19 +69,19 @@ func TestDatagramDoubt(t *testing.T) {
 		echo := packets(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Timeout: 100 * time.Millisecond, Interval: time.Second, Rise: 2}
 		d := newDatagram(Question{Probe: p})
-		asked := func(to netip.AddrPort) (Answer, error) {
+		probeOnce := func(to netip.AddrPort) (Answer, error) {
 			d.q.To = to
 			ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
 			defer cancel()
 			return d.Probe(ctx)
 		}
-		if a, err := asked(quiet); err != nil {
+		if a, err := probeOnce(quiet); err != nil {
 			t.Errorf("%+v, %v before any error", a, err)
 		}
-		if _, err := asked(closed(loopback)); err == nil || err.Error() != "connection refused" {
+		if _, err := probeOnce(closed(loopback)); err == nil || err.Error() != "connection refused" {
 			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
 		}
-		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) ||
+		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) ||
 			err.Error() != "nothing came back for 100ms, which says nothing yet: less than 10s ago it was unreachable" {
 			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "nothing came back for 100ms, `+
 				`which says nothing yet: less than 10s ago it was unreachable"`,
@@ -90,19 +90,19 @@ func TestDatagramDoubt(t *testing.T) {
 		before := d
 		d = newDatagram(before.q) // another request from here on
 		Remember(d, before)
-		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) {
+		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v of another question", a, err)
 		}
-		if a, err := asked(echo); err != nil || a.What != "answered" {
+		if a, err := probeOnce(echo); err != nil || a.What != "answered" {
 			t.Errorf(`got %+v, %v, want no error, a.What == "answered"`, a, err)
 		}
 		long := time.Now().Add(-doubt)
 		d.refused.Store(&long)
-		if a, err := asked(quiet); err != nil {
+		if a, err := probeOnce(quiet); err != nil {
 			t.Errorf("%+v, %v when no error has come for long", a, err)
 		}
 		d.q.Probe.Interval = time.Minute
-		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) {
+		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v within two intervals", a, err)
 		}
 	})

@@ -102,7 +102,7 @@ const redirectedMSS = 1280 - 2*(20+40)
 // identifies answers from the VIP.
 func redirectToVIP(fd, kind int, q Question) error {
 	if err := q.Redirect(fd); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotAsked, err)
+		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	if kind == unix.SOCK_STREAM {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, redirectedMSS); err != nil {

@@ -99,14 +99,14 @@ type fileError struct {
 	cause      error
 }
 
-func (e *fileError) Error() string { return ErrNotAsked.Error() + ": " + e.what }
+func (e *fileError) Error() string { return ErrNotSent.Error() + ": " + e.what }
 
 // Unwrap includes the cause, such as a lack of descriptors.
 func (e *fileError) Unwrap() []error {
 	if e.cause == nil {
-		return []error{ErrNotAsked}
+		return []error{ErrNotSent}
 	}
-	return []error{ErrNotAsked, e.cause}
+	return []error{ErrNotSent, e.cause}
 }
 
 // Expiry returns when the first certificate of a file expires. A cached file is not read again.

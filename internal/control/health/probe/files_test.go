@@ -63,7 +63,7 @@ func TestFiles(t *testing.T) {
 	copyFile(t, in("ca"), ca.File(t))
 	ca.Issue(t, "loxilb").Write(t, dir, "client")
 	ca.Issue(t, "loxilb").Write(t, dir, "other")
-	const unreadable = "cannot be asked: the file of the probe CA cannot be read"
+	const unreadable = "cannot be probed: the file of the probe CA cannot be read"
 	for _, tc := range []struct {
 		p         lb.Probe
 		want, log string
@@ -77,23 +77,23 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{CA: in("to-zero")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("to-secret")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("large")}, unreadable, "more than 1048576 bytes"},
-		{lb.Probe{CA: secret}, "cannot be asked: the file of the probe CA is not below " + dir, secret},
-		{lb.Probe{CA: in("../probes/../secret.pem")}, "cannot be asked: the file of the probe CA is not below " + dir, "secret.pem"},
-		{lb.Probe{CA: "/dev/zero"}, "cannot be asked: the file of the probe CA is not below " + dir, "/dev/zero"},
-		{lb.Probe{CA: in("text")}, "cannot be asked: the file of the probe CA is not PEM", in("text")},
-		{lb.Probe{CA: in("client.key")}, "cannot be asked: the file of the probe CA is not PEM", in("client.key")},
-		{lb.Probe{Certificate: in("client.pem"), Key: secret}, "cannot be asked: the file of the probe key is not below " + dir, secret},
-		{lb.Probe{Certificate: in("client.pem"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "not a regular file"},
-		{lb.Probe{Certificate: in("text"), Key: in("client.key")}, "cannot be asked: the file of the probe certificate is not PEM", in("text")},
-		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be asked: the probe key does not match the probe certificate", "does not match"},
+		{lb.Probe{CA: secret}, "cannot be probed: the file of the probe CA is not below " + dir, secret},
+		{lb.Probe{CA: in("../probes/../secret.pem")}, "cannot be probed: the file of the probe CA is not below " + dir, "secret.pem"},
+		{lb.Probe{CA: "/dev/zero"}, "cannot be probed: the file of the probe CA is not below " + dir, "/dev/zero"},
+		{lb.Probe{CA: in("text")}, "cannot be probed: the file of the probe CA is not PEM", in("text")},
+		{lb.Probe{CA: in("client.key")}, "cannot be probed: the file of the probe CA is not PEM", in("client.key")},
+		{lb.Probe{Certificate: in("client.pem"), Key: secret}, "cannot be probed: the file of the probe key is not below " + dir, secret},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("pipe")}, "cannot be probed: the file of the probe key cannot be read", "not a regular file"},
+		{lb.Probe{Certificate: in("text"), Key: in("client.key")}, "cannot be probed: the file of the probe certificate is not PEM", in("text")},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be probed: the probe key does not match the probe certificate", "does not match"},
 	} {
 		var log bytes.Buffer
 		err := askFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("%s %s %s: %v, want %q", tc.p.CA, tc.p.Certificate, tc.p.Key, err, tc.want)
 		}
-		if errors.Is(err, ErrNotAsked) != strings.HasPrefix(tc.want, ErrNotAsked.Error()) {
-			t.Errorf("error %v counts as the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+		if errors.Is(err, ErrNotSent) != strings.HasPrefix(tc.want, ErrNotSent.Error()) {
+			t.Errorf("error %v counts as the fault of this machine: %v", err, errors.Is(err, ErrNotSent))
 		}
 		if !strings.Contains(log.String(), tc.log) || tc.log == "" && log.Len() > 0 {
 			t.Errorf("the log says %q, want %q", log.String(), tc.log)

@@ -56,7 +56,7 @@ func (c call) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
 	connection, err := grpc.NewClient("passthrough:///"+c.q.To.String(), options...)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	defer connection.Close()
 	answer, err := grpc_health_v1.NewHealthClient(connection).Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: c.q.Probe.Request})

@@ -29,13 +29,13 @@ func serveHTTP2(c net.Conn, f func(net.Conn, *http2.Framer)) {
 	fr := http2.NewFramer(c, c)
 	fr.AllowIllegalWrites = true
 	_ = fr.WriteSettings()
-	for asked := false; ; {
+	for answered := false; ; {
 		frame, err := fr.ReadFrame()
 		if err != nil {
 			return
 		}
-		if frame.Header().Type == http2.FrameHeaders && !asked {
-			asked = true
+		if frame.Header().Type == http2.FrameHeaders && !answered {
+			answered = true
 			go f(c, fr)
 		}
 	}

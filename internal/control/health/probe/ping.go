@@ -31,7 +31,7 @@ func (p ping) Probe(ctx context.Context) (Answer, error) {
 		defer e.Close()
 	}
 	if err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	delay, err := e.exchange(ctx, p.q)
 	if err != nil {
@@ -150,7 +150,7 @@ func (e *echoer) register(w *echo) (number uint16, err error) {
 			return e.next, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %d others wait for an answer", ErrNotAsked, len(e.waiting))
+	return 0, fmt.Errorf("%w: %d others wait for an answer", ErrNotSent, len(e.waiting))
 }
 
 func (e *echoer) unregister(number uint16) {
@@ -172,7 +172,7 @@ func (e *echoer) request(number uint16, token uint64) ([]byte, error) {
 }
 
 // take delivers a reply.
-func (e *echoer) take(from netip.Addr, packet []byte, came time.Time) {
+func (e *echoer) take(from netip.Addr, packet []byte, received time.Time) {
 	protocol := ipv4.ICMPTypeEchoReply.Protocol()
 	if e.v6 != nil {
 		protocol = ipv6.ICMPTypeEchoReply.Protocol()
@@ -182,12 +182,12 @@ func (e *echoer) take(from netip.Addr, packet []byte, came time.Time) {
 		return
 	}
 	if reply, ok := m.Body.(*icmp.Echo); ok && len(reply.Data) == 8 {
-		e.deliver(from, reply, came)
+		e.deliver(from, reply, received)
 	}
 }
 
 // deliver passes a reply to its request if it comes from the probed address and returns the token.
-func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
+func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, received time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.waiting[uint16(reply.Seq)]
@@ -195,7 +195,7 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
 		return
 	}
 	select {
-	case w.received <- came:
+	case w.received <- received:
 	default: // a copy
 	}
 }

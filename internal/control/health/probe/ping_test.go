@@ -90,11 +90,11 @@ func TestPingStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer stranger.Close()
-		asked := netip.MustParseAddr("192.0.2.1")
+		target := netip.MustParseAddr("192.0.2.1")
 		if loopback.Is6() {
-			asked = netip.MustParseAddr("2001:db8::1")
+			target = netip.MustParseAddr("2001:db8::1")
 		}
-		fromOther := &echo{to: asked, token: 7, received: make(chan time.Time, 1)}
+		fromOther := &echo{to: target, token: 7, received: make(chan time.Time, 1)}
 		fromHere := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
 		last := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
 		for _, w := range []*echo{fromOther, fromHere, last} {

@@ -41,17 +41,17 @@ type Answer struct {
 // Prober repeats one probe.
 type Prober interface {
 	// Probe probes once, until ctx ends at the latest. An error is no evidence about the
-	// endpoint if it wraps ErrNotAsked or ErrUndecided.
+	// endpoint if it wraps ErrNotSent or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
 
-// ErrNotAsked is wrapped by errors of this machine that prevented a probe.
-var ErrNotAsked = errors.New("cannot be asked")
+// ErrNotSent is wrapped by errors of this machine that prevented a probe.
+var ErrNotSent = errors.New("cannot be probed")
 
 // ErrUndecided is wrapped by errors that are no evidence about the endpoint.
 var ErrUndecided = errors.New("says nothing yet")
 
-// New makes the prober of a question.
+// New returns the prober of a question.
 func New(q Question, shared *Sockets, files Files) Prober {
 	switch q.Probe.Type {
 	case lb.ProbePing:
@@ -85,5 +85,5 @@ func Remember(p, before Prober) {
 type unknown struct{ kind lb.ProbeType }
 
 func (u unknown) Probe(context.Context) (Answer, error) {
-	return Answer{}, fmt.Errorf("%w: no probe of type %v", ErrNotAsked, u.kind)
+	return Answer{}, fmt.Errorf("%w: no probe of type %v", ErrNotSent, u.kind)
 }

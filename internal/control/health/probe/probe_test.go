@@ -74,8 +74,8 @@ func wantError(t *testing.T, q Question, want string) {
 		t.Errorf("%q, want %q", a.What, want)
 	case err.Error() != want:
 		t.Errorf("%q, want %q", err, want)
-	case errors.Is(err, ErrNotAsked) != strings.HasPrefix(want, ErrNotAsked.Error()):
-		t.Errorf("error %q counts as the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+	case errors.Is(err, ErrNotSent) != strings.HasPrefix(want, ErrNotSent.Error()):
+		t.Errorf("error %q counts as the fault of this machine: %v", err, errors.Is(err, ErrNotSent))
 	}
 }
 
@@ -206,7 +206,7 @@ func silent(t *testing.T) (out []netip.AddrPort) {
 // TestUnknownType checks that an unknown type of probe gives no verdict about the endpoint.
 func TestUnknownType(t *testing.T) {
 	t.Parallel()
-	wantError(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be asked: no probe of type auto")
+	wantError(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be probed: no probe of type auto")
 }
 
 // TestStream checks that the expected text is found anywhere in the answer.

@@ -92,7 +92,7 @@ func (s rawSocket) send(packet []byte, from, to netip.Addr) error {
 
 // receive passes packets of up to size bytes to deliver until the socket is closed. The packet is
 // valid until deliver returns.
-func (s rawSocket) receive(size int, deliver func(from netip.Addr, packet []byte, came time.Time)) {
+func (s rawSocket) receive(size int, deliver func(from netip.Addr, packet []byte, received time.Time)) {
 	buf := make([]byte, size)
 	for {
 		n, from, err := s.conn.ReadFromIP(buf)
@@ -103,9 +103,9 @@ func (s rawSocket) receive(size int, deliver func(from netip.Addr, packet []byte
 			time.Sleep(pause)
 			continue
 		}
-		came := time.Now()
+		received := time.Now()
 		address, _ := netip.AddrFromSlice(from.IP)
-		deliver(address.Unmap(), buf[:n], came)
+		deliver(address.Unmap(), buf[:n], received)
 	}
 }
 

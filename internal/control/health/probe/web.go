@@ -47,7 +47,7 @@ func (w *web) Probe(ctx context.Context) (Answer, error) {
 	defer transport.CloseIdleConnections()
 	request, err := w.request(ctx, &stage)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	start := time.Now()
 	response, err := transport.RoundTrip(request)

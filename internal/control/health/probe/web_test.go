@@ -116,7 +116,7 @@ func TestHTTPS(t *testing.T) {
 			q.Probe.Host, q.Probe.CA = "www.example.com", other.File(t)
 			wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
 			q.Probe.CA = "/etc/ssl/ca.pem"
-			wantError(t, q, "cannot be asked: the file of the probe CA is not below "+testFiles.Dir)
+			wantError(t, q, "cannot be probed: the file of the probe CA is not below "+testFiles.Dir)
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // shorten shortens an error to one clause, without the addresses that evidence begins with. It
-// wraps ErrNotAsked if this machine caused it.
+// wraps ErrNotSent if this machine caused it.
 func shorten(q Question, err error) error {
 	var (
 		errno   syscall.Errno
@@ -23,9 +23,9 @@ func shorten(q Question, err error) error {
 		op      *net.OpError
 	)
 	switch {
-	case errors.As(err, &op) && errors.Is(op.Err, ErrNotAsked):
+	case errors.As(err, &op) && errors.Is(op.Err, ErrNotSent):
 		return op.Err
-	case errors.Is(err, ErrNotAsked):
+	case errors.Is(err, ErrNotSent):
 		return err
 	case errors.As(err, &errno):
 		return errnoError(q, errno)
@@ -73,7 +73,7 @@ func errnoError(q Question, errno syscall.Errno) error {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory
 		syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EPERM, // ports; the source address; a firewall of this machine
 		syscall.EINVAL, syscall.EAFNOSUPPORT: // a source of the other IP version; IPv6 is switched off
-		return fmt.Errorf("%w: %w", ErrNotAsked, errno)
+		return fmt.Errorf("%w: %w", ErrNotSent, errno)
 	case syscall.ETIMEDOUT:
 		return timeoutError(q)
 	case syscall.EPIPE: // the reset came before the request was written

@@ -47,7 +47,7 @@ type Store struct {
 	client *clientv3.Client // nil: not made yet
 }
 
-// New makes a store. It connects with the first call: the servers may be away.
+// New returns a store. It connects with the first call: the servers may be away.
 func New(c Config) (s *Store, err error) {
 	s = &Store{Config: c, prefix: c.Prefix + "/", turn: make(chan struct{}, 1)}
 	if c.TLS {
@@ -87,7 +87,8 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	}
 	scheme := "http://"
 	options := []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
-		// Objects follow soon after the servers are back: gRPC would wait for up to two minutes.
+		// Objects follow soon after the servers are back: gRPC would wait for up to two
+		// minutes.
 		Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 		MinConnectTimeout: callTimeout,
 	})}

@@ -97,7 +97,7 @@ func (h *Hooks) repair(a *attached, at side, fault error) error {
 	}
 	have := a.on(at)
 	if h.hook == HookTCX && !errors.Is(fault, ErrDetached) {
-		return h.folder(at).Mend(a.Index, *have, prog)
+		return h.folder(at).Repair(a.Index, *have, prog)
 	}
 	if h.hook == HookTCX {
 		if err := h.folder(at).Forget(a.Index, *have); err != nil {
@@ -181,7 +181,7 @@ func (x *XDP) auditLinks(repair bool) report.Compared {
 			continue
 		}
 		if !errors.Is(fault, ErrDetached) {
-			out.Err = errors.Join(out.Err, x.folder(x.mode).Mend(index, a.Place, prog))
+			out.Err = errors.Join(out.Err, x.folder(x.mode).Repair(index, a.Place, prog))
 			continue
 		}
 		i := x.described[index]

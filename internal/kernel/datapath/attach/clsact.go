@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter is identified by its name and place, so that a later process finds it.
+// filter is identified by its name and place, so a later process finds it.
 type filter struct {
 	name     string
 	priority uint16

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange remembers the programs that this process has replaced by its own, so that they can be
+// Exchange remembers the programs that this process has replaced by its own, so they can be
 // restored. They stay in the kernel until Keep. The zero value is ready; methods are safe for
 // concurrent use.
 type Exchange struct {

@@ -57,8 +57,8 @@ func (f LinkFolder) pinned(index int, l link.Link) bool {
 	return err1 == nil && err2 == nil && one.ID == two.ID
 }
 
-// Mend corrects the findings of Check, except for a detached link, which must be attached again.
-func (f LinkFolder) Mend(index int, a Attachment, own *ebpf.Program) error {
+// Repair corrects the findings of Check, except for a detached link, which must be attached again.
+func (f LinkFolder) Repair(index int, a Attachment, own *ebpf.Program) error {
 	l, ok := a.(linkAttachment)
 	if !ok {
 		return nil

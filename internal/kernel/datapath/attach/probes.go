@@ -45,7 +45,7 @@ func NewProbes(c *loader.Collection, h *Hooks) *Probes {
 }
 
 // ProbeWay is the path of a probe's redirected packets.
-type ProbeWay struct {
+type ProbePath struct {
 	VIP    netip.Addr
 	Tunnel lb.Tunnel
 	Wait   time.Duration // time for an answer
@@ -53,7 +53,7 @@ type ProbeWay struct {
 
 // LeadProbe redirects a socket's packets to an address, by this interface, to the VIP there, and
 // makes answers from the VIP come from that address. Call it before the socket sends.
-func (p *Probes) LeadProbe(fd int, out Interface, w ProbeWay) error {
+func (p *Probes) LeadProbe(fd int, out Interface, w ProbePath) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -70,8 +70,8 @@ func (p *Probes) LeadProbe(fd int, out Interface, w ProbeWay) error {
 		p.followed = now
 		p.follow()
 	}
-	way := bpf.ProbeProbeWay{Vip: bpf.ProbeIpAddr(bpf.Addr(w.VIP)), Tunnel: tunnel(w.Tunnel), Wait: p.shared.Jiffies(w.Wait)}
-	if err := p.objects.ProbeWays.Put(int32(fd), way); err != nil {
+	path := bpf.ProbeProbePath{Vip: bpf.ProbeIpAddr(bpf.Addr(w.VIP)), Tunnel: tunnel(w.Tunnel), Wait: p.shared.Jiffies(w.Wait)}
+	if err := p.objects.ProbeWays.Put(int32(fd), path); err != nil {
 		return fmt.Errorf("lead a probe to %s: %w", w.VIP, err)
 	}
 	return nil

@@ -119,7 +119,7 @@ func TestAttachedWhileProbing(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		probed := func(want int) {
 			t.Helper()
-			if err := p.LeadProbe(fd, Interface{Index: 1, Name: "lo"}, ProbeWay{VIP: netip.MustParseAddr("20.20.20.1"), Tunnel: lb.TunnelGUE, Wait: time.Hour}); err != nil {
+			if err := p.LeadProbe(fd, Interface{Index: 1, Name: "lo"}, ProbePath{VIP: netip.MustParseAddr("20.20.20.1"), Tunnel: lb.TunnelGUE, Wait: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if n := attachedToLo(t, hook); n != want {

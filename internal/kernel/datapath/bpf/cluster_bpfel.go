@@ -158,6 +158,24 @@ type ClusterHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type ClusterHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway ClusterIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type ClusterHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -221,6 +239,12 @@ type ClusterNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type ClusterOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type ClusterPacketScratch struct {
@@ -395,34 +419,10 @@ type ClusterTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type ClusterUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type ClusterVip struct {
 	_        structs.HostLayout
 	Services uint32
 	Ranges   uint32
-}
-
-type ClusterWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway ClusterIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

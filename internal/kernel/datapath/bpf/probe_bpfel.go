@@ -25,6 +25,13 @@ type ProbeProbeAnswer struct {
 	Wait     uint32
 }
 
+type ProbeProbePath struct {
+	_      structs.HostLayout
+	Vip    ProbeIpAddr
+	Tunnel uint32
+	Wait   uint32
+}
+
 type ProbeProbeTunnel uint32
 
 const (
@@ -32,13 +39,6 @@ const (
 	ProbeProbeTunnelPROBE_IPIP      ProbeProbeTunnel = 1
 	ProbeProbeTunnelPROBE_GUE       ProbeProbeTunnel = 2
 )
-
-type ProbeProbeWay struct {
-	_      structs.HostLayout
-	Vip    ProbeIpAddr
-	Tunnel uint32
-	Wait   uint32
-}
 
 // Names of all BPF objects in the ELF.
 //

@@ -119,6 +119,24 @@ type SockHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SockHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway SockIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type SockHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -182,6 +200,12 @@ type SockNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type SockOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type SockPacketScratch struct {
@@ -391,34 +415,10 @@ type SockTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type SockUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type SockVip struct {
 	_        structs.HostLayout
 	Services uint32
 	Ranges   uint32
-}
-
-type SockWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway SockIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

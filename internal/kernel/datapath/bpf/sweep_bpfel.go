@@ -172,6 +172,24 @@ type SweepHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SweepHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway SweepIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type SweepHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -242,6 +260,12 @@ type SweepNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type SweepOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type SweepPacketScratch struct {
@@ -424,34 +448,10 @@ type SweepTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type SweepUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type SweepVip struct {
 	_        structs.HostLayout
 	Services uint32
 	Ranges   uint32
-}
-
-type SweepWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway SweepIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -499,6 +499,15 @@ type TcHistogram struct {
 	Buckets [48]uint64
 }
 
+type TcHop struct {
+	_          structs.HostLayout
+	Key        TcHopKey
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type TcHopFlag uint32
 
 const (
@@ -521,6 +530,17 @@ type TcHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
 	Neighbours uint32
+}
+
+type TcHopKey struct {
+	_       structs.HostLayout
+	Gateway TcIpAddr
+	Ifindex uint32
+	Mtu     uint16
+	Smac    [6]uint8
+	Kind    uint8
+	Queues  uint8
+	Rule    uint16
 }
 
 type TcHopKind uint32
@@ -647,6 +667,14 @@ const (
 	TcLinkFlagLINK_QUEUES      TcLinkFlag = 16
 )
 
+type TcLocationLayout uint32
+
+const (
+	TcLocationLayoutENDPOINT_ROWS    TcLocationLayout = 512
+	TcLocationLayoutLOCATION_PRESENT TcLocationLayout = 0
+	TcLocationLayoutLOCATION_BEGIN   TcLocationLayout = 8
+)
+
 type TcMirror struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -668,6 +696,12 @@ type TcNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type TcOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type TcOpening struct {
@@ -1463,12 +1497,6 @@ const (
 	TcTraceVerdictTRACE_CHALLENGE TcTraceVerdict = 4
 )
 
-type TcUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type TcVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -1488,34 +1516,6 @@ type TcWakeReason uint32
 const (
 	TcWakeReasonWAKE_HANDSHAKE TcWakeReason = 1
 	TcWakeReasonWAKE_ENTRIES   TcWakeReason = 2
-)
-
-type TcWay struct {
-	_          structs.HostLayout
-	Key        TcWayKey
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
-}
-
-type TcWayKey struct {
-	_       structs.HostLayout
-	Gateway TcIpAddr
-	Ifindex uint32
-	Mtu     uint16
-	Smac    [6]uint8
-	Kind    uint8
-	Queues  uint8
-	Rule    uint16
-}
-
-type TcWhereaboutsLayout uint32
-
-const (
-	TcWhereaboutsLayoutENDPOINT_ROWS       TcWhereaboutsLayout = 512
-	TcWhereaboutsLayoutWHEREABOUTS_PRESENT TcWhereaboutsLayout = 0
-	TcWhereaboutsLayoutWHEREABOUTS_BEGIN   TcWhereaboutsLayout = 8
 )
 
 // Names of all BPF objects in the ELF.

@@ -119,6 +119,24 @@ type TcProxyHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcProxyHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway TcProxyIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type TcProxyHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -182,6 +200,12 @@ type TcProxyNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type TcProxyOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type TcProxyPacketScratch struct {
@@ -356,12 +380,6 @@ type TcProxyTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type TcProxyUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type TcProxyVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -374,24 +392,6 @@ type TcProxyWake struct {
 	Entries    int64
 	Handshake  uint32
 	Pad        [13]uint32
-}
-
-type TcProxyWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway TcProxyIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

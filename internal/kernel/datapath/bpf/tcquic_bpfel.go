@@ -119,6 +119,24 @@ type TcQUICHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcQUICHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway TcQUICIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type TcQUICHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -182,6 +200,12 @@ type TcQUICNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type TcQUICOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type TcQUICPacketScratch struct {
@@ -394,12 +418,6 @@ type TcQUICTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type TcQUICUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type TcQUICVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -412,24 +430,6 @@ type TcQUICWake struct {
 	Entries    int64
 	Handshake  uint32
 	Pad        [13]uint32
-}
-
-type TcQUICWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway TcQUICIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -119,6 +119,24 @@ type TcSCTPHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcSCTPHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway TcSCTPIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type TcSCTPHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -182,6 +200,12 @@ type TcSCTPNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type TcSCTPOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type TcSCTPPacketScratch struct {
@@ -363,12 +387,6 @@ type TcSCTPTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type TcSCTPUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type TcSCTPVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -381,24 +399,6 @@ type TcSCTPWake struct {
 	Entries    int64
 	Handshake  uint32
 	Pad        [13]uint32
-}
-
-type TcSCTPWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway TcSCTPIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -119,6 +119,24 @@ type TcTraceHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcTraceHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway TcTraceIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type TcTraceHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -182,6 +200,12 @@ type TcTraceNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type TcTraceOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type TcTracePacketScratch struct {
@@ -356,12 +380,6 @@ type TcTraceTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type TcTraceUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type TcTraceVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -374,24 +392,6 @@ type TcTraceWake struct {
 	Entries    int64
 	Handshake  uint32
 	Pad        [13]uint32
-}
-
-type TcTraceWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway TcTraceIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -119,6 +119,24 @@ type XdpHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type XdpHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway XdpIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type XdpHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -188,6 +206,12 @@ type XdpNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type XdpOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type XdpPacketScratch struct {
@@ -362,34 +386,10 @@ type XdpTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type XdpUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type XdpVip struct {
 	_        structs.HostLayout
 	Services uint32
 	Ranges   uint32
-}
-
-type XdpWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway XdpIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -119,6 +119,24 @@ type XdpTraceHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type XdpTraceHop struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway XdpTraceIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Queues  uint8
+		Rule    uint16
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 type XdpTraceHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -188,6 +206,12 @@ type XdpTraceNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type XdpTraceOmittedCounts struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
 }
 
 type XdpTracePacketScratch struct {
@@ -362,34 +386,10 @@ type XdpTraceTraceTurn struct {
 	Pad    [7]uint64
 }
 
-type XdpTraceUntold struct {
-	_       structs.HostLayout
-	Sampled uint64
-	Lost    uint64
-}
-
 type XdpTraceVip struct {
 	_        structs.HostLayout
 	Services uint32
 	Ranges   uint32
-}
-
-type XdpTraceWay struct {
-	_   structs.HostLayout
-	Key struct {
-		_       structs.HostLayout
-		Gateway XdpTraceIpAddr
-		Ifindex uint32
-		Mtu     uint16
-		Smac    [6]uint8
-		Kind    uint8
-		Queues  uint8
-		Rule    uint16
-	}
-	Macs       uint64
-	Claim      uint64
-	Neighbours uint32
-	Pad        [3]uint32
 }
 
 // Names of all BPF objects in the ELF.

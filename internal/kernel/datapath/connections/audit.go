@@ -10,11 +10,12 @@ import (
 )
 
 const (
-	// auditSample is the number of checked entries of a larger table: some milliseconds of work.
+	// auditSample is the number of checked entries of a larger table: some milliseconds of
+	// work.
 	auditSample = 2048
 	// auditShown bounds the reported differences.
 	auditShown = 100
-	ways       = 1 << 14 // WAYS of bpf/abi.h
+	nextHops   = 1 << 14 // HOPS of bpf/abi.h
 
 	singleEntry = uint8(bpf.TcConnectionTraitCONN_RESTING | bpf.TcConnectionTraitCONN_ONE_WAY)
 	hopFamily   = uint8(0x20) // HOP_FAMILY of bpf/abi.h
@@ -56,7 +57,7 @@ func (t *Table) Audit(ctx context.Context, sample uint64, whole, repair bool) re
 		if what != "" {
 			out.Differences = append(out.Differences, report.Difference{
 				Table: out.Table, Row: connectionName(k), What: what,
-				Mend: "loxicmd verify --repair ends the connection; else it ends when it has been silent for its idle timeout",
+				Fix: "loxicmd verify --repair ends the connection; else it ends when it has been silent for its idle timeout",
 			})
 		}
 		return true
@@ -95,8 +96,8 @@ func (t *Table) faultOf(k bpf.TcConnectionKey, r *bpf.TcConnection) (string, err
 	if _, known := t.tables.Owner(r.Endpoint); !known {
 		return fmt.Sprintf("refers to endpoint row %d, which is unused", r.Endpoint), nil
 	}
-	if r.Way >= ways {
-		return fmt.Sprintf("refers to next hop %d, and there are %d", r.Way, ways), nil
+	if r.Way >= nextHops {
+		return fmt.Sprintf("refers to next hop %d, and there are %d", r.Way, nextHops), nil
 	}
 	other := replyKey(k, r)
 	if r.Hop&hopFamily != 0 {

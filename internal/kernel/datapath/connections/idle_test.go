@@ -31,13 +31,13 @@ func TestIdleEnds(t *testing.T) {
 		flags uint8
 		trait bpf.TcConnectionTrait
 		ahead uint32 // bytes ahead of the other side's acknowledgement
-		told  bool
+		reset bool
 	}{
-		{name: "established", flags: established, told: true},
-		{name: "with data under way", flags: established, ahead: 70_000, told: true},
+		{name: "established", flags: established, reset: true},
+		{name: "with data under way", flags: established, ahead: 70_000, reset: true},
 		{name: "half-open", flags: flags(replied)},
-		{name: "closed by the client", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT), told: true},
-		{name: "closed by the endpoint", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_ENDPOINT), told: true},
+		{name: "closed by the client", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT), reset: true},
+		{name: "closed by the endpoint", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_ENDPOINT), reset: true},
 		{name: "closed by both", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT, bpf.TcConnectionFlagCONN_FIN_ENDPOINT)},
 		{name: "reset", flags: established | flags(bpf.TcConnectionFlagCONN_RESET)},
 		{name: "answered directly", flags: established, trait: bpf.TcConnectionTraitCONN_ONE_WAY},
@@ -68,14 +68,14 @@ func TestIdleEnds(t *testing.T) {
 			if counted := d.IdleEnds(); counted != (report.IdleEnds{Silent: got.Told + got.Untold}) {
 				t.Errorf("%+v, and no interface is there to tell anybody", counted)
 			}
-			if !c.told {
+			if !c.reset {
 				if got != (bpf.SweepIdleReport{}) {
-					t.Errorf("%+v, want none told", got)
+					t.Errorf("%+v, want none reset", got)
 				}
 				return
 			}
 			if got.Told < rate || got.Told > most || got.Told+got.Untold != n {
-				t.Errorf("%+v, want %d to %d told, and all others not", got, rate, most)
+				t.Errorf("%+v, want %d to %d reset, and all others silent", got, rate, most)
 			}
 			rows := dptest.Connections(t, d.shared)
 			if uint64(len(rows)) != 2*got.Told {

@@ -113,8 +113,8 @@ func TestLateIdleEnd(t *testing.T) {
 			d.dial()
 		}
 		d.resetIdle()
-		if told := d.hooks.asked > 0; told == again {
-			t.Errorf("dialled again: %t; a RST was to be sent: %t", again, told)
+		if notified := d.hooks.asked > 0; notified == again {
+			t.Errorf("dialled again: %t; a RST was to be sent: %t", again, notified)
 		}
 	}
 }

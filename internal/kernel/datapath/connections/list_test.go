@@ -108,7 +108,7 @@ func BenchmarkList(b *testing.B) {
 	of := func(e netip.AddrPort) report.ConnectionQuery {
 		return report.ConnectionQuery{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
 	}
-	for _, way := range []struct {
+	for _, tc := range []struct {
 		name   string
 		sought report.ConnectionQuery
 		is     func(*report.Connection) bool
@@ -120,12 +120,12 @@ func BenchmarkList(b *testing.B) {
 		{"search/few", of(at.busy), func(c *report.Connection) bool { return c.Of == at.busy }},
 		{"search/idle", of(at.idle), func(c *report.Connection) bool { return c.Of == at.idle }},
 	} {
-		b.Run(way.name, func(b *testing.B) {
+		b.Run(tc.name, func(b *testing.B) {
 			var cpu time.Duration
 			for b.Loop() {
 				start, count := processTime(), 0
-				if _, err := d.ConnectionsFrom(b.Context(), 0, way.sought, func(c report.Connection) bool {
-					if way.is(&c) {
+				if _, err := d.ConnectionsFrom(b.Context(), 0, tc.sought, func(c report.Connection) bool {
+					if tc.is(&c) {
 						count++
 					}
 					return count < wanted

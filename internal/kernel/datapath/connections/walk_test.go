@@ -123,7 +123,7 @@ func BenchmarkEnds(b *testing.B) {
 		}
 		return err
 	}
-	for _, way := range []struct {
+	for _, tc := range []struct {
 		name string
 		find func() error
 	}{
@@ -139,11 +139,11 @@ func BenchmarkEnds(b *testing.B) {
 		{"sweep", func() error { return d.sweep(b.Context()) }},
 		{"known", walk},
 	} {
-		b.Run(way.name, func(b *testing.B) {
+		b.Run(tc.name, func(b *testing.B) {
 			var cpu time.Duration
 			for b.Loop() {
 				start := processTime()
-				if err := way.find(); err != nil {
+				if err := tc.find(); err != nil {
 					b.Fatal(err)
 				}
 				cpu += processTime() - start

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	endpointRows  = uint32(bpf.TcWhereaboutsLayoutENDPOINT_ROWS)
-	presentWord   = uint32(bpf.TcWhereaboutsLayoutWHEREABOUTS_PRESENT)
-	firstWord     = uint32(bpf.TcWhereaboutsLayoutWHEREABOUTS_BEGIN)
+	endpointRows  = uint32(bpf.TcLocationLayoutENDPOINT_ROWS)
+	presentWord   = uint32(bpf.TcLocationLayoutLOCATION_PRESENT)
+	firstWord     = uint32(bpf.TcLocationLayoutLOCATION_BEGIN)
 	wordBytes     = 8
 	groupsPerWord = 64
 )
 
 // LocationMap is the location map: which groups of the table have connections of which endpoints
-// (bpf/table/whereabouts.h). Methods are safe for concurrent use.
+// (bpf/table/location_map.h). Methods are safe for concurrent use.
 type LocationMap struct {
 	memory *ebpf.Memory
 	words  uint32 // of an endpoint, in one edition

@@ -17,7 +17,7 @@ type Replica struct {
 	groups               int // of outer that are there
 }
 
-// NewReplica makes a Replica of three empty maps; inner is the spec of its groups.
+// NewReplica returns a Replica of three empty maps; inner is the spec of its groups.
 func NewReplica(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Replica, error) {
 	group, err := ebpf.NewMap(inner)
 	if err != nil {

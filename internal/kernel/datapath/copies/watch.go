@@ -113,7 +113,7 @@ func rowOf(raw []byte) (*bpf.TcConnectionCopy, error) {
 
 // lost returns the number of copies that found the ring full, over all rings so far.
 func (c *Copies) lost() (sum uint64, err error) {
-	var each []bpf.TcUntold
+	var each []bpf.TcOmittedCounts
 	if err := c.shared.Maps.UntoldCounts.Lookup(uint32(bpf.TcRingCOPIES), &each); err != nil {
 		return 0, fmt.Errorf("count lost copies of connections: %w", err)
 	}

@@ -69,7 +69,7 @@ func (d *replica) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 		return false, err
 	}
 	n.entries = append(n.entries, conntrack.Entry{Key: key, Row: c})
-	if err := d.copyWay(c.Way); err != nil {
+	if err := d.copyNextHop(c.Way); err != nil {
 		return false, err
 	}
 	_, err = d.add(n, reverseKey(&n.entries[len(n.entries)-1]))
@@ -90,8 +90,8 @@ func reverseKey(e *conntrack.Entry) bpf.TcConnectionKey {
 	return key
 }
 
-func (d *replica) copyWay(i uint16) error {
-	var w bpf.TcWay
+func (d *replica) copyNextHop(i uint16) error {
+	var w bpf.TcHop
 	if err := d.live.Maps.Ways.Lookup(uint32(i), &w); err != nil {
 		return fmt.Errorf("read a next hop: %w", err)
 	}

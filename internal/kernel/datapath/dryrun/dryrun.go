@@ -29,8 +29,8 @@ type Packet struct {
 	Protocol lb.Protocol
 	From, To netip.AddrPort // of an echo request, the identifier is the port of From
 	// Prefer is the endpoint that the service's algorithm chooses if its choice depends on data
-	// that packets change: the turn, numbers of connections, or the client's previous endpoint. The
-	// zero value leaves that data as it is now.
+	// that packets change: the turn, numbers of connections, or the client's previous endpoint.
+	// The zero value leaves that data as it is now.
 	Prefer netip.AddrPort
 }
 
@@ -65,7 +65,7 @@ type Rules interface {
 	CounterSegments() int
 }
 
-// New makes a Runner for the program of c. Nothing is loaded yet.
+// New returns a Runner for the program of c. Nothing is loaded yet.
 func New(c *loader.Collection, s Services, r Rules) *Runner {
 	return &Runner{live: c, services: s, rules: r}
 }

@@ -38,7 +38,7 @@ type Result struct {
 	Silent   time.Duration // time since the last packet of its direction; valid iff Existing
 	Entry    *Entry
 	Opening  *Opening // nil: no service was looked up, or none found
-	Way      *Way     // nil: it has none, or the kernel finds it
+	NextHop  *NextHop // nil: it has none, or the kernel finds it
 }
 
 // Entry is the connection's entry for the packet's direction, after the packet.
@@ -68,7 +68,7 @@ type Opening struct {
 }
 
 // Way is its next hop.
-type Way struct {
+type NextHop struct {
 	Ifindex int
 	Gateway netip.Addr // or the target itself; invalid: there is no link layer
 	MAC     net.HardwareAddr
@@ -129,7 +129,7 @@ func outcomeOf(n *needs, effects *effects, out *Result) Outcome {
 		return Answers
 	case effects.verdict == testrun.Redirect && out.Entry == nil && bytes.Equal(ip(effects.frame), ip(n.packet.Frame)):
 		return Redirects
-	case out.Way != nil && out.Way.Local && out.Entry != nil:
+	case out.NextHop != nil && out.NextHop.Local && out.Entry != nil:
 		return Delivers
 	case effects.verdict == testrun.Redirect:
 		return Forwards
@@ -206,20 +206,20 @@ func (d *replica) wayOf(row *bpf.TcConnection, out *Result) error {
 	if uint16(generation+row.Seen>>epochShift) != row.WayEpoch {
 		return nil
 	}
-	var w bpf.TcWay
+	var w bpf.TcHop
 	if err := d.Maps.Ways.Lookup(uint32(row.Way), &w); err != nil {
 		return fmt.Errorf("read a next hop: %w", err)
 	}
-	out.Way = &Way{
+	out.NextHop = &NextHop{
 		Ifindex: int(w.Key.Ifindex), MTU: int(w.Key.Mtu), Local: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_LOCAL, Peer: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_PEER,
 	}
 	if counter := w.Key.Rule; counter > 0 {
-		out.Way.Rule, out.Way.HasRule = d.rules.RuleOf(uint32(counter) - 1)
+		out.NextHop.Rule, out.NextHop.HasRule = d.rules.RuleOf(uint32(counter) - 1)
 	}
 	if gateway := w.Key.Gateway; gateway != (bpf.TcIpAddr{}) {
-		out.Way.Gateway = gateway.Netip()
+		out.NextHop.Gateway = gateway.Netip()
 		for i := range 6 {
-			out.Way.MAC = append(out.Way.MAC, byte(w.Macs>>(8*i)))
+			out.NextHop.MAC = append(out.NextHop.MAC, byte(w.Macs>>(8*i)))
 		}
 	}
 	return nil

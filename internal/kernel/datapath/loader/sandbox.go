@@ -29,8 +29,8 @@ type Sandbox struct {
 	proxy    tails
 }
 
-// NewSandbox makes the maps of a Sandbox, except for the shared ones. rows and inner are the sizes
-// of some of these maps, or of the maps in them. Programs are loaded on demand.
+// NewSandbox returns the maps of a Sandbox, except for the shared ones. rows and inner are the
+// sizes of some of these maps, or of the maps in them. Programs are loaded on demand.
 func (c *Collection) NewSandbox(shared []string, rows, inner map[string]uint32) (*Sandbox, error) {
 	spec, err := bpf.LoadTc()
 	if err != nil {

@@ -125,7 +125,7 @@ func TestFormerEpochs(t *testing.T) {
 }
 
 // TestFormerTableStates checks that a connection table of a version without second homes is
-// adopted, and that its layout stays, so that version can adopt it again.
+// adopted, and that its layout stays, so version can adopt it again.
 func TestFormerTableStates(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}

@@ -1,7 +1,7 @@
 // Package observe reads the reports of the packet path (bpf/observe): drops, connection events,
 // copies of packets for recordings and traces, and how full the connection table is.
 //
-// Each reader polls its ring buffer. The packet path wakes no reader, so that reports cost an
+// Each reader polls its ring buffer. The packet path wakes no reader, so reports cost an
 // established packet nothing.
 package observe
 

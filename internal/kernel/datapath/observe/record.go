@@ -14,15 +14,15 @@ import (
 const (
 	// recordPeriod is how often the ring is read: the packet path does not wake readers.
 	recordPeriod = 100 * time.Millisecond
-	// recordRingBytes is the size of the ring for all rules: some 500 copies, which allows 5,000
-	// per second.
+	// recordRingBytes is the size of the ring for all rules: some 500 copies, which allows
+	// 5,000 per second.
 	recordRingBytes = 1 << 18
 )
 
 // Recorder reads the copies of packets that firewall rules record (bpf/observe/record.h).
 type Recorder struct{ shared *loader.Collection }
 
-// NewRecorder makes a recorder without a ring; RecordRules opens it.
+// NewRecorder returns a recorder without a ring; RecordRules opens it.
 func NewRecorder(c *loader.Collection) *Recorder { return &Recorder{c} }
 
 // RecordRules calls yield frequently with copies of the packets that firewall rules record, and

@@ -62,7 +62,7 @@ func (r *ring) close() {
 
 // omitted returns the number of packets omitted or lost since the ring was attached.
 func (r *ring) omitted() (sum report.Omitted, err error) {
-	var each []bpf.TcUntold
+	var each []bpf.TcOmittedCounts
 	if err := r.shared.Maps.UntoldCounts.Lookup(r.number, &each); err != nil {
 		return sum, fmt.Errorf("count the losses of ring %d: %w", r.number, err)
 	}

@@ -47,7 +47,7 @@ func (t *Tracer) reason(name string) (uint8, error) {
 	return 0, lb.NewFieldError("reason", name, "is none for which packets are dropped", strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
-// largestGap returns the largest distance between sampled packets, so that 1/share is the mean.
+// largestGap returns the largest distance between sampled packets, so 1/share is the mean.
 func largestGap(share float64) uint32 {
 	if share <= 0 {
 		return math.MaxUint32

@@ -57,14 +57,14 @@ func TestLock(t *testing.T) {
 	_, err = Acquire(dir)
 	inUse := (*InUseError)(nil)
 	if !errors.As(err, &inUse) || inUse.PID != first.Process.Pid {
-		t.Errorf("the second is told %v, the first is %d", err, first.Process.Pid)
+		t.Errorf("the second reports %v, the first is %d", err, first.Process.Pid)
 	}
 	if want := fmt.Sprintf("in use by process %d", first.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v does not say %q", err, want)
 	}
 
-	// A process that removed and recreated the directory holds the new one, whoever holds a lock of
-	// the old one.
+	// A process that removed and recreated the directory holds the new one, whoever holds a
+	// lock of the old one.
 	if err := Remove(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -176,7 +176,7 @@ func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []u
 	return set
 }
 
-// writeCounts writes the numbers of rules and of SNAT rules, so that packets skip the lookup while
+// writeCounts writes the numbers of rules and of SNAT rules, so packets skip the lookup while
 // they are 0.
 func (f *Firewall) writeCounts(set *bpf.TcRuleSet) error {
 	n := uint32(0)

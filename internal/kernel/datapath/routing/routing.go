@@ -194,7 +194,7 @@ func (r *Routing) ShareNextHops(shared bool) error {
 	return nil
 }
 
-// NextHopsFull counts the packets whose next hop found no room in the table, so that each needs a
+// NextHopsFull counts the packets whose next hop found no room in the table, so each needs a
 // lookup.
 func (r *Routing) NextHopsFull() (sum uint64, err error) {
 	if err := r.full.Get(&sum); err != nil {

@@ -48,7 +48,7 @@ func TestDefaultRoutes(t *testing.T) {
 		t.Errorf("the same again is written: %v", err)
 	}
 	if err := r.SetDefaultRoutes(second); err == nil {
-		t.Error("a failure is not told")
+		t.Error("a failure is not reported")
 	}
 	wantRoutes(t, r, first)
 	thaw(t, r)

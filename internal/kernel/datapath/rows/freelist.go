@@ -52,7 +52,7 @@ func (l *freeList) allocate(count uint32) (Range, bool) {
 	return Range{f.Segment, f.Offset, count}, true
 }
 
-// find searches ranges of similar size first, so that large ones stay whole.
+// find searches ranges of similar size first, so large ones stay whole.
 func (l *freeList) find(count uint32) *freeRange {
 	near := bits.Len32(count) - 1
 	if f := l.fitting(near, count, triedInBin); f != nil {

@@ -35,7 +35,7 @@ type quarantinedRange struct {
 	at time.Time
 }
 
-// NewSlots makes an allocator without used ranges; Adopt adds an earlier process's ranges.
+// NewSlots returns an allocator without used ranges; Adopt adds an earlier process's ranges.
 func NewSlots(blocks *Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }

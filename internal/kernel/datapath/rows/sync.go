@@ -7,7 +7,7 @@ import (
 )
 
 // Sync writes the rows of a map that differ from have, its current rows, and updates have. A row
-// that cannot be written stays in have, so that the next call retries it. changed reports whether
+// that cannot be written stays in have, so the next call retries it. changed reports whether
 // rows were added or removed.
 func Sync[K, V comparable](m *ebpf.Map, have, want map[K]V) (changed bool, err error) {
 	var errs []error

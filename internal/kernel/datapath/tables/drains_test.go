@@ -96,7 +96,7 @@ func TestUndrainKeepsLeave(t *testing.T) {
 }
 
 // TestDownLeaves checks that connections of an endpoint that is down and leaves its service
-// continue if the service says so, unless they are already ending.
+// continue if the service keeps them, unless they are already ending.
 func TestDownLeaves(t *testing.T) {
 	d := load(t)
 	down := func(at time.Time) func(*bpf.ServiceTable) {

@@ -13,18 +13,18 @@ import (
 
 // putEndpoints assigns every endpoint of the table a row: its present row, the row of an ending
 // endpoint, or a new one.
-func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
+func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, exists bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
 		have[e.at()] = e
 	}
-	if err := t.roomFor(s, want, have); err != nil {
+	if err := t.checkRoom(s, want, have); err != nil {
 		return nil, err
 	}
 	var fresh []*endpoint // not in the service before
 	undo.add(func() error {
 		ends := bpf.Ends{}
-		if !there {
+		if !exists {
 			s.deleted = true
 			ends = t.endsNow()
 		}
@@ -48,9 +48,9 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 	return order, t.writeEndpoints(fresh, 0)
 }
 
-// roomFor returns ErrFull if there are not enough rows for all new endpoints of the table. Without
-// this check, a failing service would use up rows that smaller services need.
-func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
+// checkRoom returns ErrFull if there are not enough rows for all new endpoints of the table.
+// Without this check, a failing service would use up rows that smaller services need.
+func (t *Tables) checkRoom(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
 	free := t.endpointIDs.Free()
 	if free >= len(want.Endpoints) {
 		return nil

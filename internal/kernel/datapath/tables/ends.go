@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// leaveRate is the number of TCP connections per second that end when an endpoint leaves its
-	// service: their clients reconnect.
+	// leaveRate is the number of TCP connections per second that end when an endpoint leaves
+	// its service: their clients reconnect.
 	leaveRate = 1000
 	// deleteRate is the number per second when the service is deleted: no client can reconnect.
 	deleteRate = lb.EndRateMax
@@ -203,7 +203,7 @@ func (t *Tables) adoptEnds() error {
 	return nil
 }
 
-// endTimes store when the connections of endpoints that have left their services end, so that a
+// endTimes store when the connections of endpoints that have left their services end, so a
 // restart can continue: a map by endpoint id, pinned with the others. Like removedCounters, packets
 // do not use it, and without pins there is no map.
 type endTimes struct {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// rich returns service number n with something in each map. A larger size has more of everything.
+// rich returns service number n, which has rows in each map. A larger size has more rows.
 func rich(n, size int) Change {
 	t := table(n, 1+size)
 	t.Key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
@@ -147,7 +147,7 @@ func TestFullMapChangesNothing(t *testing.T) {
 				sweep(t, d)
 				sweep(t, fresh)
 				if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
-					t.Errorf("tried again: -at once +after it had failed\n%s", diff)
+					t.Errorf("applied after a failure: -want +got\n%s", diff)
 				}
 				for _, w := range []*world{d, fresh} {
 					apply(t, w, Change{Key: rich(1, 1).Key}, Change{Key: rich(2, 1).Key}, Change{Key: rich(3, 1).Key})
@@ -182,8 +182,8 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	wantIndex(t, d)
 }
 
-// TestFullTakesNothing checks that a service that needs more rows than are free blocks none of them
-// for others that need fewer, and gets them by itself once they are free.
+// TestFullTakesNothing checks that a service that does not fit keeps no rows from smaller services,
+// and is applied by itself once there is room.
 //
 // P8
 func TestFullTakesNothing(t *testing.T) {

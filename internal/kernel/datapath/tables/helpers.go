@@ -108,7 +108,7 @@ func (t *Tables) writeTFTPPorts(more []*endpoint) error {
 
 const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
 
-// adoptHelpers does what putHelpers does, for the services of an earlier process.
+// adoptHelpers restores the helpers of services that an earlier process applied.
 func (t *Tables) adoptHelpers() error {
 	for _, s := range t.services {
 		t.setHelper(s, s.row.Flags&serviceHelpers)

@@ -40,7 +40,7 @@ func TestSetLocalAddresses(t *testing.T) {
 	}
 	back := fillUp(t, &d.maps.LocalAddresses)
 	if err := set(address(1), address(2)); err == nil {
-		t.Error("a failure is not told")
+		t.Error("a failure is not reported")
 	}
 	if d.LocalAnswersWanted() {
 		t.Error("an endpoint is on this machine by an address that was not written")

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// removedCounters store the counts of removed endpoints, per service and in total, so that no sum
+// removedCounters store the counts of removed endpoints, per service and in total, so no sum
 // ever decreases, even over a restart: a map by service id, pinned with the others. Packets do not
 // use it, so it is not in abi.h. Without pins there is no restart, and no map.
 //

@@ -172,7 +172,7 @@ const (
 )
 
 // rangeKeys returns the prefixes that make a range of ports: at most 30. All ports are one prefix,
-// shorter than any other range has, so that every other range precedes it.
+// shorter than any other range has, so every other range precedes it.
 func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 	if last == 0 {
 		return nil

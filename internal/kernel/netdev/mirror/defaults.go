@@ -70,7 +70,7 @@ func aboutDefaults(m netlink.Message) bool {
 	return false
 }
 
-// apply applies a message. It returns true if the message does not fit the known state, so that all
+// apply applies a message. It returns true if the message does not fit the known state, so all
 // must be read again.
 func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 	switch m.Type {

@@ -21,7 +21,7 @@ import (
 const (
 	// subscriptionBytes is the receive buffer for changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long Run waits after it has received all messages, so that more accumulate: five
+	// nap is how long Run waits after it has received all messages, so more accumulate: five
 	// at once cost less than five wake-ups.
 	nap = 5 * time.Millisecond
 	// resyncShare bounds the share of time for reading everything.
@@ -126,7 +126,8 @@ func (m *Mirror) LastError() (since time.Time, err error) { return m.loop.LastEr
 // subscription again if it failed.
 func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 	for ctx.Err() == nil {
-		// Under a storm that overruns every time, a fifth of the time goes into reading everything.
+		// Under a storm that overruns every time, a fifth of the time goes into reading
+		// everything.
 		if !monotime.Sleep(ctx, time.Until(m.notBefore)) {
 			break
 		}
@@ -153,7 +154,7 @@ func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
 }
 
 // resync reads every table again and returns the differences. Messages that arrive meanwhile wait
-// in the subscription: they are applied afterwards, in order, so that each object ends in the state
+// in the subscription: they are applied afterwards, in order, so each object ends in the state
 // of its last message.
 func (m *Mirror) resync() (Change, error) {
 	fresh := newTables()

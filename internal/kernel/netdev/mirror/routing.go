@@ -23,8 +23,8 @@ const (
 )
 
 const (
-	// surveyShare bounds the share of time of surveys: a survey of a full Internet table takes two
-	// seconds, and is followed by a pause of 40 seconds.
+	// surveyShare bounds the share of time of surveys: a survey of a full Internet table takes
+	// two seconds, and is followed by a pause of 40 seconds.
 	surveyShare = 20
 	// maxReplay bounds the changes that are kept while a survey runs.
 	maxReplay = 1 << 14
@@ -36,8 +36,8 @@ type routing struct {
 	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
 	// sourceDependent is set once a rule was seen that matches source, protocol or ports, or a
-	// route with a source or several next hops. It stays set: clearing it would need all routes in
-	// memory, and a wrong value would misroute packets.
+	// route with a source or several next hops. It stays set: clearing it would need all routes
+	// in memory, and a wrong value would misroute packets.
 	sourceDependent bool
 
 	defaults defaults
@@ -51,7 +51,7 @@ type routing struct {
 
 func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
 
-// markLost records that messages were lost, so that all must be read again.
+// markLost records that messages were lost, so all must be read again.
 func (r *routing) markLost() {
 	r.surveyed = false
 	r.losses++

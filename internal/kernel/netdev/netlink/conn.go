@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// batchBytes bounds the requests of one sendmsg: its acknowledgements must fit into the receive
-	// buffer.
+	// batchBytes bounds the requests of one sendmsg: its acknowledgements must fit into the
+	// receive buffer.
 	batchBytes = 16 << 10
 	// batchSlice is the number of requests sent before the context is checked.
 	batchSlice   = 512
 	receiveBytes = 64 << 10
-	// answerTimeout only guards against a wait that would never end: the kernel answers within the
-	// send.
+	// answerTimeout only guards against a wait that would never end: the kernel answers within
+	// the send.
 	answerTimeout = 10 * time.Second
 )
 
@@ -29,7 +29,7 @@ var (
 )
 
 // Conn is a request socket in a namespace. A failing socket is closed, and the next request opens
-// another one, so that a retry needs no new Conn. Not safe for concurrent use.
+// another one, so a retry needs no new Conn. Not safe for concurrent use.
 type Conn struct {
 	ns     *Namespace
 	family int

@@ -62,7 +62,7 @@ func ParseRoute(body []byte) (rt Route, ok bool) {
 	return rt, dst.IsValid() && !uninteresting
 }
 
-// RouteHeader limits a dump to the unicast routes of one origin, so that a full Internet table
+// RouteHeader limits a dump to the unicast routes of one origin, so a full Internet table
 // stays in the kernel.
 func RouteHeader(family, proto byte) []byte {
 	h := Header(family, unix.SizeofRtMsg)

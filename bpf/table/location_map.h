@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * whereabouts.h - a location map: the groups of the connection table that have
+ * location_map.h - a location map: the groups of the connection table that have
  * connections of each endpoint, so these are found without a walk through the whole
  * table.
  *
@@ -15,16 +15,16 @@
  * An endpoint's bits are adjacent: while endpoints are few, they are in the processor's
  * cache, and mostly set.
  */
-#ifndef LOXILB_WHEREABOUTS_H
-#define LOXILB_WHEREABOUTS_H
+#ifndef LOXILB_LOCATION_MAP_H
+#define LOXILB_LOCATION_MAP_H
 
 #include <linux/bpf.h>
 #include "maps.h"
 
 /* Records that a group has a connection of an endpoint. */
-static __always_inline void whereabouts_record(__u32 endpoint, __u32 group)
+static __always_inline void location_record(__u32 endpoint, __u32 group)
 {
-	__u32 at = WHEREABOUTS_PRESENT;
+	__u32 at = LOCATION_PRESENT;
 	__u64 *word = bpf_map_lookup_elem(&whereabouts, &at), present;
 	__u64 bit = 1ULL << (group % 64);
 
@@ -39,11 +39,11 @@ static __always_inline void whereabouts_record(__u32 endpoint, __u32 group)
 }
 
 /* Sets the bit of an entry, if it is a client's. */
-static __always_inline void whereabouts_record_entry(const struct connection *c,
-						     __u32 group)
+static __always_inline void location_record_entry(const struct connection *c,
+						  __u32 group)
 {
 	if (!(c->flags & CONN_REPLY_DIRECTION))
-		whereabouts_record(c->endpoint, group);
+		location_record(c->endpoint, group);
 }
 
 #endif

@@ -8,29 +8,29 @@ import (
 )
 
 // MaxWays is the number of rows for next hops; the first row is for sockets of this machine.
-const MaxWays = 1 << 14
+const MaxNextHops = 1 << 14
 
 // Ways returns the rows of next hops in use.
-func (r *Runner) Ways() (map[uint32]bpf.TcWay, error) {
-	all := map[uint32]bpf.TcWay{}
-	err := rows.EachBatch(r.Collection.Maps.Ways, MaxWays, func(keys []uint32, ways []bpf.TcWay) {
-		for i, w := range ways {
+func (r *Runner) NextHops() (map[uint32]bpf.TcHop, error) {
+	all := map[uint32]bpf.TcHop{}
+	err := rows.EachBatch(r.Collection.Maps.Ways, MaxNextHops, func(keys []uint32, hops []bpf.TcHop) {
+		for i, w := range hops {
 			if w.Claim != 0 {
 				all[keys[i]] = w
 			}
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read ways: %w", err)
+		return nil, fmt.Errorf("read next hops: %w", err)
 	}
 	return all, nil
 }
 
 // SetWays writes rows.
-func (r *Runner) SetWays(ways map[uint32]bpf.TcWay) error {
-	for i, w := range ways {
+func (r *Runner) SetNextHops(hops map[uint32]bpf.TcHop) error {
+	for i, w := range hops {
 		if err := r.Collection.Maps.Ways.Put(i, w); err != nil {
-			return fmt.Errorf("write way %d: %w", i, err)
+			return fmt.Errorf("write next hop %d: %w", i, err)
 		}
 	}
 	return nil
