@@ -30,8 +30,8 @@ import (
 	"loxilb/internal/diagnose/explain"
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/event"
-	"loxilb/internal/host/apisocket"
 	"loxilb/internal/host/build"
+	"loxilb/internal/host/machine"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
 	"loxilb/internal/kernel/netdev"
@@ -221,7 +221,7 @@ func apiVersion(abi string) v1.Version {
 	about := build.Of(version, commit, date)
 	return v1.Version{
 		Version: about.Version, BuildInfo: about.Brief(), Commit: about.Commit, CommitDate: about.Date, Go: about.Go, ObjectABI: abi,
-		Namespace: apisocket.Namespace(),
+		Namespace: machine.Namespace(),
 	}
 }
 
@@ -366,7 +366,7 @@ func (p *daemon) attach(ctx context.Context) {
 		return
 	}
 	p.openRoutes()
-	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
+	p.log.Info("ready", "version", version, "namespace", machine.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
 		"hook", p.datapath.Hook())
 	running.Go(func() { p.manager().started(ctx) })
 	running.Go(func() { p.exchange.run(ctx) })

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
-	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/machine"
 	"loxilb/internal/lb"
 )
 
@@ -53,7 +53,7 @@ func place() string {
 	if err != nil {
 		return "" // no /proc: then roles last as long as the state directory
 	}
-	cookie, err := apisocket.Cookie()
+	cookie, err := machine.NamespaceCookie()
 	if err != nil {
 		return strings.TrimSpace(string(boot))
 	}

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/machine"
 	"loxilb/internal/lb/netobj"
 )
 
@@ -171,7 +171,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 func socketPath(path string) (string, error) {
 	switch {
 	case path == socketAuto:
-		return apisocket.Path()
+		return machine.SocketPath()
 	case path != "" && !filepath.IsAbs(path):
 		return "", &Error{"--socket", path, "is not an absolute path"}
 	case len(path) > 107:

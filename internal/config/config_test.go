@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/machine"
 )
 
 // run parses a command line as the daemon does.
@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	if code != ExitOK {
 		t.Fatalf("got %v, want code ExitOK", msg)
 	}
-	socket, err := apisocket.Path()
+	socket, err := machine.SocketPath()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/machine"
 )
 
 // socketAuto is the --socket that loxicmd finds automatically.
@@ -68,7 +68,7 @@ type flags struct {
 func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.host, "host", "127.0.0.1", "listen address of the REST API (HTTP); addresses other than loopback need --insecure")
 	fs.StringVar(&f.port, "port", "11111", "port of the REST API")
-	fs.StringVar(&f.socket, "socket", socketAuto, "UNIX socket of the REST API, for root and the group "+apiGroup+"; auto creates one per network namespace in "+apisocket.Dir+"; empty disables it")
+	fs.StringVar(&f.socket, "socket", socketAuto, "UNIX socket of the REST API, for root and the group "+apiGroup+"; auto creates one per network namespace in "+machine.SocketDir+"; empty disables it")
 	fs.StringSliceVar(&f.apiUsers, "api-users", nil, "allow these users and @groups to use the API on loopback, besides root and the group "+apiGroup+"; names or numbers, comma-separated")
 	fs.StringSliceVar(&f.apiHosts, "api-hosts", nil,
 		"accept these DNS names in URLs of requests without a token, besides the host name, single-label names and names of Kubernetes services; comma-separated (protects against DNS rebinding)")

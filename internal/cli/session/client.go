@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
-	"loxilb/internal/host/apisocket"
+	"loxilb/internal/host/machine"
 )
 
 // TokenFile is where the existing loxicmd's login stores a token. Anybody can create a file there,
@@ -101,7 +101,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	if o.socket != "" {
 		return d.DialContext(ctx, "unix", o.socket)
 	}
-	if path, err := apisocket.Path(); !o.IsRemote() && err == nil {
+	if path, err := machine.SocketPath(); !o.IsRemote() && err == nil {
 		conn, err := d.DialContext(ctx, "unix", path)
 		if err == nil {
 			return conn, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"loxilb/internal/host/apisocket"
 	"loxilb/internal/host/build"
+	"loxilb/internal/host/machine"
 )
 
 // Options are the flags of every command.
@@ -49,7 +49,7 @@ func (o *Options) Register(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.apiserver, "apiserver", "s", "127.0.0.1", "address of the server")
 	fs.Uint16VarP(&o.port, "port", "p", 11111, "port of the server")
 	fs.StringVar(&o.protocol, "protocol", "http", "http or https")
-	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: the socket of this network namespace in "+apisocket.Dir+", if it exists)")
+	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: the socket of this network namespace in "+machine.SocketDir+", if it exists)")
 	fs.StringVar(&o.token, "token", "", "token for the server (default: the content of "+TokenFile+")")
 	fs.StringVar(&o.cacert, "cacert", "", "verify an https server with these CA certificates (PEM) instead of the system's")
 	fs.BoolVar(&o.insecure, "insecure", false, "do not verify the certificate of an https server")

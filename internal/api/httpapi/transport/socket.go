@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/host/apisocket"
 	"loxilb/internal/host/filelock"
+	"loxilb/internal/host/machine"
 )
 
 // The modes of the UNIX socket: while it is made and where no group may use it, and with a group.
@@ -29,7 +29,7 @@ func listenUnix(ctx context.Context, path string, group int) (net.Listener, erro
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
 	}
-	if dir == apisocket.Dir {
+	if dir == machine.SocketDir {
 		unlock, err := lockDir(ctx, dir)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,4 @@
-// Package apisocket locates the UNIX socket of the API of a network namespace's daemon. The daemon
-// listens there and loxicmd connects there, each by its own namespace, so they always agree.
-package apisocket
+package machine
 
 import (
 	"fmt"
@@ -10,34 +8,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir holds the sockets of all namespaces.
-const Dir = "/run/loxilb"
+// SocketDir has the API's UNIX sockets of all network namespaces.
+const SocketDir = "/run/loxilb"
 
-// Path returns the socket for this process's network namespace.
-func Path() (string, error) {
-	cookie, err := Cookie()
+// SocketPath returns the API's UNIX socket for this process's network namespace. The daemon listens
+// there and loxicmd connects there, each by its own namespace, so they always agree.
+func SocketPath() (string, error) {
+	cookie, err := NamespaceCookie()
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(Dir, fmt.Sprintf("netns-%d.sock", cookie)), nil
+	return filepath.Join(SocketDir, fmt.Sprintf("netns-%d.sock", cookie)), nil
 }
 
-// Namespace describes the network namespace of this process: "netns-4097 (lb1)".
+// Namespace describes the network namespace of this process, as in "netns-4097 (lb1)".
 func Namespace() string {
-	cookie, err := Cookie()
+	cookie, err := NamespaceCookie()
 	if err != nil {
 		return ""
 	}
 	text := fmt.Sprintf("netns-%d", cookie)
-	if name := name(); name != "" {
+	if name := namespaceName(); name != "" {
 		text += " (" + name + ")"
 	}
 	return text
 }
 
-// Cookie returns the kernel's number of this process's network namespace. No other namespace gets
+// NamespaceCookie returns the kernel's number of this process's network namespace. No other namespace gets
 // it until the machine restarts.
-func Cookie() (uint64, error) {
+func NamespaceCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, fmt.Errorf("find the network namespace: %w", err)
@@ -50,8 +49,8 @@ func Cookie() (uint64, error) {
 	return cookie, nil
 }
 
-// name returns the name of this process's network namespace in `ip netns`, or "".
-func name() string {
+// namespaceName returns the name of this process's network namespace in `ip netns`, or "".
+func namespaceName() string {
 	const names = "/run/netns"
 	own, err := os.Stat("/proc/thread-self/ns/net")
 	if err != nil {
