@@ -152,7 +152,7 @@ func TestUsage(t *testing.T) {
 		{"get lb --field-selector=nope=1", `--field-selector: field "nope" is not known`},
 		{"get lb --sort-by=nope", `--sort-by: field "nope" is not known`},
 		{"get lb --limit=-1", "--limit -1 is out of range (allowed: 0 or more)"},
-		{"get lb --continue=x", `--continue "x" is not where a page has ended`},
+		{"get lb --continue=x", `--continue "x" is not the end of a page`},
 		{"get lb -w --limit=3", "--limit, --continue and --sort-by cannot be combined with --watch"},
 		{"get lb -o jsonpath={.items[", "--output jsonpath: "},
 		{"get lb -o custom-columns=NAME", `--output custom-columns: column "NAME" is not NAME:PATH`},

@@ -268,7 +268,7 @@ func (p *Peer) sourceMoved() error {
 		case err != nil:
 			return err
 		case to != remote:
-			return fmt.Errorf("interface %s was made again", c.Remote.Zone())
+			return fmt.Errorf("interface %s was created again", c.Remote.Zone())
 		case c.Source.IsValid():
 			return nil
 		}

@@ -92,7 +92,7 @@ func (f *Fields) Find(name string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("field %q may be any of %s: write which", name, strings.Join(found, ", "))
+	return "", fmt.Errorf("field %q is ambiguous: give one of %s", name, strings.Join(found, ", "))
 }
 
 // names returns the shortest names of all fields.

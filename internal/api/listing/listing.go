@@ -41,7 +41,7 @@ type place struct {
 }
 
 // errContinue refuses a continuation.
-var errContinue = errors.New("is not where a page has ended")
+var errContinue = errors.New("is not the end of a page")
 
 func (p place) String() string {
 	b, _ := json.Marshal(p) // two strings

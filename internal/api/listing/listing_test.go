@@ -95,7 +95,7 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%s: got %v, want an error, says in the error", text, err)
 		}
 	}
-	for name, says := range map[string]string{"state": `field "state" may be any of parts.state, deep.state: write which`, "nope": "there are Args"} {
+	for name, says := range map[string]string{"state": `field "state" is ambiguous: give one of parts.state, deep.state`, "nope": "there are Args"} {
 		_, err := fields.Find(name)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(says[:min(len(says), 12)])) {
 			t.Errorf("%s: got %v, want an error, strings.ToLower(says[:min(len(says), 12)]) in strings.ToLower(err.Error())",
@@ -142,8 +142,8 @@ func TestPages(t *testing.T) {
 	if got := page(list(fields), &Query{Names: []string{"x", "eth1"}}); got != "eth10 eth1" {
 		t.Errorf(`got %v, want "eth10 eth1"`, got)
 	}
-	if err := (&Query{Continue: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "is not where a page has ended") {
-		t.Errorf(`got %v, want an error, "is not where a page has ended" in the error`, err)
+	if err := (&Query{Continue: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "is not the end of a page") {
+		t.Errorf(`got %v, want an error, "is not the end of a page" in the error`, err)
 	}
 	for _, pair := range [][2]string{{"9", "10"}, {"10.0.0.9", "10.0.0.10"}, {"10.0.0.1:9", "10.0.0.1:80"}, {"", "a"}, {"a09", "a9x"}, {"::2", "::10"}, {"a", "b"}} {
 		if Compare(pair[0], pair[1]) >= 0 || Compare(pair[1], pair[0]) <= 0 {

@@ -46,7 +46,7 @@ func ParseSelector(text string) (s Selector, err error) {
 }
 
 func parseRequirement(text string) (r Requirement, err error) {
-	wrong := fmt.Errorf("selector %q is none of FIELD=VALUE, FIELD!=VALUE, FIELD^=BEGINNING, FIELD in (A,B), FIELD notin (A,B), FIELD and !FIELD", text)
+	wrong := fmt.Errorf("selector %q is not valid (allowed: FIELD=VALUE, FIELD!=VALUE, FIELD^=BEGINNING, FIELD in (A,B), FIELD notin (A,B), FIELD and !FIELD)", text)
 	if list, ok := strings.CutSuffix(text, ")"); ok {
 		head, values, found := strings.Cut(list, "(")
 		words := strings.Fields(head)

@@ -215,7 +215,7 @@ func (n *node) finish() {
 		n.err = n.refuse("lead through "+strconv.Itoa(n.depth)+" services in a chain", "at most "+strconv.Itoa(MaxDepth))
 	case !whole:
 		n.err = n.refuse("lead to too many endpoints through other services",
-			"at most "+strconv.Itoa(lb.MaxEndpointsPerService)+", and "+strconv.Itoa(maxPaths)+" ways to them")
+			"at most "+strconv.Itoa(lb.MaxEndpointsPerService)+", and "+strconv.Itoa(maxPaths)+" paths to them")
 	}
 }
 

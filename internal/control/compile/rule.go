@@ -25,7 +25,7 @@ func Rules(list []policy.Rule, index func(name string) (int, bool)) (bpf.RuleTab
 // compileRules also returns the number of steps to build the trees.
 func compileRules(list []policy.Rule, index func(name string) (int, bool)) (t bpf.RuleTable, steps int, err error) {
 	if len(list) > policy.MaxRules {
-		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules are more than %d", len(list), policy.MaxRules)
+		return bpf.RuleTable{}, 0, fmt.Errorf("%d firewall rules exceed the limit of %d", len(list), policy.MaxRules)
 	}
 	ordered := make([]*policy.Rule, len(list))
 	for i := range list {
@@ -185,7 +185,7 @@ func (d *Dropper) Drops(c *report.Connection) bool {
 // refuses anything.
 func IPsec(list []policy.IPsecPolicy) (t bpf.RuleTable, err error) {
 	if len(list) > policy.MaxRules {
-		return t, fmt.Errorf("%d policies of IPsec are more than %d", len(list), policy.MaxRules)
+		return t, fmt.Errorf("%d IPsec policies exceed the limit of %d", len(list), policy.MaxRules)
 	}
 	refuses := false
 	ipv6 := make([]bool, len(list))

@@ -419,7 +419,7 @@ func TestUndecided(t *testing.T) {
 		for range 5 {
 			open.Store(true)
 			st := s.next(t, m)
-			want(t, st, Up, "http 192.0.2.1:80: silence says nothing yet")
+			want(t, st, Up, "http 192.0.2.1:80: silence is inconclusive")
 			if !st.Undecided {
 				t.Errorf("%+v is decided", st)
 			}
@@ -427,7 +427,7 @@ func TestUndecided(t *testing.T) {
 		open.Store(false)
 		want(t, s.next(t, m), Down, "http 192.0.2.1:80: bad, 2 of 2")
 		open.Store(true)
-		want(t, s.next(t, m), Down, "http 192.0.2.1:80: silence says nothing yet")
+		want(t, s.next(t, m), Down, "http 192.0.2.1:80: silence is inconclusive")
 	})
 }
 

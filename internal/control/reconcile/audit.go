@@ -117,5 +117,5 @@ func AuditStatuses(statuses *status.Table) report.Compared {
 }
 
 func failedStatus(table, row string, err error) report.Difference {
-	return report.Difference{Table: table, Row: row, What: "cannot be written to the data path: " + err.Error(), Fix: "what it says; it is tried again by itself"}
+	return report.Difference{Table: table, Row: row, What: "cannot be written to the data path: " + err.Error(), Fix: "correct the reported error; loxilb tries again automatically"}
 }

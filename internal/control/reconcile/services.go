@@ -290,7 +290,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 	}
 	for n := range items {
 		if len(pathDependent(&items[n].resolved)) > 0 {
-			items[n].Err = fmt.Errorf("find the ways to its endpoints: %w", err)
+			items[n].Err = fmt.Errorf("find the paths to its endpoints: %w", err)
 		}
 	}
 }

@@ -341,7 +341,7 @@ func (l *layout) rowOf(r *record) (place int, made row, err error) {
 				*made.header() = rowHeader{made.header().sort, Meta{Owner: r.Owner, Version: r.Version}}
 				return place, made, nil
 			}
-			reason = fmt.Errorf("it is filed under key %q, and has key %q", r.Key, key)
+			reason = fmt.Errorf("it is stored under key %q, but its key is %q", r.Key, key)
 		}
 	}
 	id, object := ID{r.Kind, r.Key}, slices.Clone([]byte(r.Object))

@@ -48,7 +48,7 @@ func (s *Store) setJoined(id string) error {
 			err = s.disk.replaceFile(joinedName, func(f file) error { _, err := f.Write(data); return err })
 		}
 		if err != nil {
-			return fmt.Errorf("note which shared store was joined: %w", err)
+			return fmt.Errorf("record which shared store was joined: %w", err)
 		}
 	}
 	s.sharing.store = id
@@ -83,7 +83,7 @@ func (s *Store) joinRemote(ctx context.Context, read *remoteRead) (again bool, e
 	case h.Uploading && h.Node == sh.node: // and was interrupted
 		return true, s.upload(ctx, read, h.Store, s.differing(read))
 	case h.Uploading:
-		return false, fmt.Errorf("node %s is copying its objects there: if it never will be back, delete the entry head", h.Node)
+		return false, fmt.Errorf("node %s is copying its objects there: if it never returns, delete the entry head", h.Node)
 	case h.Store == sh.store:
 		return false, nil
 	}

@@ -22,7 +22,7 @@ const (
 var (
 	ErrForgotten = errors.New("not found")
 	ErrPending   = errors.New("waits for confirmation")
-	ErrConfirmed = errors.New("waits for no confirmation")
+	ErrConfirmed = errors.New("is not waiting for confirmation")
 )
 
 // Author is the user that requested a commit.

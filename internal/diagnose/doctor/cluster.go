@@ -20,7 +20,7 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 	if why := m.Facts.ClusterHeld; why != "" {
 		out = append(out, Finding{
 			About: "announcements", What: "VIPs are not announced: " + why, Sure: Certain,
-			Why:     "this node serves nobody, so that connections of the others do not break here",
+			Why:     "this node serves nobody, so connections of other nodes do not break here",
 			Command: "loxicmd get cluster on both nodes; correct this node's flag and restart it, or its files, which are read every second. If the other node is the wrong one, stop it",
 		})
 	}

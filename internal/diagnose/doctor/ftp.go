@@ -14,8 +14,8 @@ func ftp(m *Machine) (out []Finding, err error) {
 	c := m.Facts.FTP
 	if c.Refused > 0 {
 		out = append(out, Finding{
-			About: "client", What: fmt.Sprintf("%d data connections of FTP were refused: their client's address expected too many others", c.Refused), Sure: Possible,
-			Why: "these transfers fail", Command: "find the client: loxicmd get ct; give clients that share an address several ones",
+			About: "client", What: fmt.Sprintf("%d data connections of FTP were refused: too many others were expected from the client's address", c.Refused), Sure: Possible,
+			Why: "these transfers fail", Command: "find the client: loxicmd get ct; give the clients behind one address several addresses",
 		})
 	}
 	if c.TLS > 0 {

@@ -36,9 +36,9 @@ func TestAnotherLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Load(Config{Connections: 1024, PinDir: dir})
-	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; to start without them, by --end-connections, means that the connections that are tracked end, that all counters begin") {
-		t.Errorf(`got %v, want error pins.ErrLayout, "; to start without them, by --end-connections, `+
-			`means that the connections that are tracked end, that all counters begin" in the error`,
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; --end-connections starts without them: all tracked connections end, all counters begin") {
+		t.Errorf(`got %v, want error pins.ErrLayout, "; --end-connections starts without them: all tracked connections end, `+
+			`all counters begin" in the error`,
 			err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -75,7 +75,7 @@ func TestChangedLayout(t *testing.T) {
 	changeLayout(t, cfg.PinDir)
 	_, err := Load(cfg)
 	const want = "the pinned maps have another layout: keys or values of endpoints were laid out differently by the build that made them; " +
-		"to start without them, by --end-connections, means that the 10 connections that are tracked end, that all counters begin at 0, and that no client is known, nor which endpoint it had; services stay as they are stored; or start the version that made them"
+		"--end-connections starts without them: 10 tracked connections end, all counters begin at 0, and known clients and their endpoints are forgotten, but services stay; or start the version that made them"
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want error pins.ErrLayout, want in the error", err)
 	}

@@ -90,7 +90,7 @@ func readPolicies(conn *netlink.Conn) (list []IPsecPolicy, err error) {
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list policies of IPsec: %w", err)
+		return nil, fmt.Errorf("list IPsec policies: %w", err)
 	}
 	slices.Reverse(list) // of equal priority the oldest comes first, which the kernel lists last
 	slices.SortStableFunc(list, func(a, b IPsecPolicy) int { return cmp.Compare(a.priority, b.priority) })

@@ -385,7 +385,7 @@ func neighbourRequest(h mirror.Hop, on bool) *netlink.Request {
 	return r
 }
 
-// Clear leaves all next hops to themselves. Not while Run runs.
+// Clear stops maintaining next hops. It must not be called while Run runs.
 func (k *NeighbourKeeper) Clear(ctx context.Context) error {
 	k.mu.Lock()
 	clear(k.paths)
@@ -393,7 +393,7 @@ func (k *NeighbourKeeper) Clear(ctx context.Context) error {
 	k.spoken = true
 	k.mu.Unlock()
 	if err := k.update(ctx); err != nil {
-		return fmt.Errorf("leave neighbours to themselves: %w", err)
+		return fmt.Errorf("stop maintaining neighbours: %w", err)
 	}
 	return nil
 }

@@ -232,7 +232,7 @@ func (o *VIPOwner) Problems() []Problem {
 	for a, err := range o.failed {
 		var p Problem
 		if !errors.As(err, &p) {
-			p = Problem{Kind: VIPKind, Key: a.String(), What: fmt.Sprintf("VIP %s is not maintained: %v", a, err), Hint: "it is tried again by itself"}
+			p = Problem{Kind: VIPKind, Key: a.String(), What: fmt.Sprintf("VIP %s is not maintained: %v", a, err), Hint: "loxilb tries again automatically"}
 		}
 		failed = append(failed, p)
 	}

@@ -95,7 +95,7 @@ func TestDSRProbes(t *testing.T) {
 func probesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
 	r.T.Helper()
 	endpoints := rig.Bracket(well) + ":1," + rig.Bracket(without) + ":1"
-	missing := "in mode dsr the endpoint has to have " + vip + " itself"
+	missing := "in mode dsr the endpoint must own " + vip
 	const probing = "--probe-interval=200ms --probe-retries=2"
 	for _, c := range []struct {
 		service, kind, flags string

@@ -188,7 +188,7 @@ func kindName(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// MaxTold bounds the bytes of a path, or of a sentence, in an entry.
+// MaxQuoted bounds the bytes of a path, or of a sentence, in an entry.
 const MaxQuoted = 512
 
 // Shorten cuts a long text of a client.

@@ -97,7 +97,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *rest.Problem)
 	}
 	from, err := strconv.Atoi(params.Continue)
 	if err != nil || from < 1 {
-		return 0, rest.RefuseField(http.StatusBadRequest, "continue", params.Continue, "is not where a page has ended", "the value in the previous answer")
+		return 0, rest.RefuseField(http.StatusBadRequest, "continue", params.Continue, "is not the end of a page", "the value in the previous answer")
 	}
 	return from, nil
 }

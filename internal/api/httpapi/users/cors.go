@@ -93,7 +93,7 @@ func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
 		list = append(list, origin)
 	}
 	if !a.origins.add(list) {
-		rest.Refuse(http.StatusBadRequest, "there would be more than %d origins: delete some before", MaxOrigins).Write(w)
+		rest.Refuse(http.StatusBadRequest, "there would be more than %d origins: delete some first", MaxOrigins).Write(w)
 		return
 	}
 	rest.Success(w)

@@ -156,7 +156,7 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 		own := who.User == id && (body.Username == "" || body.Username == who.Name) && (role == 0 || role == who.Role)
 		if !own {
 			who.Stranger = true
-			rest.Refuse(http.StatusForbidden, "user %s has the role %s, and may change only the own password", who.Name, who.Role).Write(w)
+			rest.Refuse(http.StatusForbidden, "user %s has the role %s, and may change only its own password", who.Name, who.Role).Write(w)
 			return
 		}
 	}

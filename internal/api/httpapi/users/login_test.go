@@ -273,7 +273,7 @@ func TestAudit(t *testing.T) {
 	for _, e := range list.AuditAttr {
 		got = append(got, fmt.Sprintf("%s %s %s %d %d %v", e.Who, e.Role, e.Method, e.Result, e.Revision, e.Objects))
 		if e.From == "" || len(e.Path) > rest.MaxQuoted+3 || (e.Result >= 400) != (e.Error != "") {
-			t.Errorf(`got %+v, want e.From not empty, len(e.Path) <= rest.MaxTold+3, e.Result >= 400 == e.Error != ""`,
+			t.Errorf(`got %+v, want e.From not empty, len(e.Path) <= rest.MaxQuoted+3, e.Result >= 400 == e.Error != ""`,
 				e)
 		}
 	}

@@ -31,7 +31,7 @@ const (
 )
 
 // errUnconfirmed is the result of ICMP errors that may be forged.
-var errUnconfirmed = fmt.Errorf("an ICMP error came that nothing confirms, which %w", ErrUndecided)
+var errUnconfirmed = fmt.Errorf("an unconfirmed ICMP error, which %w", ErrUndecided)
 
 func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
@@ -116,7 +116,7 @@ func (d *datagram) retry(ctx context.Context, wait time.Duration) (proof, hint b
 func (d *datagram) timeoutResult() (Answer, error) {
 	p := d.q.Probe
 	if wait, refused := max(time.Duration(p.Rise)*p.Interval, doubt), d.refused.Load(); refused != nil && time.Since(*refused) < wait {
-		return Answer{}, fmt.Errorf("nothing came back for %v, which %w: less than %v ago it was unreachable", p.Timeout, ErrUndecided, wait)
+		return Answer{}, fmt.Errorf("no reply within %v, which %w: the port was unreachable less than %v ago", p.Timeout, ErrUndecided, wait)
 	}
-	return Answer{What: fmt.Sprintf("nothing came back for %v, not even that the port is unreachable", p.Timeout)}, nil
+	return Answer{What: fmt.Sprintf("neither a reply nor an ICMP error within %v", p.Timeout)}, nil
 }

@@ -53,9 +53,9 @@ func TestDatagram(t *testing.T) {
 		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
 		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
 		if a, err := probeOnce(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
-			a.What != "nothing came back for 500ms, not even that the port is unreachable" {
+			a.What != "neither a reply nor an ICMP error within 500ms" {
 			t.Errorf("got %+v, %v, want no error, a.Delay == 0, "+
-				`a.What == "nothing came back for 500ms, not even that the port is unreachable"`,
+				`a.What == "neither a reply nor an ICMP error within 500ms"`,
 				a, err)
 		}
 	})
@@ -82,9 +82,9 @@ func TestDatagramDoubt(t *testing.T) {
 			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
 		}
 		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) ||
-			err.Error() != "nothing came back for 100ms, which says nothing yet: less than 10s ago it was unreachable" {
-			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "nothing came back for 100ms, `+
-				`which says nothing yet: less than 10s ago it was unreachable"`,
+			err.Error() != "no reply within 100ms, which is inconclusive: the port was unreachable less than 10s ago" {
+			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "no reply within 100ms, `+
+				`which is inconclusive: the port was unreachable less than 10s ago"`,
 				a, err)
 		}
 		before := d

@@ -49,7 +49,7 @@ type Prober interface {
 var ErrNotSent = errors.New("cannot be probed")
 
 // ErrUndecided is wrapped by errors that are no evidence about the endpoint.
-var ErrUndecided = errors.New("says nothing yet")
+var ErrUndecided = errors.New("is inconclusive")
 
 // New returns the prober of a question.
 func New(q Question, shared *Sockets, files Files) Prober {

@@ -60,7 +60,7 @@ var errLate = errors.New("no answer")
 
 func timeoutError(q Question) error {
 	if q.Redirect != nil {
-		return fmt.Errorf("%w within %v: in mode dsr the endpoint has to have %s itself", errLate, q.Probe.Timeout, q.To.Addr())
+		return fmt.Errorf("%w within %v: in mode dsr the endpoint must own %s", errLate, q.Probe.Timeout, q.To.Addr())
 	}
 	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
 }

@@ -64,7 +64,7 @@ func (f LinkFolder) Repair(index int, a Attachment, own *ebpf.Program) error {
 		return nil
 	}
 	if err := l.Update(f.Exchange.Current(own)); err != nil {
-		return fmt.Errorf("give a link its program: %w", err)
+		return fmt.Errorf("set the program of a link: %w", err)
 	}
 	if !l.pinned || f.pinned(index, l.Link) {
 		return nil

@@ -82,10 +82,10 @@ func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
 		return nil, err
 	}
 	if s.Skew != Skew() {
-		return nil, fmt.Errorf("connection table: buckets begin %d bytes into their values, and %d are computed from the kernel's BTF now: is /sys/kernel/btf/vmlinux readable? Else run loxilb --detach, which ends connections, and start again", s.Skew, Skew())
+		return nil, fmt.Errorf("connection table: buckets begin %d bytes into their values, but the kernel's BTF now gives %d: is /sys/kernel/btf/vmlinux readable? If so, run loxilb --detach, which ends connections, and start again", s.Skew, Skew())
 	}
 	if n, have := s.goal(), groups.Count(); n == 0 || int(n) > have {
-		return nil, fmt.Errorf("connection table: %d groups are to be there, and %d are", n, have)
+		return nil, fmt.Errorf("connection table: want %d groups, found %d", n, have)
 	}
 	return t, nil
 }
@@ -160,7 +160,7 @@ func (t *Table) Use() (entries, most, bytes uint64, err error) {
 	defer func() { err = errors.Join(err, rows.Close(group)) }()
 	info, err := group.Info()
 	if err != nil {
-		return 0, 0, 0, fmt.Errorf("look at the connection table: %w", err)
+		return 0, 0, 0, fmt.Errorf("inspect the connection table: %w", err)
 	}
 	each, _ := info.Memlock()
 	return entries, most, each * uint64(groups), nil

@@ -19,19 +19,19 @@ import (
 // explainLoss adds to the reason why the pinned maps cannot be adopted the cost of a start without
 // them.
 func (c *Collection) explainLoss(reason error) error {
-	connections := "the connections that are tracked end"
+	connections := "all tracked connections end"
 	if n, err := c.pinnedConnections(); err == nil {
-		connections = fmt.Sprintf("the %d connections that are tracked end", n)
+		connections = fmt.Sprintf("%d tracked connections end", n)
 	}
 	if services, err := c.pinnedServices(); err == nil && len(services) > 0 {
 		connections += ", of " + services
 	}
-	return fmt.Errorf("%w; to start without them, by --end-connections, means that %s, that all counters begin at 0, and that no client is known, nor which endpoint it had; "+
-		"services stay as they are stored; or start the version that made them", reason, connections)
+	return fmt.Errorf("%w; --end-connections starts without them: %s, all counters begin at 0, and known clients and their endpoints are forgotten, but services stay; "+
+		"or start the version that made them", reason, connections)
 }
 
-// lossTold bounds the named services that lose connections.
-const lossTold = 10
+// maxLossNamed bounds the named services that lose connections.
+const maxLossNamed = 10
 
 // pinnedConnections returns the number of connections, if their count is where this build expects
 // it.
@@ -129,10 +129,10 @@ func listActive(active map[string]uint64) string {
 	}
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(active[b], active[a]), cmp.Compare(a, b)) })
 	var named []string
-	for _, name := range list[:min(len(list), lossTold)] {
+	for _, name := range list[:min(len(list), maxLossNamed)] {
 		named = append(named, fmt.Sprintf("%s (%d)", name, active[name]))
 	}
-	if more := len(list) - lossTold; more > 0 {
+	if more := len(list) - maxLossNamed; more > 0 {
 		named = append(named, fmt.Sprintf("and %d services more", more))
 	}
 	return strings.Join(named, ", ")

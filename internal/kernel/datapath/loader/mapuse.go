@@ -98,7 +98,7 @@ func segmentUse(outer report.MapUse, a *rows.Array) (report.MapUse, error) {
 func (c *Collection) connectionUse(use *report.MapUse) error {
 	entries, most, bytes, err := c.Conntrack.Use()
 	if err != nil {
-		return fmt.Errorf("look at map connections: %w", err)
+		return fmt.Errorf("inspect map connections: %w", err)
 	}
 	use.Entries, use.Max = entries, most
 	use.Bytes += bytes

@@ -32,7 +32,7 @@ func Witness(dir string) error {
 	}
 	defer m.Close()
 	if err := m.Put(uint32(0), loopback); err != nil {
-		return fmt.Errorf("have lo as witness of the network namespace: %w", err)
+		return fmt.Errorf("store lo as witness of the network namespace: %w", err)
 	}
 	return nil
 }

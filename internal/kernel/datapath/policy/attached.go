@@ -223,7 +223,7 @@ func (a *Attached) Policed(name string) (sum policy.Policed, err error) {
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return sum, nil
 		}
-		return sum, fmt.Errorf("read what policer %s has said: %w", name, err)
+		return sum, fmt.Errorf("read the counters of policer %s: %w", name, err)
 	}
 	for _, n := range each {
 		for color := range n.Packets {
@@ -241,7 +241,7 @@ func (a *Attached) Mirrored(name string) (sum policy.MirrorStats, err error) {
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return sum, nil
 		}
-		return sum, fmt.Errorf("read what mirror %s has copied: %w", name, err)
+		return sum, fmt.Errorf("read the counters of mirror %s: %w", name, err)
 	}
 	for _, n := range each {
 		sum.Packets += n.Packets

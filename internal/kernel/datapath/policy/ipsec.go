@@ -26,7 +26,7 @@ func OpenIPsec(c *loader.Collection) (*IPsecPolicies, error) {
 	p := &IPsecPolicies{inForce: ruleSet{c, c.Maps.IpsecPolicies, []*ebpf.Variable{c.Variables.IpsecCount}}}
 	set, err := p.inForce.read()
 	if err != nil {
-		return p, fmt.Errorf("read policies of IPsec: %w", err)
+		return p, fmt.Errorf("read IPsec policies: %w", err)
 	}
 	if set == nil {
 		return p, nil
@@ -59,7 +59,7 @@ func (p *IPsecPolicies) Follow(count *ebpf.Variable) error {
 	defer p.mu.Unlock()
 	var n uint32
 	if err := p.inForce.counts[0].Get(&n); err != nil {
-		return fmt.Errorf("count policies of IPsec: %w", err)
+		return fmt.Errorf("count IPsec policies: %w", err)
 	}
 	return p.inForce.follow(count, n)
 }
@@ -75,7 +75,7 @@ func (p *IPsecPolicies) Audit(repair bool) []report.Compared {
 	}
 	have, err := p.inForce.read()
 	if err != nil {
-		out.Err = fmt.Errorf("read policies of IPsec: %w", err)
+		out.Err = fmt.Errorf("read IPsec policies: %w", err)
 		return []report.Compared{out}
 	}
 	empty := len(p.table.Rules) == 0
@@ -95,7 +95,7 @@ func (p *IPsecPolicies) Audit(repair bool) []report.Compared {
 func (p *IPsecPolicies) write(t *bpf.RuleTable) error {
 	set := t.Set()
 	if err := p.inForce.replace(set, func() error { return p.inForce.writeCount(set.Count) }); err != nil {
-		return fmt.Errorf("write policies of IPsec: %w", err)
+		return fmt.Errorf("write IPsec policies: %w", err)
 	}
 	return nil
 }

@@ -250,7 +250,7 @@ func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
 	t.has[e.id] = struct{}{}
 	at := monotime.Uptime() + time.Until(ends.At)
 	if err := t.m.Put(e.id, endTime{int64(at), uint32(ends.Rate), e.sum()}); err != nil {
-		return fmt.Errorf("note when connections end: %w", err)
+		return fmt.Errorf("record when connections end: %w", err)
 	}
 	return nil
 }

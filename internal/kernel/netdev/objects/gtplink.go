@@ -195,7 +195,7 @@ func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []MobileUse
 	}
 	for _, user := range wanted {
 		if err := k.leadUser(index, mac, user); err != nil {
-			return fmt.Errorf("lead packets to mobile user %s: %w", user.Addr, err)
+			return fmt.Errorf("route packets to mobile user %s: %w", user.Addr, err)
 		}
 	}
 	return nil
