@@ -492,7 +492,7 @@ enum link_flag {
 		16, /* of a peer: no program sees packets leave by it (bulk.h) */
 };
 
-/* What identifies a next hop. */
+/* The key of a next hop. */
 struct hop_key {
 	struct ip_addr gateway; /* or the target itself; :: where no neighbour
 				 * is asked for */
@@ -1601,7 +1601,7 @@ enum copy_limit {
 		256, /* inserted by one run of the program, in half a millisecond */
 };
 
-/* What became of a copy. */
+/* The result of inserting a copy. */
 enum copy_result {
 	COPY_NONE, /* not tried */
 	COPY_INSERTED,

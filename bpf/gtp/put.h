@@ -34,7 +34,7 @@ struct gtp_downlink {
 	__u32 qfi; /* the QoS flow, 0 to 63 */
 };
 
-/* What follows the outer IP header. */
+/* The headers after the outer IP header. */
 struct gtp_message {
 	struct udphdr udp;
 	struct gtp gtp;

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// What this node cannot do because of a fault of its own.
+// Faults of this node.
 const (
 	noExchange = "connections are not exchanged with other nodes"
 	noWatch    = "new connections are not sent to other nodes at once"

@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// What becomes of a SYN in a connection that the endpoint has answered.
+// The possible results of a SYN in a connection that the endpoint has answered.
 const (
 	redialGoes  = iota // it follows the connection
 	redialOpens        // it opens another one

@@ -196,7 +196,7 @@ func (b *screenBench) shows(texts ...string) {
 }
 
 // TestTopKeys checks that keys select, sort, filter, page and open endpoints, in a list of 10,000
-// services of which the server sends a page.
+// services that the server sends in pages.
 func TestTopKeys(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 10_000)

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scanLimit is the most endpoints of which the data path compares all to find the
+// scanLimit is the largest number of endpoints that the data path compares to find the
 // endpoint with the fewest connections (SELECT_SCAN in bpf/service/select.h). Of more endpoints, it
 // compares two random ones.
 const scanLimit = 64

@@ -257,7 +257,7 @@ func (m *Maintenance) neededIdle() time.Duration {
 	return idleTime
 }
 
-// mastered returns the instances of which this node is MASTER, in order.
+// mastered returns the instances with this node as MASTER, in order.
 func (m *Maintenance) mastered() (list []string) {
 	for key, one := range m.desired.Instances.Set(m.desired.Snapshot()) {
 		if one.Role == lb.RoleMaster {

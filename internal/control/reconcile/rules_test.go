@@ -129,7 +129,8 @@ func TestRulesTogether(t *testing.T) {
 	}
 }
 
-// TestRulesEndNothingLater checks that rules that are no longer in effect end no more connections.
+// TestRulesEndNothingLater checks that rules that are no longer in effect end no further
+// connections.
 func TestRulesEndNothingLater(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)

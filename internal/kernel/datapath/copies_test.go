@@ -329,7 +329,7 @@ func (c *copied) related() {
 	c.put(c.wait(1)...)
 }
 
-// dsr copies a connection of which only the client's packets are seen.
+// dsr copies a connection with packets of the client only.
 func (c *copied) dsr() {
 	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))

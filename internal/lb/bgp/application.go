@@ -20,7 +20,7 @@ type Application struct {
 // AllNeighbors stands for all neighbors in an Application.
 const AllNeighbors = "global"
 
-// What fields are called in errors, as in the API.
+// Names of fields in errors, as in the API.
 const (
 	FieldPolicyType  = "policyType"
 	FieldPolicies    = "policies"

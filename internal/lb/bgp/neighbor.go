@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// What fields are called in errors, as in the API.
+// Names of fields in errors, as in the API.
 const (
 	FieldNeighbor   = "ipAddress"
 	FieldInterface  = "interface"
@@ -27,8 +27,8 @@ const (
 )
 
 const (
-	// DefaultMultihop is the TTL of sessions over several hops, unless another one is set, as in
-	// the existing loxilb.
+	// DefaultMultihop is the TTL of sessions over several hops, unless another one is set, as
+	// in the existing loxilb.
 	DefaultMultihop = 8
 	// DefaultMultiplier is how many missing packets of BFD mean that a neighbor is gone.
 	DefaultMultiplier = 3

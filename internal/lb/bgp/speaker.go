@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What fields are called in errors, as in the API.
+// Names of fields in errors, as in the API.
 const (
 	FieldASN             = "localAs"
 	FieldRouterID        = "routerId"

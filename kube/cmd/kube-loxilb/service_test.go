@@ -181,7 +181,7 @@ func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 	// An older name would get the first free address, if that of web were taken for free.
 	early := service("early", 80)
 	c.create(early, endpoints(early, "31.31.31.1"))
-	// What the existing controller has left in a status is kept, too.
+	// Entries of a status by the existing controller are kept, too.
 	old := service("old", 80)
 	c.create(old, endpoints(old, "31.31.31.1"))
 	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "llb-20.20.20.7"}}

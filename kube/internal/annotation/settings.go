@@ -32,7 +32,7 @@ type Settings struct {
 	SecondaryAddress []netip.Addr
 	SharingKey       string
 
-	// Who serves it
+	// The nodes that serve it
 	Zone     string // of the controller; empty: each one
 	Instance int    // whose node has its VIPs, or InstanceOfVIP
 

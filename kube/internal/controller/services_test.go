@@ -66,7 +66,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	return b
 }
 
-// start starts a controller, after the former one, of which only statuses and balancers know.
+// start starts a controller. Only statuses and balancers remember a former one.
 func (b *bench) start(defaults annotation.Settings) {
 	b.t.Helper()
 	b.stop()

@@ -102,7 +102,7 @@ func backlogDrops(t *testing.T) (sum uint64) {
 // note notes a number of the current round.
 func (p *proof) note(name string, v float64) { p.current.Numbers[name] = v }
 
-// silence silences a node, and waits until the router sends it no more packets.
+// silence silences a node, and waits until the router no longer sends it packets.
 func (p *proof) silence(do func()) {
 	p.t.Helper()
 	ended, began := p.c.silencing(), time.Now()
@@ -269,7 +269,7 @@ func (m *member) connections() (map[row]bool, error) {
 	return rows, nil
 }
 
-// peerStopped stops a node for a while, in which the others need no more memory for it.
+// peerStopped stops a node for a while, while the others use no additional memory for it.
 func (p *proof) peerStopped(node int, d time.Duration) {
 	p.t.Helper()
 	other := p.f.nodes[(node+1)%fleetSize]

@@ -66,7 +66,7 @@ func (f *fleet) routeTo(node int) {
 	}
 }
 
-// balanceByNftables configures a node without loxilb: endpoints by turns, and packets of unknown
+// balanceByNftables configures a node without loxilb: endpoints in turn, and packets of unknown
 // connections are dropped.
 func (m *member) balanceByNftables() {
 	for _, s := range [][2]string{

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// couple is two nodes of a cluster, of which the first one finds the second one by name.
+// couple is two nodes of a cluster. The first one finds the second one by name.
 type couple struct {
 	t     *testing.T
 	nodes [2]*member

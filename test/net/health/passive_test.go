@@ -193,8 +193,8 @@ func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 }
 
 // TestResetsBeforeData checks that a server that accepts all connections and resets them before it
-// sends data gets no more, and gets some again after its recovery, unless the service turns this
-// off.
+// sends data no longer gets connections, and gets some again after its recovery, unless the service
+// turns this off.
 func TestResetsBeforeData(t *testing.T) {
 	t.Parallel()
 	r, servers, address := passiveRig(t, "")
@@ -240,7 +240,7 @@ func TestResetsBeforeData(t *testing.T) {
 }
 
 // TestRefusedSYNs checks that an endpoint with a closed port, or that a router reports as
-// unreachable, gets no more connections, and that the service's own probe brings it back.
+// unreachable, no longer gets connections, and that the service's own probe brings it back.
 func TestRefusedSYNs(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(r *wired, m *mortal) (mend func()){

@@ -77,7 +77,7 @@ func clients(r *rig.Rig, address, request string, every time.Duration, several i
 }
 
 // TestAnswersElsewhere checks that an endpoint that accepts connections of this machine, but whose
-// answers to clients take another path, gets no more connections whatever its probe reports, and
+// answers to clients take another path, no longer gets connections whatever its probe reports, and
 // gets some again once a connection succeeds.
 //
 // P74 An endpoint whose answers to clients bypass the load balancer is taken out, whatever its

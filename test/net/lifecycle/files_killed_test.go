@@ -74,7 +74,7 @@ func (k *keeper) recover(done int) {
 	if !strings.Contains(services, fmt.Sprint(bootPort)) {
 		k.T.Errorf("the boot file was not read:\n%s", services)
 	}
-	// What was requested and not answered may be there or not.
+	// A request without an answer may have been applied or not.
 	waits, applied, ann := strings.Contains(revisions, "until "), strings.Contains(services, fmt.Sprint(appliedPort)), strings.Contains(users, "ann")
 	for _, tc := range []struct {
 		what        string

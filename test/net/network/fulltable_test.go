@@ -19,7 +19,7 @@ import (
 )
 
 // TestFullTable checks that configured routes and lists of routes for many viewers cost little on a
-// router with a million routes of which a hundred change per second.
+// router with a million routes, a hundred of which change per second.
 func TestFullTable(t *testing.T) {
 	rig.Long(t)
 	const (

@@ -15,7 +15,7 @@ import (
 // webAt is an endpoint of service web with connections, and one without.
 type webAt struct{ busy, idle netip.AddrPort }
 
-// web creates a service, and connections of which few belong to its second endpoint.
+// web creates a service and its connections, few of them to its second endpoint.
 func web(t testing.TB, d *Table, few, all int) (at webAt) {
 	t.Helper()
 	vip := netip.MustParseAddrPort("20.0.0.9:80")

@@ -19,7 +19,7 @@ const (
 	groupsPerWord = 64
 )
 
-// LocationMap is the location map: which groups of the table have connections of which endpoints
+// LocationMap is the location map: for each endpoint, the groups of the table with its connections
 // (bpf/table/location_map.h). Methods are safe for concurrent use.
 type LocationMap struct {
 	memory *ebpf.Memory
