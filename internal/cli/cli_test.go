@@ -65,7 +65,10 @@ func TestRequests(t *testing.T) {
 		{"delete lb 20.20.20.1 --tcp=80-90 --mark=0x7", []string{del + "hosturl/any/externalipaddress/20.20.20.1/port/80/portmax/90/protocol/tcp?bgp=false&block=7"}},
 		{"delete lb --name=web", []string{del + "name/web"}},
 		{"delete lb 20.20.20.1 --name=web", []string{del + "name/web"}},
-		{"create endpoint 31.31.31.1", []string{ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":0,"maxDelay":"","minDelay":"","probeDuration":0,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}`}},
+		{
+			"create endpoint 31.31.31.1",
+			[]string{ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":0,"maxDelay":"","minDelay":"","probeDuration":0,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}`},
+		},
 		{"create ep 31.31.31.1 --desc=31.31.31.1_tcp_80 --probetype=http --probeport=80 --probereq=/x --proberesp=ok --period=60 --retries=2 --probe-statuses=200,204", []string{
 			ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":2,"maxDelay":"","minDelay":"","name":"31.31.31.1_tcp_80","probeDuration":60,"probePort":80,` +
 				`"probeReq":"/x","probeResp":"ok","probeStatuses":["200","204"],"probeType":"http"}`,
@@ -165,7 +168,10 @@ func TestUsage(t *testing.T) {
 		{"set endpoint 1.1.1.1 --weight=x", `--weight "x" is not a whole number`},
 		{"set endpoint 1.1.1.1 --weight=99999999999999999999", `--weight "99999999999999999999" is out of range`},
 		{"drain", "loxicmd drain needs an object (allowed: endpoint), as in: loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s"},
-		{"explain tcp 100.100.100.1:40000 20.20.20.1:80", `argument "tcp" is not allowed: give the packet by --from and --to, as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80`},
+		{
+			"explain tcp 100.100.100.1:40000 20.20.20.1:80",
+			`argument "tcp" is not allowed: give the packet by --from and --to, as in: loxicmd explain --from 100.100.100.1 --to 20.20.20.1:80`,
+		},
 		{"explain 20.20.20.1:80", `argument "20.20.20.1:80" is not allowed: give the packet by --from and --to`},
 		{"describe", "describe needs an object (allowed: "},
 		{"get lb -o xml", `--output "xml" is not known (allowed: wide, json, yaml, name`},

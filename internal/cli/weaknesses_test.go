@@ -54,11 +54,13 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 	gone := clitest.Unreachable(t)
 	tried := 0
 	for _, line := range examples(cli.Root(session.Env{})) {
-		if strings.ContainsAny(line, "<>|'\"") || strings.Contains(line, "-f ") || strings.Contains(line, "--lb ") || strings.Contains(line, "ipconfig") || strings.Contains(line, "--per-intf") || strings.Contains(line, "--password-file") {
+		if strings.ContainsAny(line, "<>|'\"") || strings.Contains(line, "-f ") || strings.Contains(line, "--lb ") ||
+			strings.Contains(line, "ipconfig") || strings.Contains(line, "--per-intf") || strings.Contains(line, "--password-file") {
 			continue // needs a shell, or a file
 		}
 		line = strings.TrimPrefix(line, "loxicmd ")
-		if strings.HasPrefix(line, "version") || line == "options" || strings.HasPrefix(line, "completion") || strings.HasPrefix(line, "set login") || strings.HasPrefix(line, "config ") || strings.Contains(line, "--context=") || strings.HasPrefix(line, "support-bundle") {
+		if strings.HasPrefix(line, "version") || line == "options" || strings.HasPrefix(line, "completion") ||
+			strings.HasPrefix(line, "set login") || strings.HasPrefix(line, "config ") || strings.Contains(line, "--context=") || strings.HasPrefix(line, "support-bundle") {
 			continue // uses no server, or another one
 		}
 		if line == "set user ann --password" || strings.HasPrefix(line, "create user") {

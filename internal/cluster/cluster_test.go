@@ -47,7 +47,10 @@ type table struct {
 }
 
 func newTable() *table {
-	return &table{rows: map[netip.AddrPort]report.ConnectionCopy{}, own: map[netip.AddrPort]bool{}, unknown: map[netip.AddrPort]bool{}, events: make(chan []report.ConnectionCopy, 1000)}
+	return &table{
+		rows: map[netip.AddrPort]report.ConnectionCopy{}, own: map[netip.AddrPort]bool{}, unknown: map[netip.AddrPort]bool{},
+		events: make(chan []report.ConnectionCopy, 1000),
+	}
 }
 
 func (f *table) LoadCopies() error     { return f.broken }
@@ -175,7 +178,10 @@ func (f *table) len() int {
 func connection(i int) report.ConnectionCopy {
 	client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
 	vip, endpoint := netip.MustParseAddrPort("20.20.20.1:80"), netip.MustParseAddrPort("31.31.31.1:8080")
-	return report.ConnectionCopy{Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint, Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2}}
+	return report.ConnectionCopy{
+		Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint, Flags: 6, Generation: 1,
+		Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+	}
 }
 
 // nodes starts nodes of a cluster, which know each other.

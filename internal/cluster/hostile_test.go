@@ -180,9 +180,17 @@ func TestVersionsOverTheWire(t *testing.T) {
 	for _, c := range []struct {
 		oldest, newest int
 		fits           bool
-	}{{transport.Version, transport.Version + 1, true}, {transport.Oldest - 1, transport.Oldest, true}, {transport.Version + 1, transport.Version + 2, false}, {transport.Oldest - 2, transport.Oldest - 1, false}} {
-		_, answer := all.intrudeFrom(t, "127.0.0.1", fmt.Sprintf(`{"version":%d,"oldest":%d,"node":"evil","self":-1,"boot":"of version %d","seed":"%s","slots":509}`, c.newest, c.oldest, c.newest, transport.Fingerprint(0)))
-		want := fmt.Sprintf(`node \"evil\" speaks versions %d to %d of the protocol between nodes, and node \"node0\" versions %d to %d: upgrade one version after the other`, c.oldest, c.newest, transport.Oldest, transport.Version)
+	}{
+		{transport.Version, transport.Version + 1, true},
+		{transport.Oldest - 1, transport.Oldest, true},
+		{transport.Version + 1, transport.Version + 2, false},
+		{transport.Oldest - 2, transport.Oldest - 1, false},
+	} {
+		_, answer := all.intrudeFrom(t, "127.0.0.1",
+			fmt.Sprintf(`{"version":%d,"oldest":%d,"node":"evil","self":-1,"boot":"of version %d","seed":"%s","slots":509}`, c.newest, c.oldest, c.newest, transport.Fingerprint(0)))
+		want := fmt.Sprintf(
+			`node \"evil\" speaks versions %d to %d of the protocol between nodes, and node \"node0\" versions %d to %d: upgrade one version after the other`,
+			c.oldest, c.newest, transport.Oldest, transport.Version)
 		if refused := strings.Contains(answer, want); refused == c.fits || strings.Contains(answer, `"refused"`) == c.fits {
 			t.Errorf("versions %d to %d: %s", c.oldest, c.newest, answer)
 		}

@@ -26,10 +26,13 @@ func TestOTLP(t *testing.T) {
 		want OTLP
 		msg  string
 	}{
-		"none":             {want: OTLP{}},
-		"plain":            {args: []string{"--otlp-endpoint=http://10.0.0.1:4318/"}, want: OTLP{Endpoint: "http://10.0.0.1:4318", Interval: time.Minute}},
-		"a path":           {args: []string{"--otlp-endpoint=https://x/otlp", "--otlp-interval=5s"}, want: OTLP{Endpoint: "https://x/otlp", Interval: 5 * time.Second}},
-		"headers":          {args: []string{"--otlp-endpoint=http://[::1]:4318", "--otlp-headers=" + secret}, want: OTLP{Endpoint: "http://[::1]:4318", Interval: time.Minute, Headers: map[string]string{"Authorization": "Bearer a:b", "X-Scope": "one"}}},
+		"none":   {want: OTLP{}},
+		"plain":  {args: []string{"--otlp-endpoint=http://10.0.0.1:4318/"}, want: OTLP{Endpoint: "http://10.0.0.1:4318", Interval: time.Minute}},
+		"a path": {args: []string{"--otlp-endpoint=https://x/otlp", "--otlp-interval=5s"}, want: OTLP{Endpoint: "https://x/otlp", Interval: 5 * time.Second}},
+		"headers": {
+			args: []string{"--otlp-endpoint=http://[::1]:4318", "--otlp-headers=" + secret},
+			want: OTLP{Endpoint: "http://[::1]:4318", Interval: time.Minute, Headers: map[string]string{"Authorization": "Bearer a:b", "X-Scope": "one"}},
+		},
 		"no URL":           {args: []string{"--otlp-endpoint=10.0.0.1:4318"}, msg: "is not a collector URL"},
 		"gRPC":             {args: []string{"--otlp-endpoint=grpc://x:4317"}, msg: "is not a collector URL"},
 		"a user":           {args: []string{"--otlp-endpoint=http://u:p@x"}, msg: "is not a collector URL"},

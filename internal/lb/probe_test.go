@@ -43,7 +43,10 @@ func TestProbeOf(t *testing.T) {
 			"10.0.0.1:80/tcp probetype=grpc probereq=a.B probe-host=a.example probe-ca=/ca" + rest, true, "10.1.0.1_grpc_8080",
 			Probe{Type: ProbeGRPC, Port: 8080, Request: "a.B", Host: "a.example", CA: "/ca"},
 		},
-		{"10.0.0.1:80/tcp monitor=true probe-interval=1m probe-wait=30s" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080, Interval: time.Minute, Timeout: 30 * time.Second}},
+		{
+			"10.0.0.1:80/tcp monitor=true probe-interval=1m probe-wait=30s" + rest, true, "10.1.0.1_tcp_8080",
+			Probe{Type: ProbeTCP, Port: 8080, Interval: time.Minute, Timeout: 30 * time.Second},
+		},
 	} {
 		s := mustParse(t, tc.service)
 		if err := s.Validate(); err != nil {
@@ -104,7 +107,10 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=http probe-statuses=abc", `probe status "abc" is not a status or a range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=299-200", `probe status "299-200" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=600", `probe status "600" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
-		{"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","), `probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
+		{
+			"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","),
+			`probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`,
+		},
 		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc does not look for a response (allowed: nothing)`},
 		{"probetype=grpc probe-host=a probe-statuses=200", `probe status "200" is given, and probe type grpc has no status (allowed: nothing)`},
 		{"probetype=dns", `probe request "" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},

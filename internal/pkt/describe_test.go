@@ -20,7 +20,10 @@ func TestDescribe(t *testing.T) {
 		{"tcp 1.1.1.1:4000 > 10.0.0.1:80 PA seq 7 ack 9 data 4745545858", 56, false, "tcp 1.1.1.1:4000 > 10.0.0.1:80 PA seq 7 ack 9 ttl 64 len 5"},
 		{"tcp 1.1.1.1:4000 > 10.0.0.1:80 A csum bad", 0, false, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A seq 0 ack 0 ttl 64 csum bad"},
 		{"udp [2001:db8::1]:5 > [2001:db8::2]:53 len 12", 62, false, "udp [2001:db8::1]:5 > [2001:db8::2]:53 ttl 64 len 12"},
-		{"icmp 192.0.2.1 > 10.0.0.1 unreach port / udp 10.0.0.1:53 > 1.1.1.1:4000 len 3", 0, false, "icmp 192.0.2.1 > 10.0.0.1 unreach port ttl 64 / udp 10.0.0.1:53 > 1.1.1.1:4000 ttl 64 len 3"},
+		{
+			"icmp 192.0.2.1 > 10.0.0.1 unreach port / udp 10.0.0.1:53 > 1.1.1.1:4000 len 3", 0, false,
+			"icmp 192.0.2.1 > 10.0.0.1 unreach port ttl 64 / udp 10.0.0.1:53 > 1.1.1.1:4000 ttl 64 len 3",
+		},
 		{"tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 7", 0, true, "tcp 1.1.1.1:4000 > 10.0.0.1:80 S seq 7 win 65535 ttl 64 from 02:00:00:00:00:01 to 02:00:00:00:00:02"},
 		{"eth 0x88cc len 46", 0, false, "eth 0x88cc len 46"},
 	} {

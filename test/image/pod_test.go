@@ -34,7 +34,10 @@ func startPod(t testing.TB, h *netnstest.Host) {
 		}
 	}
 	page := fmt.Sprintf("%-*s", answerBytes, h.Name)
-	for name, text := range map[string]string{"srv/index.html": page, "etc/nginx.conf": nginxConfig, "etc/passwd": "root:x:0:0::/:/\nnobody:x:65534:65534::/:/\n", "etc/group": "root:x:0:\nnogroup:x:65534:\n"} {
+	for name, text := range map[string]string{
+		"srv/index.html": page, "etc/nginx.conf": nginxConfig, "etc/passwd": "root:x:0:0::/:/\nnobody:x:65534:65534::/:/\n",
+		"etc/group": "root:x:0:\nnogroup:x:65534:\n",
+	} {
 		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

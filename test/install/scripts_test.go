@@ -70,7 +70,11 @@ func TestPurgeOfMount(t *testing.T) {
 		"deb-systemd-helper": "#!/bin/sh\n", "getent": "#!/bin/sh\necho loxilb:x:999:\n", "groupdel": "#!/bin/sh\necho group $1 is gone\n",
 	})
 	state := root + "/var/lib/loxilb"
-	purge.Args = []string{purge.Args[0], "--mount", "sh", "-ec", `mkdir "$1" && mount -t tmpfs state "$1" && touch "$1/users.json" && "$2" purge && ls -A "$1"`, "sh", state, purge.Args[2]}
+	purge.Args = []string{
+		purge.Args[0], "--mount", "sh", "-ec",
+		`mkdir "$1" && mount -t tmpfs state "$1" && touch "$1/users.json" && "$2" purge && ls -A "$1"`, "sh", state,
+		purge.Args[2],
+	}
 	out, err := purge.CombinedOutput()
 	if err != nil || !strings.HasSuffix(string(out), "group loxilb is gone\n") {
 		t.Errorf(`got %v: %s, want no error, string(out) ends with "group loxilb is gone\n"`, err, out)

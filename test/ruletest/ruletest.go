@@ -62,10 +62,16 @@ func Sets(n int, rng *rand.Rand) map[string][]policy.Rule {
 			return policy.Rule{DestinationPorts: policy.RulePorts{Min: uint16(1 + i), Max: uint16(1 + i)}, Protocol: 6, RuleVerdict: verdict()}
 		}),
 		"nested ports": many(func(i int) policy.Rule {
-			return policy.Rule{DestinationPorts: policy.RulePorts{Min: uint16(1 + i), Max: uint16(60000 - i)}, SourcePorts: ports(), Preference: uint16(rng.IntN(65536)), RuleVerdict: verdict()}
+			return policy.Rule{
+				DestinationPorts: policy.RulePorts{Min: uint16(1 + i), Max: uint16(60000 - i)}, SourcePorts: ports(),
+				Preference: uint16(rng.IntN(65536)), RuleVerdict: verdict(),
+			}
 		}),
 		"wide": many(func(i int) policy.Rule {
-			return policy.Rule{Source: prefix(false, 1), Destination: prefix(false, 1), Preference: uint16(rng.IntN(65536)), SourcePorts: ports(), DestinationPorts: ports(), RuleVerdict: verdict()}
+			return policy.Rule{
+				Source: prefix(false, 1), Destination: prefix(false, 1), Preference: uint16(rng.IntN(65536)),
+				SourcePorts: ports(), DestinationPorts: ports(), RuleVerdict: verdict(),
+			}
 		}),
 	}
 }

@@ -18,7 +18,10 @@ func TestFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"- `--mode`, `mode`: 0 `default`, 1 `onearm`", "- `--select`, `sel`: ", "- `/endpointIP`: Of either", "`n2` -", "- `--probe-interval`, `probeInterval`\n"} {
+	for _, want := range []string{
+		"- `--mode`, `mode`: 0 `default`, 1 `onearm`", "- `--select`, `sel`: ", "- `/endpointIP`: Of either", "`n2` -",
+		"- `--probe-interval`, `probeInterval`\n",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not have %s", want)
 		}

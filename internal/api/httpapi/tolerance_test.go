@@ -23,7 +23,10 @@ func TestTolerance(t *testing.T) {
 	for n := range 2 {
 		w := b.Post(strings.Replace(novel, "2020", []string{"2020", "2021"}[n], 1))
 		said := strings.Join(w.Header().Values("Warning"), "\n")
-		for _, want := range []string{`\"novel\"`, `\"serviceArguments.tls\"`, `\"endpoints.zone\"`, "inactiveTimeOut 90000 is above 86400 seconds: it is the default", "probeRetries 500 is above 100: it is 100"} {
+		for _, want := range []string{
+			`\"novel\"`, `\"serviceArguments.tls\"`, `\"endpoints.zone\"`,
+			"inactiveTimeOut 90000 is above 86400 seconds: it is the default", "probeRetries 500 is above 100: it is 100",
+		} {
 			if w.Code != 200 || !strings.Contains(said, want) || strings.Contains(said, "nothing") {
 				t.Errorf("%d %s, %s, want %s", w.Code, w.Body, said, want)
 			}

@@ -193,7 +193,11 @@ func TestNames(t *testing.T) {
 		t.Errorf("got %q, %v, want no error, %q", got, err, names)
 	}
 	for _, name := range names {
-		for _, r := range []Requirement{{Field: "name", Values: []string{name}}, {Field: "name", Values: []string{"z", name}, Not: true}, {Field: "name", Values: []string{name}, Prefix: true}} {
+		for _, r := range []Requirement{
+			{Field: "name", Values: []string{name}},
+			{Field: "name", Values: []string{"z", name}, Not: true},
+			{Field: "name", Values: []string{name}, Prefix: true},
+		} {
 			got, err := ParseSelector(Selector{r, {Field: "on"}}.String())
 			if err != nil || len(got) != 2 || !slices.Equal(got[0].Values, r.Values) || got[0].Not != r.Not || got[0].Prefix != r.Prefix {
 				t.Errorf("%s: got %+v, %v, want no error, 2 elements, got[0].Values == r.Values, "+

@@ -90,11 +90,13 @@ func TestBundle(t *testing.T) {
 	}
 	second := filepath.Join(dir, "second.tar.gz")
 	s.Close()
-	if got := clitest.Run(t, "", s.Args("support-bundle --with-addresses -o "+second)...); got.Code != 0 || !strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "it contains client addresses") {
+	if got := clitest.Run(t, "", s.Args("support-bundle --with-addresses -o "+second)...); got.Code != 0 ||
+		!strings.Contains(got.Stdout, "could not be collected") || !strings.Contains(got.Stdout, "it contains client addresses") {
 		t.Errorf("without a daemon: %+v", got)
 	}
 	parts = unpack(t, second)
-	if !strings.Contains(parts["MANIFEST"], "daemon/version.json") || !strings.Contains(parts["MANIFEST"], "failed: ") || parts["checks/doctor.json"] == "" || !strings.Contains(parts["README"], "CLIENT ADDRESSES") {
+	if !strings.Contains(parts["MANIFEST"], "daemon/version.json") || !strings.Contains(parts["MANIFEST"], "failed: ") ||
+		parts["checks/doctor.json"] == "" || !strings.Contains(parts["README"], "CLIENT ADDRESSES") {
 		t.Errorf("without a daemon: %s", parts["MANIFEST"])
 	}
 }

@@ -51,7 +51,10 @@ func TestTopPrints(t *testing.T) {
 	if r = clitest.Run(t, "", s.Args("top -o json")...); strings.Count(r.Stdout, `"seconds": 1`) != 1 || r.Code != session.ExitOK {
 		t.Errorf("got %+v, want strings.Count(r.Stdout, `\"seconds\": 1`) == 1, code %d", r, session.ExitOK)
 	}
-	for _, args := range []string{"top --limit=-1", "top --once --limit=1001", "top -b -n -1", "top --once -n 3", "top --sort=speed --once", "rate --sort=speed", "stats --limit=-1", "top a b"} {
+	for _, args := range []string{
+		"top --limit=-1", "top --once --limit=1001", "top -b -n -1", "top --once -n 3", "top --sort=speed --once",
+		"rate --sort=speed", "stats --limit=-1", "top a b",
+	} {
 		if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitUsage || r.Stderr == "" {
 			t.Errorf("%s: got %+v, want code %d, r.Stderr not empty", args, r, session.ExitUsage)
 		}

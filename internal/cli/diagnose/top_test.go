@@ -202,7 +202,8 @@ func TestTopKeys(t *testing.T) {
 	d := newDaemon(t, 10_000)
 	b := newScreen(t, d, utf8Glyphs())
 	b.hears()
-	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/3")
+	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3",
+		">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/3")
 	if q := d.lastQuery(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
 		t.Errorf("a page is asked for, and not %v", q)
 	}
@@ -322,7 +323,8 @@ func TestTopProgram(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 3), utf8Glyphs())
 	in, out := &keys{more: make(chan string, 10)}, &paper{}
-	p := tea.NewProgram(b.model, tea.WithContext(t.Context()), tea.WithInput(in), tea.WithOutput(out), tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm", "NO_COLOR=1"}))
+	p := tea.NewProgram(b.model, tea.WithContext(t.Context()), tea.WithInput(in), tea.WithOutput(out),
+		tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm", "NO_COLOR=1"}))
 	b.send = func(n news) { p.Send(n) }
 	done := make(chan error, 1)
 	go func() { _, err := p.Run(); done <- err }()
@@ -379,7 +381,10 @@ func (p *paper) wait(t *testing.T, text string) {
 // TestShort checks that numbers have at most five characters, and that sparklines fit their width.
 func TestShort(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[float64]string{0: "0", 0.04: "0.1", 0.25: "0.2", 9.94: "9.9", 9.96: "10", 42: "42", 9999: "9999", 9999.6: "10k", 12345: "12k", 1.5e6: "1.5M", 999.6e6: "1.0G", 3.2e12: "3.2T", 1e22: "10000E"} {
+	for n, want := range map[float64]string{
+		0: "0", 0.04: "0.1", 0.25: "0.2", 9.94: "9.9", 9.96: "10", 42: "42", 9999: "9999", 9999.6: "10k", 12345: "12k",
+		1.5e6: "1.5M", 999.6e6: "1.0G", 3.2e12: "3.2T", 1e22: "10000E",
+	} {
 		if got := short(n); got != want {
 			t.Errorf("%v: %s, want %s", n, got, want)
 		}

@@ -64,7 +64,10 @@ func TestApply(t *testing.T) {
 		{"create -f " + path, "", `{"doing":"create -f ` + path + `","objects":[` + spec + `]}`},
 		{"delete -f " + path, "", `{"doing":"delete -f ` + path + `","objects":[` + spec + `],"remove":true}`},
 		{"apply -l " + path + " --confirm=60s --prune", "", `{"confirm":60,"doing":"apply -f ` + path + `","objects":[` + spec + `],"prune":["Loadbalancer"]}`},
-		{"apply --endpoint " + dir + "/ep.txt --prune-kinds=all", "", `{"doing":"apply -f ` + dir + `/ep.txt","objects":[{"kind":"Endpoint","spec":{"hostName":"10.0.0.1"}}],"prune":["all"]}`},
+		{
+			"apply --endpoint " + dir + "/ep.txt --prune-kinds=all", "",
+			`{"doing":"apply -f ` + dir + `/ep.txt","objects":[{"kind":"Endpoint","spec":{"hostName":"10.0.0.1"}}],"prune":["all"]}`,
+		},
 		{"apply -f " + dir + "/a", "", `{"doing":"apply -f ` + dir + `/a","objects":[` + named + `,{"kind":"Loadbalancer","spec":` + oneJSON + `}]}`},
 	} {
 		s := clitest.NewServer(t, 200, applied)
@@ -186,7 +189,8 @@ func TestPlan(t *testing.T) {
 
 func TestRevisions(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 200, `{"revisionAttr":[{"revision":9,"time":"2026-01-02T03:04:05Z","who":"ann","from":"10.0.0.1","doing":"apply","created":1,"confirm":"2026-01-02T03:05:05Z"}]}`)
+	s := clitest.NewServer(t, 200,
+		`{"revisionAttr":[{"revision":9,"time":"2026-01-02T03:04:05Z","who":"ann","from":"10.0.0.1","doing":"apply","created":1,"confirm":"2026-01-02T03:05:05Z"}]}`)
 	got := clitest.Run(t, "", s.Args("get revisions")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | 10.0.0.1 |") {
 		t.Errorf(`got %+v, want got.Code == session.ExitOK, "| ann | 10.0.0.1 |" in got.Stdout`, got)

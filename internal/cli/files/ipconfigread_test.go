@@ -38,7 +38,9 @@ func TestRoundTrip(t *testing.T) {
 	}, []v1.RouteEntry{
 		{DestinationIPNet: "10.1.0.0/16", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 4}, {DestinationIPNet: "0.0.0.0/0", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 3},
 		{DestinationIPNet: "2001:db8:1::/48", Gateway: "2001:db8::2", Dev: "eth0", Protocol: 3},
-		{DestinationIPNet: "10.2.0.0/16", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 186}, {DestinationIPNet: "10.3.0.0/16", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 4, Metric: 7},
+		{
+			DestinationIPNet: "10.2.0.0/16", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 186,
+		}, {DestinationIPNet: "10.3.0.0/16", Gateway: "10.0.0.254", Dev: "eth0", Protocol: 4, Metric: 7},
 		{DestinationIPNet: "10.0.0.0/24", Dev: "eth0", Protocol: 2},
 	}, objects)
 	if err != nil {

@@ -37,12 +37,14 @@ func TestSave(t *testing.T) {
 		t.Errorf(`got %q, want s.Requests[0] begins with "GET /netlox/v1/config/objects?kind=Loadbalancer"`,
 			s.Requests)
 	}
-	if got := clitest.Run(t, "", s.Args("save -a --config-path="+dir)...); got.Code != session.ExitOK || strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
+	if got := clitest.Run(t, "", s.Args("save -a --config-path="+dir)...); got.Code != session.ExitOK ||
+		strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
 		t.Errorf(`got %+v, want got.Code == session.ExitOK, strings.Count(got.Stdout, "success") == 7, `+
 			"content(\"FWconfig.txt\") begins with `{\"fwAttr\":[`, content(\"EPconfig.txt\") begins with `{\"Attr\":[`",
 			got)
 	}
-	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
+	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK ||
+		!strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
 		t.Errorf("got %+v %s, want got.Code == session.ExitOK, "+
 			`content("all.yaml") begins with "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n"`,
 			got, content("all.yaml"))

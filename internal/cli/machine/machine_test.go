@@ -47,7 +47,8 @@ func TestSetLogLevel(t *testing.T) {
 	if got := clitest.Run(t, "", s.Args("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf(`got %+v, want clitest.Result{Stdout: "success\n"}`, got)
 	}
-	if got := clitest.Run(t, "", s.Args("set loglevel loud")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
+	if got := clitest.Run(t, "", s.Args("set loglevel loud")...); got.Code != session.ExitUsage ||
+		!strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
 		t.Errorf("got %+v, want got.Code == session.ExitUsage, "+
 			"`log level \"loud\" is unknown (allowed: trace, debug` in got.Stderr",
 			got)

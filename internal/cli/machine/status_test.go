@@ -85,7 +85,8 @@ func TestWatchEvents(t *testing.T) {
 		t.Errorf(`got %q, want "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n"`, line)
 	}
 	hold <- struct{}{} // ended by the server
-	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") || !strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
+	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") ||
+		!strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
 		t.Errorf(`got %d %s, want code session.ExitUnreachable, "3 events lost" in errs, `+
 			`"the event stream ended: the token has ended\n" in errs`,
 			code, errs.String())

@@ -25,7 +25,9 @@ func TestFieldFlags(t *testing.T) {
 		"proberesp": {"ok", `"ok"`}, "probe-interval": {"500ms", `"500ms"`}, "probe-wait": {"1s", `"1s"`}, "probe-retries": {"5", "5"}, "probe-rise": {"7", "7"},
 		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
 		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},
-		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"}, "quic": {"0,1:4:8f95f09245765f80256934e50c66207f", `["0","1:4:8f95f09245765f80256934e50c66207f"]`}, "slow-start": {"30s", `"30s"`},
+		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"}, "quic": {
+			"0,1:4:8f95f09245765f80256934e50c66207f", `["0","1:4:8f95f09245765f80256934e50c66207f"]`,
+		}, "slow-start": {"30s", `"30s"`},
 		"egress": {"true", "true"}, "ppv2en": {"true", "true"}, "helper": {"tftp", `"tftp"`}, "bgp": {"true", "true"}, "bgp-announce": {"always", `"always"`}, "bgp-med": {"50", "50"},
 		"bgp-local-pref": {"200", "200"}, "bgp-communities": {"65000:100,no-export", `["65000:100","no-export"]`}, "bgp-prepend": {"3", "3"},
 		"bgp-aggregate": {"1.1.1.0/24", `"1.1.1.0/24"`}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},

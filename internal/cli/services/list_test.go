@@ -75,7 +75,8 @@ func TestListed(t *testing.T) {
 		t.Errorf("got %+v, want json.Unmarshal([]byte(got.Stdout), &list) == nil, len(list.LbAttr) == 2, list.Continue not empty",
 			got)
 	}
-	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
+	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused ||
+		!strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
 		t.Errorf("got %+v, want got.Code == session.ExitRefused, "+
 			"`service \"nope\" not found: give its name, or its key` in got.Stderr, no got.Stdout",
 			got)

@@ -36,7 +36,10 @@ func TestRatesOfEndpoint(t *testing.T) {
 		var answer any = struct{}{}
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/config/endpoint/all"):
-			answer = v1.EndpointProbeList{Attr: []v1.EndpointProbe{{Name: "31.31.31.1_tcp_80", HostName: "31.31.31.1", CurrState: "ok", Services: []string{"20.20.20.1:80/tcp", "20.20.20.2:80/tcp"}}}}
+			answer = v1.EndpointProbeList{Attr: []v1.EndpointProbe{{
+				Name: "31.31.31.1_tcp_80", HostName: "31.31.31.1", CurrState: "ok",
+				Services: []string{"20.20.20.1:80/tcp", "20.20.20.2:80/tcp"},
+			}}}
 		case strings.HasSuffix(r.URL.Path, "/status/rates/services"):
 			answer = v1.ServiceRatesList{Seconds: 5, Services: []v1.ServiceRates{{Service: r.URL.Query().Get("service"), Endpoints: []v1.EndpointRates{
 				{Endpoint: "31.31.31.1:80", Active: 7, Rates: v1.Rates{Connections: 12}}, {Endpoint: "31.31.31.9:80", Active: 8},

@@ -79,7 +79,8 @@ func TestConntrackStreams(t *testing.T) {
 func TestConntrackBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
-	if r := clitest.Run(t, "", s.Args("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
+	if r := clitest.Run(t, "", s.Args("get ct -o json")...); r.Code != session.ExitUnreachable ||
+		!strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
 		t.Errorf("got %+v, want code session.ExitUnreachable, `\"sourcePort\": 1` in r.Stdout, \"ended early\" in r.Stderr",
 			r)
 	}

@@ -52,7 +52,8 @@ func TestConnectionsOfNoService(t *testing.T) {
 		}
 	}
 	last := clitest.NewServer(t, 200, `{"lbAttr":[],"ctAttr":[`+fmt.Sprintf(connection, 1)+`]}`)
-	idle := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp"}}],"ctAttr":[]}`)
+	idle := clitest.NewServer(t, 200,
+		`{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp"}}],"ctAttr":[]}`)
 	for _, s := range []*clitest.Server{last, idle} {
 		for _, args := range []string{"get ct --servName=web", "get ct --service=20.20.20.1:80/tcp"} {
 			if r := clitest.Run(t, "", s.Args(args)...); r.Code != session.ExitOK {

@@ -14,7 +14,10 @@ func TestFlowsTogether(t *testing.T) {
 	for _, tc := range []struct {
 		line, answer, want, request string
 	}{
-		{"create sessionulcl u --ulclArgs=11:10.0.0.1", clitest.Success, "success\n", `POST /netlox/v1/config/sessionulcl {"ulclArgument":{"qfi":11,"ulclIP":"10.0.0.1"},"ulclIdent":"u"}`},
+		{
+			"create sessionulcl u --ulclArgs=11:10.0.0.1", clitest.Success, "success\n",
+			`POST /netlox/v1/config/sessionulcl {"ulclArgument":{"qfi":11,"ulclIP":"10.0.0.1"},"ulclIdent":"u"}`,
+		},
 		{"create sessionulcl u --ulclArgs=11:10.0.0.1,12:10.0.0.2", `{"result":"Success","changes":[{"kind":"SessionULCL"}]}`, "success\n", `POST /netlox/v1/config/apply`},
 		{"create sessionulcl u --ulclArgs=11:10.0.0.1,12:10.0.0.2", `{"result":"Success","changes":[]}`, "unchanged\n", `POST /netlox/v1/config/apply`},
 		{"delete sessionulcl u --ulclArgs=10.0.0.1,10.0.0.2", `{"result":"Success","changes":[{"kind":"SessionULCL"}]}`, "success\n", `"remove":true`},

@@ -67,7 +67,10 @@ func TestContextsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open := filepath.Join(dir, "open")
 	const token = "contexts:\n- name: a\n  server: https://127.0.0.1:1\n  token: s3cret\ncurrent-context: a\n"
-	for name, content := range map[string]string{"open": token, "none": "", "broken": "contexts: 7\n", "unknown": "contexts:\n- name: a\n  colour: red\n", "bad": "contexts:\n- name: a\n  server: ftp://x\n"} {
+	for name, content := range map[string]string{
+		"open": token, "none": "", "broken": "contexts: 7\n", "unknown": "contexts:\n- name: a\n  colour: red\n",
+		"bad": "contexts:\n- name: a\n  server: ftp://x\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -142,11 +142,14 @@ func TestCommitRefuses(t *testing.T) {
 			`service 10.0.0.1:80/tcp belongs to another owner, "rest"`},
 		{"nothing to delete", "rest", func(tx *store.Tx) error { return s.Services.Delete(tx, other.Key) }, store.ErrNotFound, "service 10.0.0.2:80/tcp does not exist"},
 		{
-			"every local address twice", "rest", put(s, service(t, "10.0.0.2:80/tcp mode=hostonearm endpoints=10.1.0.1:80"), service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
+			"every local address twice", "rest", put(s, service(t, "10.0.0.2:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
+				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
 			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no other service has at every local address)`,
 		},
 		{
-			"every local address, and with a VIP", "rest", put(s, service(t, "0.0.0.0:80/tcp mode=hostonearm endpoints=10.1.0.1:80"), service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
+			"every local address, and with a VIP", "rest", put(s,
+				service(t, "0.0.0.0:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
+				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
 			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no other service has at every local address)`,
 		},
 		{"invalid", "rest", put(s, service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},

@@ -148,7 +148,8 @@ func TestStopped(t *testing.T) {
 		open := listen(t, "127.0.0.1:0")
 		const targets = 200
 		for i := range targets {
-			m.Set(fmt.Sprint(i), Target{Addr: open.Addr(), Port: open.Port(), Probe: lb.Probe{Type: lb.ProbeTCP, Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Fall: 1}})
+			m.Set(fmt.Sprint(i),
+				Target{Addr: open.Addr(), Port: open.Port(), Probe: lb.Probe{Type: lb.ProbeTCP, Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Fall: 1}})
 		}
 		for i := range targets {
 			becomes(t, m, fmt.Sprint(i), Up)

@@ -48,7 +48,9 @@ func TestEgressOf(t *testing.T) {
 			rules:    []policy.Rule{c.first, c.then, rules[2], rules[3]},
 			gateways: []netdev.Gateway{{Addr: own, Mark: marks[0], Owned: c.own}, {Addr: named, Mark: marks[1], Owned: c.named}},
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(egressRules{}, netdev.Gateway{}), cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(egressRules{}, netdev.Gateway{}),
+			cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); d != "" {
 			t.Errorf("%s: %s", name, d)
 		}
 	}

@@ -66,7 +66,8 @@ func newRuleRig(t *testing.T) *ruleRig {
 		}
 	})
 	r := &ruleRig{t: t, world: newWorld(), table: &ruleTable{begun: make(chan struct{}, 9), broken: make(chan struct{}, 9)}}
-	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, Owned{Owner: addresses{r.world}}, nil, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
+	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, Owned{Owner: addresses{r.world}}, nil,
+		Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	return r
 }
 

@@ -95,7 +95,8 @@ func TestSharedNodes(t *testing.T) {
 		a.mustPut(labeled("web", "2"))
 		time.Sleep(time.Minute)
 		r, _ := a.Remote()
-		if len(r.Nodes) != 2 || r.Nodes[0].Name != "a" || !r.Nodes[0].Gone.IsZero() || r.Nodes[1].Name != "b" || time.Since(r.Nodes[1].Gone) < time.Minute || r.Nodes[1].Version != "1.2" {
+		if len(r.Nodes) != 2 || r.Nodes[0].Name != "a" || !r.Nodes[0].Gone.IsZero() || r.Nodes[1].Name != "b" ||
+			time.Since(r.Nodes[1].Gone) < time.Minute || r.Nodes[1].Version != "1.2" {
 			t.Errorf("nodes %+v", r.Nodes)
 		}
 		if !r.Nodes[1].Behind {
@@ -352,9 +353,12 @@ func TestSharedJoin(t *testing.T) {
 		want  string // of a third node
 		err   string
 	}{
-		"nothing here":    {want: "dns=1 web=1"},
-		"the same":        {local: []item{labeled("web", "1")}, want: "dns=1 web=1"},
-		"differs":         {local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=1", err: "this node has objects that differ: item web, item x; start loxilb once with --store-join=store"},
+		"nothing here": {want: "dns=1 web=1"},
+		"the same":     {local: []item{labeled("web", "1")}, want: "dns=1 web=1"},
+		"differs": {
+			local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=1",
+			err: "this node has objects that differ: item web, item x; start loxilb once with --store-join=store",
+		},
 		"differs, remote": {join: JoinRemote, local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=1"},
 		"differs, local":  {join: JoinLocal, local: []item{labeled("web", "2"), labeled("x", "1")}, want: "dns=1 web=2 x=1"},
 	} {

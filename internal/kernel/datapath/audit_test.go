@@ -260,7 +260,8 @@ func (a *audited) damageConnections(t *testing.T) {
 		t.Error(err)
 	}
 	c := a.AuditConnections(t.Context(), 0, true, false)
-	if text := strings.Join(texts(c.Differences), "\n"); len(c.Differences) < 2 || !strings.Contains(text, "no entry for its other direction") || !strings.Contains(text, "endpoint row 5000, which is unused") {
+	if text := strings.Join(texts(c.Differences), "\n"); len(c.Differences) < 2 ||
+		!strings.Contains(text, "no entry for its other direction") || !strings.Contains(text, "endpoint row 5000, which is unused") {
 		t.Errorf("found: %s %v", text, c.Err)
 	}
 	a.AuditConnections(t.Context(), 0, true, true)

@@ -40,7 +40,10 @@ func TestCopiedClients(t *testing.T) {
 	if err != nil || len(clients) != 1 {
 		t.Fatalf("clients %+v, %v", clients, err)
 	}
-	want := report.ClientCopy{Protocol: 6, Ranged: true, Client: netip.MustParseAddr("198.51.100.0"), VIP: netip.MustParseAddrPort("10.0.0.7:80"), Endpoint: elsewhere.Endpoint, Idle: clients[0].Idle}
+	want := report.ClientCopy{
+		Protocol: 6, Ranged: true, Client: netip.MustParseAddr("198.51.100.0"), VIP: netip.MustParseAddrPort("10.0.0.7:80"),
+		Endpoint: elsewhere.Endpoint, Idle: clients[0].Idle,
+	}
 	if clients[0] != want || want.Idle > time.Minute {
 		t.Errorf("client %+v, want %+v", clients[0], want)
 	}

@@ -227,7 +227,10 @@ func TestRuleRecords(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {
 		rules := map[string]policy.RuleAction{}
-		for text, action := range map[string]policy.RuleAction{"sourceIP:7.7.7.7 drop record": policy.RuleDrop, "sourceIP:2001:db8:7::7 trap record": policy.RuleTrap, "sourceIP:7.7.7.8 drop": policy.RuleDrop} {
+		for text, action := range map[string]policy.RuleAction{
+			"sourceIP:7.7.7.7 drop record": policy.RuleDrop, "sourceIP:2001:db8:7::7 trap record": policy.RuleTrap,
+			"sourceIP:7.7.7.8 drop": policy.RuleDrop,
+		} {
 			rule, err := policy.ParseRule(text)
 			if err != nil {
 				return err
@@ -249,7 +252,10 @@ func TestRuleRecords(t *testing.T) {
 				return len(copies)+int(untold.Sampled+untold.Lost) < many+2
 			}
 			begun = true
-			for i, text := range append([]string{"tcp 7.7.7.7:1 > 10.9.9.9:80 S", "udp [2001:db8:7::7]:1 > [2001:db8:9::9]:80 len 1000", "tcp 7.7.7.8:1 > 10.9.9.9:80 S"}, slices.Repeat([]string{"tcp 7.7.7.7:1 > 10.9.9.9:80 S"}, many)...) {
+			for i, text := range append([]string{
+				"tcp 7.7.7.7:1 > 10.9.9.9:80 S", "udp [2001:db8:7::7]:1 > [2001:db8:9::9]:80 len 1000",
+				"tcp 7.7.7.8:1 > 10.9.9.9:80 S",
+			}, slices.Repeat([]string{"tcp 7.7.7.7:1 > 10.9.9.9:80 S"}, many)...) {
 				p, err := pkt.Parse(text)
 				if err != nil {
 					t.Error(err)

@@ -24,7 +24,10 @@ const (
 // V201 the programs fit the stack of every kernel that is supported
 func TestStackDepth(t *testing.T) {
 	t.Parallel()
-	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadTcSCTP, bpf.LoadTcProxy, bpf.LoadTcQUIC, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadGtp, bpf.LoadXdp, bpf.LoadXdpTrace} {
+	for _, read := range []func() (*ebpf.CollectionSpec, error){
+		bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadTcSCTP, bpf.LoadTcProxy, bpf.LoadTcQUIC, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap,
+		bpf.LoadGtp, bpf.LoadXdp, bpf.LoadXdpTrace,
+	} {
 		spec, err := read()
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +123,10 @@ const mostMaps = 64
 // TestMapsOfPrograms checks that no program uses more maps.
 func TestMapsOfPrograms(t *testing.T) {
 	t.Parallel()
-	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadTcSCTP, bpf.LoadTcProxy, bpf.LoadTcQUIC, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadGtp, bpf.LoadXdp, bpf.LoadXdpTrace} {
+	for _, read := range []func() (*ebpf.CollectionSpec, error){
+		bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadTcSCTP, bpf.LoadTcProxy, bpf.LoadTcQUIC, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap,
+		bpf.LoadGtp, bpf.LoadXdp, bpf.LoadXdpTrace,
+	} {
 		spec, err := read()
 		if err != nil {
 			t.Fatal(err)

@@ -181,7 +181,8 @@ func TestTraceProgram(t *testing.T) {
 		}
 	}
 	got := traced(t, o, report.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
-	if got.Verdict != report.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 || got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
+	if got.Verdict != report.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 ||
+		got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
 		t.Errorf(`got %+v, want got.Verdict == report.TraceDrop, got.Reason == "no-route" or got.Reason == "forwarding-off", `+
 			`got.In == 1, got.Point == "ingress", got.Took > 0, no got.After.Data`,
 			got)
@@ -189,7 +190,9 @@ func TestTraceProgram(t *testing.T) {
 	if want := segment(client, netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0); string(got.Before.Data) != string(want) || got.Before.Length != len(want) {
 		t.Errorf("before: %x, want %x", got.Before.Data, want)
 	}
-	got = traced(t, o, report.TraceFilter{Sample: 1, Verdict: report.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81}, func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
+	got = traced(t, o,
+		report.TraceFilter{Sample: 1, Verdict: report.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81},
+		func() { send("10.0.0.1:80")(); send("10.0.0.1:81")() })
 	if got.Verdict != report.TracePass || string(got.Before.Data) != string(got.After.Data) {
 		t.Errorf("got %+v, want got.Verdict == report.TracePass, string(got.Before.Data) == string(got.After.Data)",
 			got)

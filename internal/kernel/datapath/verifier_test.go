@@ -61,7 +61,20 @@ func verifierWork(t *testing.T) map[string]int {
 	for _, c := range []struct {
 		read   func() (*ebpf.CollectionSpec, error)
 		suffix string
-	}{{bpf.LoadTc, ""}, {bpf.LoadTcTrace, "+trace"}, {bpf.LoadTcSCTP, "+sctp"}, {bpf.LoadTcProxy, "+proxy"}, {bpf.LoadTcQUIC, "+quic"}, {bpf.LoadSweep, ""}, {bpf.LoadSock, ""}, {bpf.LoadDecap, ""}, {bpf.LoadGtp, ""}, {bpf.LoadXdp, ""}, {bpf.LoadXdpTrace, "+trace"}, {bpf.LoadProbe, ""}} {
+	}{
+		{bpf.LoadTc, ""},
+		{bpf.LoadTcTrace, "+trace"},
+		{bpf.LoadTcSCTP, "+sctp"},
+		{bpf.LoadTcProxy, "+proxy"},
+		{bpf.LoadTcQUIC, "+quic"},
+		{bpf.LoadSweep, ""},
+		{bpf.LoadSock, ""},
+		{bpf.LoadDecap, ""},
+		{bpf.LoadGtp, ""},
+		{bpf.LoadXdp, ""},
+		{bpf.LoadXdpTrace, "+trace"},
+		{bpf.LoadProbe, ""},
+	} {
 		spec, err := c.read()
 		if err != nil {
 			t.Fatal(err)

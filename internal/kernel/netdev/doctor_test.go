@@ -32,7 +32,9 @@ func TestCompare(t *testing.T) {
 	for i := range 20 {
 		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
 	}
-	if got := BoundedProblems(many, len(many), "thing", "things"); len(got) != ProblemsShown+1 || got[ProblemsShown] != (Problem{"thing", "others", "12 more things", got[ProblemsShown].Hint}) {
+	if got := BoundedProblems(many, len(many), "thing", "things"); len(got) != ProblemsShown+1 || got[ProblemsShown] != (Problem{
+		"thing", "others", "12 more things", got[ProblemsShown].Hint,
+	}) {
 		t.Errorf(`got %+v, want len(got) == ProblemsShown+1, got[ProblemsShown] == Problem{"thing", `+
 			`"others", "12 more things", got[ProblemsShown].Hint}`,
 			got)

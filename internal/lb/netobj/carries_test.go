@@ -15,7 +15,10 @@ func TestCarries(t *testing.T) {
 	s := &policy.Session{
 		Remote: netip.MustParseAddrPort("10.0.0.9:5000"), Local: netip.MustParseAddrPort("10.0.0.2:22"), Interface: "eth0", Out: "eth1", Route: prefix("10.0.0.0/24"),
 	}
-	seen := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("10.0.0.1/24"), prefix("10.0.0.2/24"), prefix("10.0.0.3/24"), prefix("10.0.0.4/25")}}, {"eth1", []netip.Prefix{prefix("10.0.0.5/24"), prefix("10.0.1.1/24")}}}
+	seen := []DeviceAddresses{
+		{"eth0", []netip.Prefix{prefix("10.0.0.1/24"), prefix("10.0.0.2/24"), prefix("10.0.0.3/24"), prefix("10.0.0.4/25")}},
+		{"eth1", []netip.Prefix{prefix("10.0.0.5/24"), prefix("10.0.1.1/24")}},
+	}
 	for text, want := range map[string]bool{
 		"10.0.0.1/24 eth0": true, // the kernel removes secondary addresses with it
 		"10.0.0.2/24 eth0": true,

@@ -40,7 +40,10 @@ func TestParseRule(t *testing.T) {
 		{in: "minSourcePort:9,maxProtocol:5 drop", err: `protocol "0" has no ports, and the rule asks for some (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
 		{in: "protocol:256 drop", err: `protocol "256" is not a protocol (allowed: 0 (any) to 255, or tcp, udp, sctp, icmp, icmp6)`},
 		{in: "protocol:58,maxProtocol:1 drop", err: `maxProtocol "1" is less than the first protocol, 58 (allowed: that or more, or 0 for that protocol alone)`},
-		{in: "portName:averyveryverylongname drop", err: `portName "averyveryverylongname" is not the name of an interface (allowed: 1 to 15 characters without spaces, slashes, colons and commas)`},
+		{
+			in:  "portName:averyveryverylongname drop",
+			err: `portName "averyveryverylongname" is not the name of an interface (allowed: 1 to 15 characters without spaces, slashes, colons and commas)`,
+		},
 		{in: "sourceIP:10.0.0.1,sourceIP:10.0.0.2 drop", err: `firewallRule "sourceIP" is given twice (allowed: each key once)`},
 		{in: "source:10.0.0.1 drop", err: `firewallRule "source" is not a key of a rule (allowed: ` + strings.Join(RuleKeys(), ", ") + `)`},
 		{in: "sourceIP drop", err: `firewallRule "sourceIP" has no colon (allowed: KEY:VALUE,KEY:VALUE, as in sourceIP:10.0.0.0/8,minDestinationPort:80)`},

@@ -212,7 +212,8 @@ func TestIPFIX(t *testing.T) {
 			t.Fatalf("after %d records: %v", records, err)
 		}
 		m := bytes[:n]
-		if n > messageMax || binary.BigEndian.Uint16(m) != 10 || int(binary.BigEndian.Uint16(m[2:])) != n || binary.BigEndian.Uint32(m[8:]) != records || binary.BigEndian.Uint32(m[12:]) != 5 {
+		if n > messageMax || binary.BigEndian.Uint16(m) != 10 || int(binary.BigEndian.Uint16(m[2:])) != n ||
+			binary.BigEndian.Uint32(m[8:]) != records || binary.BigEndian.Uint32(m[12:]) != 5 {
 			t.Fatalf("a message of %d bytes after %d records begins %x", n, records, m[:headerSize])
 		}
 		records += readSets(t, m[headerSize:], known)

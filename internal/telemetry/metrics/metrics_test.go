@@ -77,7 +77,10 @@ func statsOf(k lb.Key) report.ServiceStats {
 		return report.ServiceStats{Endpoints: make([]report.EndpointStats, 1)}
 	}
 	shakes := report.Handshakes{Opened: 7, Answered: [report.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
-	first := report.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: report.Traffic{Packets: 30, Bytes: 3000}, Out: report.Traffic{Packets: 20, Bytes: 2000}}
+	first := report.EndpointStats{
+		Handshakes: shakes, Connections: 7, Active: 2, Inactive: 1, In: report.Traffic{Packets: 30, Bytes: 3000},
+		Out: report.Traffic{Packets: 20, Bytes: 2000},
+	}
 	first.Available, first.Share = true, 0.3
 	all := first
 	all.Refusals[report.NoEndpoint], all.Refusals[report.ConntrackFull], all.Refusals[report.PortsExhausted] = 5, 6, 1

@@ -30,7 +30,10 @@ func TestRulesBounded(t *testing.T) {
 	if n := strings.Count(got, "\nloxilb_fw_rule_packets_total{"); n != maxRules {
 		t.Errorf("%d rules have series", n)
 	}
-	for text, want := range map[string]bool{`rule="preference:1599",action="drop"} 1602`: true, `rule="preference:600"`: true, `rule="preference:599"`: false, "loxilb_fw_rules 1503\n": true} {
+	for text, want := range map[string]bool{
+		`rule="preference:1599",action="drop"} 1602`: true, `rule="preference:600"`: true, `rule="preference:599"`: false,
+		"loxilb_fw_rules 1503\n": true,
+	} {
 		if strings.Contains(got, text) != want {
 			t.Errorf("%s: %v, want %v", text, !want, want)
 		}

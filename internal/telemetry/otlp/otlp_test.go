@@ -169,7 +169,8 @@ func TestExport(t *testing.T) {
 		e.Run(ctx)
 	}()
 	c.eventually(t, func() error {
-		if c.numbers["loxilb_test_total"] != 3 || !strings.Contains(strings.Join(c.scopes, " "), "service.name=loxilb service.version=1.2.3") || c.headers.Get("Authorization") != "Bearer x" {
+		if c.numbers["loxilb_test_total"] != 3 ||
+			!strings.Contains(strings.Join(c.scopes, " "), "service.name=loxilb service.version=1.2.3") || c.headers.Get("Authorization") != "Bearer x" {
 			return errors.New(strings.Join(c.scopes, " "))
 		}
 		return nil
@@ -283,7 +284,8 @@ func TestOddCollector(t *testing.T) {
 	} {
 		server := httptest.NewServer(answer)
 		defer server.Close()
-		e := New(Config{Endpoint: server.URL, Headers: map[string]string{"X-Key": "secret"}, Interval: 20 * time.Millisecond}, prometheus.NewRegistry(), event.NewHub(), slog.New(slog.DiscardHandler))
+		e := New(Config{Endpoint: server.URL, Headers: map[string]string{"X-Key": "secret"}, Interval: 20 * time.Millisecond},
+			prometheus.NewRegistry(), event.NewHub(), slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {

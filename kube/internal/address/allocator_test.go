@@ -57,7 +57,10 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", text, r, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "192.0.2.0/33", "192.0.2.9-192.0.2.1", "192.0.2.1-2001:db8::1", "127.0.0.0/8", "224.0.0.1", "fe80::/64", "0.0.0.0/0", "::ffff:1.2.3.4/120", "fe80::1%eth0"} {
+	for _, text := range []string{
+		"", "x", "192.0.2.0/33", "192.0.2.9-192.0.2.1", "192.0.2.1-2001:db8::1", "127.0.0.0/8", "224.0.0.1", "fe80::/64",
+		"0.0.0.0/0", "::ffff:1.2.3.4/120", "fe80::1%eth0",
+	} {
 		if _, err := ParseRange(text); err == nil {
 			t.Errorf("%q is accepted", text)
 		}

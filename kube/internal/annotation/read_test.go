@@ -56,7 +56,8 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprintln(s.Addresses, s.Networks, s.IdleTimeout == time.Minute, s.Mode, s.Monitor, s.PodNetwork, s.SourceRanges); got != "[192.0.2.1] [shop/fast other/slow] true onearm false true [10.0.0.0/8]\n" {
+	if got := fmt.Sprintln(s.Addresses, s.Networks, s.IdleTimeout == time.Minute, s.Mode, s.Monitor, s.PodNetwork,
+		s.SourceRanges); got != "[192.0.2.1] [shop/fast other/slow] true onearm false true [10.0.0.0/8]\n" {
 		t.Errorf("settings are %s", got)
 	}
 	if got := r.Unknown(map[string]string{"loxilb.io/livness": "yes", "loxilb.io/liveness": "yes", "other/x": ""}); len(got) != 1 || got[0] != "loxilb.io/livness" {

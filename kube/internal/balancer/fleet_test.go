@@ -172,7 +172,9 @@ func TestAbsentBalancer(t *testing.T) {
 	a, b := newRemote(t, nil, plain), newRemote(t, nil, plain)
 	for _, other := range []string{`"name":"mine"`, `"name":"default_x:llb-inst0","managed":true,"owner":"kube-2"`} {
 		port := 1000 + len(other)
-		b.MustPost(fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.20","port":%d,"protocol":"tcp",%s},"endpoints":[{"endpointIP":"31.31.31.9","targetPort":1,"weight":1}]}`, port, other))
+		b.MustPost(fmt.Sprintf(
+			`{"serviceArguments":{"externalIP":"20.20.20.20","port":%d,"protocol":"tcp",%s},"endpoints":[{"endpointIP":"31.31.31.9","targetPort":1,"weight":1}]}`,
+			port, other))
 	}
 	f := newFleet(t, Options{}, Access{}, a, b)
 	stays, desired := named(1, 0)

@@ -98,7 +98,10 @@ func TestEndpoints(t *testing.T) {
 		{"node is preferred", "10.244.1.1:8080@1 10.244.2.1:8080", "n2", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
 		{"no pod on the preferred node", "10.244.1.1:8080 10.244.2.1:8080", "n3", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
 		{"distribution, same node", "10.244.1.1:8080@1 10.244.2.1:8080", "n2", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
-		{"distribution, same node, falls back to the zone", "10.244.1.1:8080@1 10.244.2.1:8080", "n3", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
+		{
+			"distribution, same node, falls back to the zone", "10.244.1.1:8080@1 10.244.2.1:8080", "n3",
+			func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) },
+		},
 		{"distribution, same zone", "10.244.1.1:8080@1 10.244.2.1:8080", "n3", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameZone) }},
 		{"distribution, no pod in the zone", "10.244.1.1:8080 10.244.2.1:8080", "n3", func(in *Input) {
 			pods(in)
@@ -211,7 +214,14 @@ func TestArguments(t *testing.T) {
 		want   []string
 		change func(*Input)
 	}{
-		{"plain", []string{`"externalIP":"20.0.0.1"`, `"name":"shop_web:llb-inst0"`, `"owner":"kube-1"`, `"managed":true`, `"protocol":"tcp"`, `"inactiveTimeOut":1800`, `"sel":0`, `"monitor":false`}, func(*Input) {}},
+		{
+			"plain",
+			[]string{
+				`"externalIP":"20.0.0.1"`, `"name":"shop_web:llb-inst0"`, `"owner":"kube-1"`, `"managed":true`,
+				`"protocol":"tcp"`, `"inactiveTimeOut":1800`, `"sel":0`, `"monitor":false`,
+			},
+			func(*Input) {},
+		},
 		{"probes that nobody asked for", []string{`"allDown":"panic"`}, func(*Input) {}},
 		{"affinity", []string{`"sel":"persist"`, `"persistTimeout":600`}, func(in *Input) {
 			in.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -266,7 +276,11 @@ func TestNames(t *testing.T) {
 func TestNodeOf(t *testing.T) {
 	t.Parallel()
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "1.1.1.1"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}
+	n.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeExternalIP, Address: "1.1.1.1"},
+		{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+		{Type: corev1.NodeInternalIP, Address: "2001:db8::1"},
+	}
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	got := NodeOf(&n)
 	if !got.Ready || got.Excluded || len(got.Addresses) != 2 || got.address(true).String() != "2001:db8::1" {

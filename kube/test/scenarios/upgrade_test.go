@@ -38,7 +38,8 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	step("helm upgrade: all pods are new")
 	helm(t, c, "test", "loxilb", "--namespace=kube-system")
 	step("helm test")
-	if after := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/instance=loxilb", "--output=jsonpath={.items[*].metadata.name}"); after == before {
+	if after := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/instance=loxilb",
+		"--output=jsonpath={.items[*].metadata.name}"); after == before {
 		t.Errorf("pods are still %s", after)
 	}
 	if err := held.request(); err != nil {
@@ -49,7 +50,8 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	if failed > 0 {
 		t.Errorf("%d of %d requests failed, the first one: %v", failed, total, first)
 	}
-	if owner := kubectl(t, c, "get", "customresourcedefinition", "loxiurls.loxiurl.loxilb.io", "--output=jsonpath={.metadata.labels}{.metadata.annotations.meta\\.helm\\.sh/release-name}"); owner != "" {
+	if owner := kubectl(t, c, "get", "customresourcedefinition", "loxiurls.loxiurl.loxilb.io",
+		"--output=jsonpath={.metadata.labels}{.metadata.annotations.meta\\.helm\\.sh/release-name}"); owner != "" {
 		t.Errorf("the LoxiURLs of the existing controller belong to %s", owner)
 	}
 	if now := ingress(t, c); now != vip {

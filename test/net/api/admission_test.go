@@ -101,7 +101,9 @@ func wantSmall(r *rig.Rig) {
 func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
 	algorithms := []int{0, 1, 2, 3, 4, 100}
 	for n := range services {
-		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{ExternalIP: bigVIP(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0)))}}
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
+			ExternalIP: bigVIP(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0))),
+		}}
 		if sel < 0 {
 			e.ServiceArguments.Sel = v1.Choice(strconv.Itoa(algorithms[n%len(algorithms)]))
 		}

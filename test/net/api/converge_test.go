@@ -20,7 +20,9 @@ func TestSavedIsNoChange(t *testing.T) {
 	}
 	r := rig.New(t, rig.Options{Args: []string{"--bgp", "--cluster-key=" + key}})
 	policy := filepath.Join(t.TempDir(), "policy.yaml") // policies have no command that creates them
-	if err := os.WriteFile(policy, []byte("apiVersion: netlox/v1\nkind: BGPPolicy\nspec: {name: low, statements: [{name: all, actions: {bgpActions: {setMed: \"+50\"}}}]}\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy,
+		[]byte("apiVersion: netlox/v1\nkind: BGPPolicy\nspec: {name: low, statements: [{name: all, actions: {bgpActions: {setMed: \"+50\"}}}]}\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, object := range []string{

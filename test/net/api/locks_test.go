@@ -24,7 +24,8 @@ func TestLocksOfOthers(t *testing.T) {
 	h, d := newDaemon(t, lab, "lb", "--socket=auto")
 	state, pins := filepath.Join(d.Dir(), "state"), netnstest.PinPath(d.Dir())
 	d.Stop()
-	holder, err := h.Start(netnstest.Command{Args: append(strings.Fields("setpriv --reuid=65534 --regid=65534 --clear-groups"), "bash", "-c", lockAll, "bash", "/run/loxilb", state, pins)})
+	holder, err := h.Start(netnstest.Command{Args: append(strings.Fields("setpriv --reuid=65534 --regid=65534 --clear-groups"),
+		"bash", "-c", lockAll, "bash", "/run/loxilb", state, pins)})
 	if err != nil {
 		t.Fatal(err)
 	}

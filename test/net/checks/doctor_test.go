@@ -13,7 +13,10 @@ import (
 // ofMachine returns the checks of what all namespaces of the machine share: their results depend on
 // the machine that runs the test.
 func ofMachine() []string {
-	return []string{"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk", "queues", "interrupts", "governor", "next-hops"}
+	return []string{
+		"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk",
+		"queues", "interrupts", "governor", "next-hops",
+	}
 }
 
 // findings returns the ids of doctor's findings in the network of a rig.

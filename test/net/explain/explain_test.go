@@ -204,7 +204,10 @@ func TestWhatIsMet(t *testing.T) {
 	} {
 		eventually(t, r, c, func() {})
 	}
-	eventually(t, r, example{"over a rate", "from=100.100.100.1&to=20.20.20.1:83", []string{"exceeds the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"}}, func() {
+	eventually(t, r, example{
+		"over a rate", "from=100.100.100.1&to=20.20.20.1:83",
+		[]string{"exceeds the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"},
+	}, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		if c, err := r.Client.DialContext(ctx, "tcp", "20.20.20.1:83"); err == nil {

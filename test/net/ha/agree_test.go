@@ -24,11 +24,23 @@ func agree(t *testing.T, p *pair) {
 		{state: "up", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
 		{state: "down", command: "drain endpoint " + endpointAddr(0) + ":80", list: "withdrawn", why: "no endpoint takes connections", node: "1 not announced", finding: true},
 		{state: "up again", command: "undrain endpoint " + endpointAddr(0) + ":80", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
-		{state: "refused", command: "create bgpapply %s/export --action=reject", list: "announced", why: "an endpoint takes connections", node: "1 announced", announced: "to nobody: policies accept no route to %s"},
+		{
+			state: "refused", command: "create bgpapply %s/export --action=reject", list: "announced",
+			why: "an endpoint takes connections", node: "1 announced", announced: "to nobody: policies accept no route to %s",
+		},
 		{state: "accepted", command: "delete bgpapply %s/export", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
-		{state: "BACKUP", command: "set hastate BACKUP", list: "announced", why: "an endpoint takes connections", node: "llb-inst0 BACKUP", role: "BACKUP of instance llb-inst0: this node does not answer ARP and ND"},
-		{state: "FAULT", command: "set hastate FAULT", list: "withdrawn", why: "the role of this node for llb-inst0 is FAULT", node: "1 not announced", role: "FAULT of instance", finding: true},
-		{state: "MASTER", command: "set hastate MASTER", list: "announced", why: "an endpoint takes connections", node: "llb-inst0 MASTER", role: "MASTER of instance llb-inst0: this node answers ARP and ND"},
+		{
+			state: "BACKUP", command: "set hastate BACKUP", list: "announced", why: "an endpoint takes connections",
+			node: "llb-inst0 BACKUP", role: "BACKUP of instance llb-inst0: this node does not answer ARP and ND",
+		},
+		{
+			state: "FAULT", command: "set hastate FAULT", list: "withdrawn", why: "the role of this node for llb-inst0 is FAULT",
+			node: "1 not announced", role: "FAULT of instance", finding: true,
+		},
+		{
+			state: "MASTER", command: "set hastate MASTER", list: "announced", why: "an endpoint takes connections",
+			node: "llb-inst0 MASTER", role: "MASTER of instance llb-inst0: this node answers ARP and ND",
+		},
 		{state: "drained", command: "node drain", list: "withdrawn", why: "the node is drained", node: "drained since", role: "the node is drained until: loxicmd node resume"},
 		{state: "resumed", command: "node resume", list: "announced", why: "an endpoint takes connections", node: "in service"},
 	} {

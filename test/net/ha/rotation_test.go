@@ -52,7 +52,8 @@ func newCouple(t *testing.T) *couple {
 		ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 		defer cancel()
 		var err error
-		m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{"--cluster=" + peer, "--cluster-node=" + m.host.Name, "--cluster-key=" + p.keys[i]}})
+		m.Daemon, err = m.host.StartDaemon(ctx,
+			netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{"--cluster=" + peer, "--cluster-node=" + m.host.Name, "--cluster-key=" + p.keys[i]}})
 		must(t, err)
 		t.Cleanup(func() {
 			if t.Failed() {

@@ -126,7 +126,9 @@ func (m *member) request(method, path, body string, header ...string) (code int,
 
 // service is the body that creates a service.
 func service(vip, name string) string {
-	return fmt.Sprintf(`{"serviceArguments":{"externalIP":%q,"port":80,"protocol":"tcp","mode":1,"name":%q},"endpoints":[{"endpointIP":"10.3.0.2","targetPort":80,"weight":1}]}`, vip, name)
+	return fmt.Sprintf(
+		`{"serviceArguments":{"externalIP":%q,"port":80,"protocol":"tcp","mode":1,"name":%q},"endpoints":[{"endpointIP":"10.3.0.2","targetPort":80,"weight":1}]}`,
+		vip, name)
 }
 
 // put creates or changes a service, and returns its tag.
@@ -235,7 +237,8 @@ func (s *etcdPair) loseEtcd(a, b *member) {
 		}
 		return nil
 	})
-	if code, answer, h, err := b.request(http.MethodGet, allServices, ""); err != nil || code != http.StatusOK || h.Get("Age") == "" || !strings.Contains(h.Get("Warning"), "etcd at 10.3.1.2:2379") {
+	if code, answer, h, err := b.request(http.MethodGet, allServices, ""); err != nil || code != http.StatusOK ||
+		h.Get("Age") == "" || !strings.Contains(h.Get("Warning"), "etcd at 10.3.1.2:2379") {
 		s.t.Errorf("a read without etcd: %v %d %v %s", err, code, h, answer)
 	}
 	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)
@@ -311,7 +314,8 @@ func (s *etcdPair) cutLink(a, b *member) {
 	s.awaitShown(b, "/status/objects?failed=true", `"shared store"`)
 	s.put(a, "20.20.20.5", "meanwhile")
 	start := time.Now()
-	if code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.6", "cut")); err != nil || code != http.StatusServiceUnavailable || time.Since(start) > 2*time.Second {
+	if code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.6", "cut")); err != nil ||
+		code != http.StatusServiceUnavailable || time.Since(start) > 2*time.Second {
 		s.t.Errorf("a write of a node that is cut off, after %v: %v %d %s", time.Since(start), err, code, answer)
 	}
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "up")

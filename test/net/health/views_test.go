@@ -107,7 +107,8 @@ func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) err
 	}
 	var rated v1.ServiceRatesList
 	errs = append(errs, ask(r, "status/rates/services?endpoints=true", &rated))
-	want("/status/rates/services", len(rated.Services) == 1 && rated.Services[0].State == service && rated.Services[0].Endpoints[0].State == endpoints[0] && rated.Services[0].Endpoints[1].State == endpoints[1], rated)
+	want("/status/rates/services", len(rated.Services) == 1 && rated.Services[0].State == service &&
+		rated.Services[0].Endpoints[0].State == endpoints[0] && rated.Services[0].Endpoints[1].State == endpoints[1], rated)
 	var list v1.LoadbalanceList
 	errs = append(errs, ask(r, "config/loadbalancer/all", &list))
 	want("/config/loadbalancer/all", len(list.LbAttr) == 1 && list.LbAttr[0].ObservedState == service && list.LbAttr[0].Endpoints[0].ObservedState == endpoints[0], list)

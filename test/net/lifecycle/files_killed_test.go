@@ -106,7 +106,9 @@ func TestKilledFiles(t *testing.T) {
 	t.Parallel()
 	k := &keeper{victim: &victim{kills: map[string]int{}}, dir: t.TempDir()}
 	service := func(port int) string {
-		return fmt.Sprintf(`{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.9","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}]}`, port)
+		return fmt.Sprintf(
+			`{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.9","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}]}`,
+			port)
 	}
 	k.victim.Rig = rig.New(t, rig.Options{Args: []string{"--compat", "--config-path=" + k.dir}})
 	k.file("lbconfig.txt", service(bootPort))

@@ -21,7 +21,9 @@ func TestOwned(t *testing.T) {
 	rig.ServeSources(r)
 	post := func(endpoints string) {
 		t.Helper()
-		body := fmt.Sprintf(`{"serviceArguments":{"externalIP":"%s","port":7000,"protocol":"tcp","mode":5,"managed":true,"owner":"kube-1","monitor":true},"endpoints":[%s]}`, rig.VIP4, endpoints)
+		body := fmt.Sprintf(
+			`{"serviceArguments":{"externalIP":"%s","port":7000,"protocol":"tcp","mode":5,"managed":true,"owner":"kube-1","monitor":true},"endpoints":[%s]}`,
+			rig.VIP4, endpoints)
 		answer, err := r.LB.HTTPClient(rig.Patience).Post("http://127.0.0.1:11111/netlox/v1/config/loadbalancer", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)

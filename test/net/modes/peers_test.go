@@ -113,7 +113,8 @@ func TestPeers(t *testing.T) {
 			if got := run(what, "curl", "-sS", "--max-time", "10", "http://"+rig.Join(m.at, 80)+"/who"); !strings.HasPrefix(got, m.sees+" ") {
 				t.Errorf("%s: nginx sees %q, want %s", what, got, m.sees)
 			}
-			got := run(what, "curl", "-sS", "--max-time", "30", "-o", "/dev/null", "-w", "%{size_download} %{num_connects}", "http://"+rig.Join(m.at, 80)+"/page", "-o", "/dev/null", "http://"+rig.Join(m.at, 80)+"/page")
+			got := run(what, "curl", "-sS", "--max-time", "30", "-o", "/dev/null", "-w", "%{size_download} %{num_connects}",
+				"http://"+rig.Join(m.at, 80)+"/page", "-o", "/dev/null", "http://"+rig.Join(m.at, 80)+"/page")
 			if got != "1048576 11048576 0" { // the second one over the first one's connection
 				t.Errorf("%s: two pages of 1 MiB, bytes and connections: %q", what, got)
 			}

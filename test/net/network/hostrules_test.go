@@ -58,11 +58,23 @@ func TestHostRules(t *testing.T) {
 			name: "IPsec with an exception before", doctor: "none", undo: "ip xfrm policy flush",
 			do: "ip xfrm policy add dir out dst 31.31.31.1/24 priority 10 action allow; ip xfrm policy add dir out dst 31.31.31.0/24 priority 20 action block",
 		},
-		{name: "IPsec by mark, and of others", do: "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out src 9.9.8.0/24 dst 9.9.9.0/24 action block", undo: "ip xfrm policy flush", doctor: "none"},
-		{name: "netfilter prerouting", do: fmt.Sprintf(drop, "prerouting") + "; nft 'insert rule inet host c ct state established accept'; nft 'insert rule inet host c iif lo accept'", undo: flush},
+		{
+			name: "IPsec by mark, and of others",
+			do:   "ip xfrm policy add dir out dst 31.31.31.0/24 mark 7 mask 0xff action block; ip xfrm policy add dir out src 9.9.8.0/24 dst 9.9.9.0/24 action block",
+			undo: "ip xfrm policy flush", doctor: "none",
+		},
+		{
+			name: "netfilter prerouting",
+			do:   fmt.Sprintf(drop, "prerouting") + "; nft 'insert rule inet host c ct state established accept'; nft 'insert rule inet host c iif lo accept'",
+			undo: flush,
+		},
 		{name: "netfilter input", do: fmt.Sprintf(drop, "input") + "; nft 'insert rule inet host c iif lo accept'", undo: flush},
 		{name: "netfilter output", do: fmt.Sprintf(drop, "output") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
-		{name: "masquerading", do: "nft add table ip host; nft 'add chain ip host c { type nat hook postrouting priority 100; }'; nft add rule ip host c masquerade", undo: "nft delete table ip host"},
+		{
+			name: "masquerading",
+			do:   "nft add table ip host; nft 'add chain ip host c { type nat hook postrouting priority 100; }'; nft add rule ip host c masquerade",
+			undo: "nft delete table ip host",
+		},
 		{name: "netfilter forward", do: fmt.Sprintf(drop, "forward"), undo: flush},
 		{name: "netfilter postrouting", do: fmt.Sprintf(drop, "postrouting") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
 		{
@@ -77,10 +89,20 @@ func TestHostRules(t *testing.T) {
 			// kernels without this feature call the hook for redirected packets, too
 			needs: "grep -aq nf_skip_egress /sys/kernel/btf/vmlinux",
 		},
-		{name: "rule by mark", do: "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit", undo: flush + "; ip rule del fwmark 7"},
+		{
+			name: "rule by mark",
+			do:   "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit",
+			undo: flush + "; ip rule del fwmark 7",
+		},
 		{name: "rule by interface", do: "ip rule add iif client to 31.31.31.1 prohibit", undo: "ip rule del iif client to 31.31.31.1 prohibit"},
-		{name: "rule by source", do: "ip rule add from 100.100.100.1 to 31.31.31.1 prohibit", undo: "ip rule del from 100.100.100.1 to 31.31.31.1 prohibit", refused: "route-unreachable"},
-		{name: "rule by port", do: "ip rule add to 31.31.31.1 ipproto tcp dport 5001 blackhole", undo: "ip rule del to 31.31.31.1 ipproto tcp dport 5001 blackhole", refused: "route-unreachable"},
+		{
+			name: "rule by source", do: "ip rule add from 100.100.100.1 to 31.31.31.1 prohibit",
+			undo: "ip rule del from 100.100.100.1 to 31.31.31.1 prohibit", refused: "route-unreachable",
+		},
+		{
+			name: "rule by port", do: "ip rule add to 31.31.31.1 ipproto tcp dport 5001 blackhole",
+			undo: "ip rule del to 31.31.31.1 ipproto tcp dport 5001 blackhole", refused: "route-unreachable",
+		},
 		{name: "rule by destination", do: "ip rule add to 31.31.31.1 prohibit", undo: "ip rule del to 31.31.31.1 prohibit", refused: "route-unreachable"},
 		{name: "route of type blackhole", do: "ip route add blackhole 31.31.31.1", undo: "ip route del blackhole 31.31.31.1", refused: "route-unreachable"},
 		{name: "route of type prohibit", do: "ip route add prohibit 31.31.31.1", undo: "ip route del prohibit 31.31.31.1", refused: "route-unreachable"},

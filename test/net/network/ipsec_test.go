@@ -140,8 +140,14 @@ func ipsecCases() []ipsecCase {
 		{name: "forward block", do: "ip xfrm policy add dir fwd dst %[1]s action block", undo: flush, text: "dir fwd action block"},
 		{name: "forward default block", do: "ip xfrm policy setdefault fwd block", undo: "ip xfrm policy setdefault fwd accept", text: "default fwd block"},
 		{name: "answers", do: "ip xfrm policy add dir out src %[2]s tmpl proto esp mode transport", undo: flush, answers: true, text: "tmpl"},
-		{name: "answers to some", do: "ip xfrm policy add dir out src %[2]s dst %[3]s tmpl proto esp mode transport", undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused"},
-		{name: "site to site", do: "ip xfrm policy add dir out src %[4]s dst %[3]s tmpl proto esp mode transport", undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused"},
+		{
+			name: "answers to some", do: "ip xfrm policy add dir out src %[2]s dst %[3]s tmpl proto esp mode transport",
+			undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused",
+		},
+		{
+			name: "site to site", do: "ip xfrm policy add dir out src %[4]s dst %[3]s tmpl proto esp mode transport",
+			undo: flush, answers: true, partial: true, text: "answers to clients in %s are refused",
+		},
 		{name: "some clients", do: "ip xfrm policy add dir out src %[3]s dst %[1]s action block", undo: flush, partial: true, text: "packets from clients in %s, such as"},
 	}
 }

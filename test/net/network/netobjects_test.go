@@ -52,8 +52,14 @@ func TestNetObjects(t *testing.T) {
 		{"create ipv4address 2001:db8:9::1/64 " + eth, "delete ipv4 2001:db8:9::1/64 " + eth, "ip -6 address show", "2001:db8:9::1/64"},
 		{"create route 10.8.0.0/16 " + via + " --proto=static", "delete route 10.8.0.0/16", "ip -4 route show", "10.8.0.0/16 via " + via},
 		{"create route 2001:db8:8::/48 2001:db8:31::1", "delete route 2001:db8:8::/48", "ip -6 route show", "2001:db8:8::/48 via 2001:db8:31::1"},
-		{"create neighbor 31.31.31.77 " + eth + " --macAddress=02:00:00:00:00:77", "delete neigh 31.31.31.77 " + eth, "ip -4 neigh show", "31.31.31.77 dev " + eth + " lladdr 02:00:00:00:00:77 PERMANENT"},
-		{"create nei 2001:db8:31::77 " + eth + " --macAddress=02-00-00-00-00-78", "delete nei 2001:db8:31::77 " + eth, "ip -6 neigh show", "2001:db8:31::77 dev " + eth + " lladdr 02:00:00:00:00:78 PERMANENT"},
+		{
+			"create neighbor 31.31.31.77 " + eth + " --macAddress=02:00:00:00:00:77", "delete neigh 31.31.31.77 " + eth,
+			"ip -4 neigh show", "31.31.31.77 dev " + eth + " lladdr 02:00:00:00:00:77 PERMANENT",
+		},
+		{
+			"create nei 2001:db8:31::77 " + eth + " --macAddress=02-00-00-00-00-78", "delete nei 2001:db8:31::77 " + eth,
+			"ip -6 neigh show", "2001:db8:31::77 dev " + eth + " lladdr 02:00:00:00:00:78 PERMANENT",
+		},
 	}
 	present := func(wanted bool) {
 		t.Helper()

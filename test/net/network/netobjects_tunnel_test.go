@@ -158,7 +158,10 @@ func taggedMember(r *rig.Rig) {
 		r.T.Log("the kernel has no 8021q:", err)
 		return
 	}
-	for _, line := range []string{"ip link add link eth0 name eth0.100 type vlan id 100", "ip address add 32.32.32.3/24 dev eth0.100", "ip link set eth0.100 up", "ip route replace default via 32.32.32.254"} {
+	for _, line := range []string{
+		"ip link add link eth0 name eth0.100 type vlan id 100", "ip address add 32.32.32.3/24 dev eth0.100",
+		"ip link set eth0.100 up", "ip route replace default via 32.32.32.254",
+	} {
 		rig.MustRun(r.T, far, strings.Fields(line)...)
 	}
 	r.Loxicmd("create lb 20.20.20.3 --tcp=80:5001 --endpoints=32.32.32.3:1")

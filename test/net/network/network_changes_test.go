@@ -142,7 +142,10 @@ func detour(t *testing.T, args ...string) (*rig.Rig, map[string]*netnstest.Host)
 		}
 		join(netnstest.End{Host: r.LB, Interface: name, Addresses: at(52, 254)}, netnstest.End{Host: h, Interface: "lb", Addresses: at(52, 1)})
 		join(netnstest.End{Host: h, Interface: "far", Addresses: at(51, 254)}, netnstest.End{Host: hosts["far"], Interface: name, Addresses: at(51, 1)})
-		for _, c := range []string{"route add 50.50.50.1/32 via 10.51.%d.1", "-6 route add 2001:db8:50::1/128 via 2001:db8:51:%d::1", "route add default via 10.52.%d.254", "-6 route add default via 2001:db8:52:%d::254"} {
+		for _, c := range []string{
+			"route add 50.50.50.1/32 via 10.51.%d.1", "-6 route add 2001:db8:50::1/128 via 2001:db8:51:%d::1",
+			"route add default via 10.52.%d.254", "-6 route add default via 2001:db8:52:%d::254",
+		} {
 			rig.MustRun(t, h, append([]string{"ip"}, strings.Fields(fmt.Sprintf(c, n+1))...)...)
 		}
 	}

@@ -102,7 +102,10 @@ func (s *scene) namesAreText() {
 // users reach the content at once.
 func (s *scene) oddAddresses() {
 	s.t.Helper()
-	for hash, words := range map[string]string{"#/constructor": "Recent events", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events"} {
+	for hash, words := range map[string]string{
+		"#/constructor": "Recent events", "#/service/%": "is not the key of a service",
+		"#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Recent events",
+	} {
 		s.view(hash, words)
 	}
 	s.view("#/drops", "Packets dropped")

@@ -13,7 +13,10 @@ func TestBFDCommands(t *testing.T) {
 	a.Loxicmd("set bfd %s --interval=150000 --retryCount=4", b.address)
 	p.settled(a)
 	out := a.Loxicmd("get bfd -o json")
-	for _, want := range []string{`"instance": "default"`, `"remoteIp": "` + b.address, `"sourceIP": "` + a.address, `"port": 3784`, `"interval": 150000`, `"retryCount": 4`, `"state": "BFDUp"`} {
+	for _, want := range []string{
+		`"instance": "default"`, `"remoteIp": "` + b.address, `"sourceIP": "` + a.address, `"port": 3784`, `"interval": 150000`,
+		`"retryCount": 4`, `"state": "BFDUp"`,
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}

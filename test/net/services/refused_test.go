@@ -138,12 +138,16 @@ func TestActiveAndInactive(t *testing.T) {
 	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
 		var one v1.ServiceDetail
 		get(r, "status/service?key="+key, &one)
-		if s, e := &one.Summary, &one.Endpoints[0]; s.Connections != 2 || s.ActiveConnections != 2 || s.InactiveConnections != 3 || e.ActiveConnections != 2 || e.InactiveConnections != 3 {
+		if s, e := &one.Summary, &one.Endpoints[0]; s.Connections != 2 || s.ActiveConnections != 2 || s.InactiveConnections != 3 ||
+			e.ActiveConnections != 2 || e.InactiveConnections != 3 {
 			return fmt.Errorf("/status/service: %+v, %+v", s, e)
 		}
 		return nil
 	})
-	for name, want := range map[string]float64{"service_connections_active": 2, "service_connections_inactive": 3, "endpoint_connections_active": 2, "endpoint_connections_inactive": 3} {
+	for name, want := range map[string]float64{
+		"service_connections_active": 2, "service_connections_inactive": 3, "endpoint_connections_active": 2,
+		"endpoint_connections_inactive": 3,
+	} {
 		if n := r.Metric(name, "service="+key); n != want {
 			t.Errorf("%s is %v, want %v", name, n, want)
 		}

@@ -62,7 +62,8 @@ func (f dryResult) check(out testrun.Output) error {
 		dryrun.Drops: testrun.Shot, dryrun.Challenges: testrun.Redirect, dryrun.Redirects: testrun.Redirect,
 	}[f.Outcome]
 	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.withoutRandom(f.Frame).Equal(f.withoutRandom(out.Frame)) {
-		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome, f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
+		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome,
+			f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
 	}
 	return nil
 }

@@ -192,7 +192,8 @@ func (l *Lab) Reset() error {
 		}
 	}
 	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.age(time.Minute), l.Sweep(), l.Programs().ForgetKnown(), l.Programs().ForgetPromise(), l.Programs().ForgetPortPressure(), l.BumpNextHops()); err != nil {
+	if err := errors.Join(l.Sweep(), l.age(time.Minute), l.Sweep(), l.Programs().ForgetKnown(), l.Programs().ForgetPromise(),
+		l.Programs().ForgetPortPressure(), l.BumpNextHops()); err != nil {
 		return err
 	}
 	left, err := l.Connections()

@@ -76,7 +76,10 @@ func TestBootFiles(t *testing.T) {
 	if got := b.Counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
 	}
-	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.mode \"fullproxy\" is not part of this build`, `BFDconfig.txt at=Attr[1] error="remoteIp \"x\" is not an IP address`, "objects=6\n"} {
+	for _, want := range []string{
+		`lbconfig.txt at=lbAttr[1] error="serviceArguments.mode \"fullproxy\" is not part of this build`,
+		`BFDconfig.txt at=Attr[1] error="remoteIp \"x\" is not an IP address`, "objects=6\n",
+	} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}
@@ -151,7 +154,8 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 	b, log := logged(t, func(o *httpapi.Options) { o.Store = full })
 	var list []string
 	for port := 1; port <= 100; port++ {
-		list = append(list, fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`, port))
+		list = append(list,
+			fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`, port))
 	}
 	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), unread(t, time.Time{}))
 	if n := full.Services.Len(full.Snapshot()); n != 99 {

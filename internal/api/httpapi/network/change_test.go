@@ -57,7 +57,10 @@ func TestNetObjectRequests(t *testing.T) {
 		{"POST", "/config/ipv4address", `{"DEV":"eth0","ipaddress":"2001:db8::1/64"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`, ok},
 		{"POST", "/config/route", `{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.253"}`, ok},
-		{"POST", "/config/route", `{"destinationIPNet":"10.9.0.0/16","gateway":"10.0.0.8"}`, "409 the kernel has route 10.9.0.0/16 via 10.0.0.9 in its place, which loxilb has not made: delete that object first"},
+		{
+			"POST", "/config/route", `{"destinationIPNet":"10.9.0.0/16","gateway":"10.0.0.8"}`,
+			"409 the kernel has route 10.9.0.0/16 via 10.0.0.9 in its place, which loxilb has not made: delete that object first",
+		},
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0","macAddress":"02:00:00:00:00:01"}`, ok},
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0"}`, `400 macAddress "" is not a MAC address (allowed: six bytes, as in 00:11:22:aa:bb:cc)`},
 		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", ok},
@@ -69,7 +72,10 @@ func TestNetObjectRequests(t *testing.T) {
 		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, "409 ipv4address 20.20.20.1/32 lo exists already with the same content"},
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", ok}, // which the service still has
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
-		{"DELETE", "/config/ipv4address/10.0.0.1/99/dev/eth0", "", `400 ipAddress "10.0.0.1/99" is not an address with the length of its network (allowed: as in 10.0.0.1/24 or 2001:db8::1/64)`},
+		{
+			"DELETE", "/config/ipv4address/10.0.0.1/99/dev/eth0", "",
+			`400 ipAddress "10.0.0.1/99" is not an address with the length of its network (allowed: as in 10.0.0.1/24 or 2001:db8::1/64)`,
+		},
 		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", ok},
 		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", "200 route 10.1.0.0/16 does not exist"},
 		{"DELETE", "/config/route/destinationIPNet/10.9.0.0/16", "", ok},

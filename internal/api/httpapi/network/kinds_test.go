@@ -105,7 +105,9 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	}
 	code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `,{"kind":"route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}}]}`)
 	key := b.List()[0].ServiceArguments
-	want := fmt.Sprintf("the change was undone, except for objects that others have changed since (service %s:%d/tcp): objects[1]: the kernel refuses it: operation not supported", key.ExternalIP, key.Port)
+	want := fmt.Sprintf(
+		"the change was undone, except for objects that others have changed since (service %s:%d/tcp): objects[1]: the kernel refuses it: operation not supported",
+		key.ExternalIP, key.Port)
 	if code != 400 || e.Message != want || len(e.Errors) != 1 {
 		t.Errorf("%d %+v, want %s", code, e, want)
 	}

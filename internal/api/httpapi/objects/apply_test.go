@@ -180,7 +180,8 @@ func lateConfirm(t *testing.T, b *apitest.Bench) {
 		return b.Store.Snapshot().Revision() > r.Revision
 	})
 	want := fmt.Sprintf("by revision %d", r.Revision+1)
-	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 404 || !strings.Contains(w.Body.String(), "was rolled back at ") || !strings.Contains(w.Body.String(), want) {
+	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 404 ||
+		!strings.Contains(w.Body.String(), "was rolled back at ") || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
 	}
 }
@@ -206,7 +207,8 @@ func TestConfirmAndRollback(t *testing.T) {
 	if r.Revision != 2 || r.Confirm == nil {
 		t.Fatalf("got %+v, want r.Revision == 2, r.Confirm != nil", r)
 	}
-	if code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.3") + `],"confirm":60}`); code != 409 || !strings.HasPrefix(e.Message, "revision 2 waits for confirmation until ") {
+	if code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.3") + `],"confirm":60}`); code != 409 ||
+		!strings.HasPrefix(e.Message, "revision 2 waits for confirmation until ") {
 		t.Errorf(`got %d %+v, want code 409, e.Message begins with "revision 2 waits for confirmation until "`,
 			code, e)
 	}

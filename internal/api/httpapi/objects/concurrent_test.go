@@ -53,7 +53,9 @@ func TestConcurrentChanges(t *testing.T) {
 					a.weights = map[int]int{random.IntN(5): 1 + random.IntN(100), 5 + client: 1 + random.IntN(100)}
 					list := ""
 					for n, weight := range a.weights {
-						list += fmt.Sprintf(`,{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":%d}]}}`, 1+n, weight)
+						list += fmt.Sprintf(
+							`,{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":%d}]}}`,
+							1+n, weight)
 					}
 					body = `{"objects":[` + list[1:] + `]}`
 				}

@@ -20,7 +20,8 @@ func TestOwnObjects(t *testing.T) {
 	b := apitest.New(t, nil)
 	b.Follow()
 	w := b.Post(bad)
-	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as version 1, but the data path could not take it: service 20.20.20.1:666/tcp: "+apitest.ErrDataPath.Error()) ||
+	if e := apitest.ProblemOf(t, w); w.Code != 503 ||
+		!strings.Contains(e.Message, "stored as version 1, but the data path could not take it: service 20.20.20.1:666/tcp: "+apitest.ErrDataPath.Error()) ||
 		!strings.Contains(e.Message, ": trying again in 4s") {
 		t.Errorf(`got %d %+v, want code 503, "stored as version 1, `+
 			`but the data path could not take it: service 20.20.20.1:666/tcp: "+apitest.ErrDataPath.Error() in e.Message, ": trying again in 4s" in e.Message`,

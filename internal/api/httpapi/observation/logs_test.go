@@ -33,7 +33,10 @@ func TestLogs(t *testing.T) {
 	if len(next.Logs) != 1 || !strings.HasSuffix(next.Logs[0], `"line 100"`) {
 		t.Errorf("got %+v, want 1 element, next.Logs[0] ends with `\"line 100\"`", next)
 	}
-	for query, want := range map[string]int{"level=debug": 50, "level=TRACE": 50, "level=error": 50, "level=warning": 50, "keyword=line+24": 11, "level=info&keyword=line+24": 2, "file=loxilb.log": 250} {
+	for query, want := range map[string]int{
+		"level=debug": 50, "level=TRACE": 50, "level=error": 50, "level=warning": 50, "keyword=line+24": 11,
+		"level=info&keyword=line+24": 2, "file=loxilb.log": 250,
+	} {
 		if got := apitest.GetAs[v1.Logs](b, "/logs?lines=1000&"+query); got.LogCount != want || len(got.Logs) != want || got.HasMore {
 			t.Errorf("%s: %d of %d lines, more: %v", query, got.LogCount, want, got.HasMore)
 		}

@@ -210,7 +210,8 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	a, _ := newRates(t, 2)
 	list := services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.1:80/tcp"})
-	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 || s.Rates.Connections != 1 || s.Active != 2 || s.RefusedRate != 3 || s.Name != "Web1" {
+	if s := list.Services[0]; s.Counters != nil || s.Endpoints != nil || s.EndpointCount != 2 || s.EndpointsUp != 0 ||
+		s.Rates.Connections != 1 || s.Active != 2 || s.RefusedRate != 3 || s.Name != "Web1" {
 		t.Errorf("got %+v, want s.Counters == nil, s.Endpoints == nil, s.EndpointCount == 2, s.EndpointsUp == 0, "+
 			`s.Rates.Connections == 1, s.Active == 2, s.RefusedRate == 3, s.Name == "Web1"`,
 			s)
@@ -225,7 +226,8 @@ func TestCounters(t *testing.T) {
 		t.Errorf("got %+v, want *s.Counters == want, s.EndpointsDown == 2, len(s.Endpoints) == 2", s)
 	}
 	first, second := s.Endpoints[0], s.Endpoints[1]
-	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 || first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 || first.Counters.Attempts != 8 {
+	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 ||
+		first.Counters.PacketsIn != 8 || first.Counters.FailedHandshakes != 2 || first.Counters.Attempts != 8 {
 		t.Errorf(`got %+v, want first.Endpoint == "31.31.31.1:8080", first.State == "down", first.Rates.Connections == 2, `+
 			"first.Counters.PacketsIn == 8, first.Counters.FailedHandshakes == 2, first.Counters.Attempts == 8",
 			first)
@@ -257,7 +259,10 @@ func TestCountersOfAll(t *testing.T) {
 func TestTotals(t *testing.T) {
 	t.Parallel()
 	a, f := newRates(t, 3)
-	f.total = rates.Totals{Rates: rates.Rates{rates.PacketsIn: 5}, Refused: 4, Tracked: 6, Limit: 100, Drops: map[string]rates.Drop{"a": {Packets: 9, Rate: 1}, "b": {Packets: 1, Rate: 2}, "c": {}}}
+	f.total = rates.Totals{
+		Rates: rates.Rates{rates.PacketsIn: 5}, Refused: 4, Tracked: 6, Limit: 100,
+		Drops: map[string]rates.Drop{"a": {Packets: 9, Rate: 1}, "b": {Packets: 1, Rate: 2}, "c": {}},
+	}
 	w := httptest.NewRecorder()
 	a.GetRates(w, nil)
 	var total v1.TotalRates

@@ -35,9 +35,12 @@ func TestRefusal(t *testing.T) {
 		"value": {Invalid("limit", "-1", "is negative", "0 or more"), v1.Error{
 			Code: 400, Message: `limit "-1" is negative (allowed: 0 or more)`, Field: "limit", Value: "-1", Reason: "is negative", Allowed: "0 or more",
 		}},
-		"in another error": {RefuseError(409, fmt.Errorf("x: %w", lb.NewFieldError("a", "b", "is c", ""))), v1.Error{Code: 409, Message: `x: a "b" is c`, Field: "a", Value: "b", Reason: "is c"}},
-		"missing":          {Missing("service", "web", ""), v1.Error{Code: 404, Message: `service "web" does not exist`, Field: "service", Value: "web", Reason: "does not exist"}},
-		"not built":        {RefuseError(400, missing), v1.Error{Code: 501, Message: missing.Error(), Field: "protocol", Value: "sctp"}},
+		"in another error": {
+			RefuseError(409, fmt.Errorf("x: %w", lb.NewFieldError("a", "b", "is c", ""))),
+			v1.Error{Code: 409, Message: `x: a "b" is c`, Field: "a", Value: "b", Reason: "is c"},
+		},
+		"missing":   {Missing("service", "web", ""), v1.Error{Code: 404, Message: `service "web" does not exist`, Field: "service", Value: "web", Reason: "does not exist"}},
+		"not built": {RefuseError(400, missing), v1.Error{Code: 501, Message: missing.Error(), Field: "protocol", Value: "sctp"}},
 	} {
 		w := &account{ResponseRecorder: httptest.NewRecorder()}
 		tc.refusal.Write(w)

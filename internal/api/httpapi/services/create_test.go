@@ -139,14 +139,20 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
-		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc, n3, random or quic)`},
+		{
+			arg(`,"sel":5`), "serviceArguments.sel",
+			`"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc, n3, random or quic)`,
+		},
 		{arg(`,"sel":8`), "serviceArguments.sel", `"8" is not known`},
 		{arg(`,"persistTimeout":60`), "serviceArguments.persistTimeout", `"60s" is given, and select is rr`},
 		{arg(`,"sel":3,"persistTimeout":90000`), "serviceArguments.persistTimeout", `"90000" is out of range`},
 		{arg(`,"sel":3,"persistPrefix":64`), "serviceArguments.persistPrefix", `"64" is longer than an address of the VIP's family`},
 		{arg(`,"sel":true`), "serviceArguments.sel", `"true" is not known`},
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `differs from sel`},
-		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`},
+		{
+			arg(`,"mode":"fullproxy"`), "serviceArguments.mode",
+			`"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`,
+		},
 		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not part of this build`},
 		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode auto or onearm for other ports, as node ports)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},
@@ -154,12 +160,19 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"inactiveTimeOut":9223372036854775807`), "serviceArguments.inactiveTimeOut", `is out of range`},
 		{arg(`,"name":"a/b"`), "serviceArguments.name", `has a slash`},
 		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
-		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many, together with those of secondaryIPs`},
+		{
+			strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`,
+			"serviceArguments.privateIP", `"10.1.1.1" is one address too many, together with those of secondaryIPs`,
+		},
 		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `unknown property "shape"`},
 		{arg(`,"colour":null` + strings.Repeat(" ", rest.MaxUnknown)), "colour", `unknown property "colour"`}, // too long to check all of them
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `unknown property "wieght"`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
-		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},
+		{
+			`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`,
+			"endpoints[0].targetPortMax",
+			`"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`,
+		},
 		{`{"lbAttr":[` + arg(`,"portMax":90`) + `,` + arg(`,"port":90,"portMax":91`) + `]}`, "serviceArguments.portMax", `"90-91" overlaps with service 20.20.20.1:80-90/tcp`},
 		{arg(`,"sel":6`), "serviceArguments.sel", `"n2det" is not part of this build`},
 		{arg(`,"sel":7`), "serviceArguments.sel", `"n3" is for GTP-U over UDP, and the service is of tcp (allowed: another algorithm, or --udp=2152)`},
@@ -381,7 +394,8 @@ func TestRangeOfOnePort(t *testing.T) {
 		{"POST", httpapi.BaseURL + "/config/apply", `{` + object + `}`},
 	} {
 		w := b.Call(c.method, c.path, c.body)
-		if n := b.Store.Services.Len(b.Store.Snapshot()); w.Code != 400 || n != 1 || !strings.Contains(w.Body.String(), `1\" is below the first port, 2020 (allowed: 0 (one port), or above the first)`) {
+		if n := b.Store.Services.Len(b.Store.Snapshot()); w.Code != 400 || n != 1 ||
+			!strings.Contains(w.Body.String(), `1\" is below the first port, 2020 (allowed: 0 (one port), or above the first)`) {
 			t.Errorf("%s %s %s: %d %s, %d services are left", c.method, c.path, c.body, w.Code, w.Body, n)
 		}
 	}

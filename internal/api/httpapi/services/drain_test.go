@@ -67,7 +67,8 @@ func TestDrainRequests(t *testing.T) {
 		switch {
 		case within == "" && (d.Rate != services.DrainRate || d.Deadline != nil || d.Done != nil):
 			t.Errorf("without a deadline: %+v", d)
-		case within != "" && (d.Rate != 2 || time.Until(*d.Deadline) > time.Minute || time.Until(*d.Deadline) < time.Minute-10*time.Second || d.Done.Before(d.Deadline.Add(-time.Second))):
+		case within != "" && (d.Rate != 2 || time.Until(*d.Deadline) > time.Minute ||
+			time.Until(*d.Deadline) < time.Minute-10*time.Second || d.Done.Before(d.Deadline.Add(-time.Second))):
 			t.Errorf("in a minute: %+v", d)
 		}
 	}

@@ -32,7 +32,10 @@ func TestCreateEndpoint(t *testing.T) {
 			`{"host":"31.31.31.1","name":"31.31.31.1_tcp_8080","probeType":"ping","probeInterval":"1m0s","probeRetries":2}`,
 		},
 		{`{"hostName":"31.31.31.1"}`, `{"host":"31.31.31.1","probeType":"ping"}`},
-		{`{"hostName":"2001:db8::1","probeType":"http","probePort":80,"probeReq":"health","probeResp":"ok"}`, `{"host":"2001:db8::1","probeType":"http","probePort":80,"probeRequest":"health","probeResponse":"ok"}`},
+		{
+			`{"hostName":"2001:db8::1","probeType":"http","probePort":80,"probeReq":"health","probeResp":"ok"}`,
+			`{"host":"2001:db8::1","probeType":"http","probePort":80,"probeRequest":"health","probeResponse":"ok"}`,
+		},
 		{ // the output of GET
 			`{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","inactiveReTries":3,"probeType":"tcp","probePort":80,"probeDuration":1,"probeInterval":"500ms","probeRise":2,
 			  "minDelay":"1ms","avgDelay":"1ms","maxDelay":"1ms","currState":"ok","since":"2026-01-01T00:00:00Z","checked":"2026-01-01T00:00:00Z","evidence":"x","object":true,"services":["a"],
@@ -47,7 +50,8 @@ func TestCreateEndpoint(t *testing.T) {
 		if diff := cmp.Diff([]string{tc.want}, b.Stored()); diff != "" {
 			t.Error(diff)
 		}
-		if w := b.Call("POST", endpointPath, tc.body, "Content-Type", "application/json"); w.Code != 409 || !strings.Contains(apitest.ProblemOf(t, w).Message, "exists already with the same content") {
+		if w := b.Call("POST", endpointPath, tc.body, "Content-Type", "application/json"); w.Code != 409 ||
+			!strings.Contains(apitest.ProblemOf(t, w).Message, "exists already with the same content") {
 			t.Errorf("again: %d %s", w.Code, w.Body)
 		}
 	}

@@ -19,7 +19,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(demo))
 	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))
 	other := strings.ReplaceAll(demo, "20.20.20.1", "20.20.20.2")
-	for _, list := range []string{demo + "," + other, demo + "," + demo, demo + ",," + other, demo + "," + other + ",", demo + "]," + other, demo + ",{]," + other, ",", demo + "}," + other} {
+	for _, list := range []string{
+		demo + "," + other, demo + "," + demo, demo + ",," + other, demo + "," + other + ",", demo + "]," + other,
+		demo + ",{]," + other, ",", demo + "}," + other,
+	} {
 		f.Add([]byte(` { "lbAttr" : [ ` + list + ` ] } `))
 	}
 	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other))

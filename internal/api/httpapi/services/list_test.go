@@ -144,7 +144,8 @@ func TestPages(t *testing.T) {
 	b := apitest.New(t, nil)
 	b.Fake.Health = []*report.EndpointHealth{health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1")}
 	for i, name := range []string{"web", "a,b", "web", "10", ""} {
-		b.MustPost(strings.NewReplacer("20.20.20.1", "20.20.20."+strconv.Itoa(9+i), `"protocol"`, `"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1)).Replace(apitest.Demo))
+		b.MustPost(strings.NewReplacer("20.20.20.1", "20.20.20."+strconv.Itoa(9+i), `"protocol"`,
+			`"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1)).Replace(apitest.Demo))
 	}
 	key := func(i int) string { return "20.20.20." + strconv.Itoa(i) }
 	for query, want := range map[string][]string{

@@ -34,9 +34,20 @@ func TestAttachDetach(t *testing.T) {
 		{request(`,"oper":1`, "10.0.0.2*3", "10.0.0.3*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:3,10.0.0.3:80 name=web", ""},
 		{request(`,"oper":1`, "10.0.0.2*3"), 409, "exists already with the same content", ""},
 		{request(`,"oper":1,"sel":2,"managed":true`, "10.0.0.2*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web", ""},
-		{request(`,"oper":1,"name":"other"`, "10.0.0.4*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80,10.0.0.4:80:4 name=web", "serviceArguments.name stays web, not other"},
-		{request(`,"oper":2,"inactiveTimeOut":5`, "10.0.0.4*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web", "serviceArguments.inactiveTimeOut stays 0s, not 5s"},
-		{request(`,"oper":2`, "10.0.0.2*1", "10.0.0.9*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80 name=web", "endpoints[1] does not exist: 10.0.0.9:80 is not an endpoint of service " + key},
+		{
+			request(`,"oper":1,"name":"other"`, "10.0.0.4*4"), 200,
+			"priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80,10.0.0.4:80:4 name=web",
+			"serviceArguments.name stays web, not other",
+		},
+		{
+			request(`,"oper":2,"inactiveTimeOut":5`, "10.0.0.4*4"), 200,
+			"priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web",
+			"serviceArguments.inactiveTimeOut stays 0s, not 5s",
+		},
+		{
+			request(`,"oper":2`, "10.0.0.2*1", "10.0.0.9*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80 name=web",
+			"endpoints[1] does not exist: 10.0.0.9:80 is not an endpoint of service " + key,
+		},
 		{`{"lbAttr":[` + request(`,"oper":1`, "10.0.0.2*1") + `]}`, 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80,10.0.0.2:80 name=web", ""},
 		{request(`,"oper":2`, "10.0.0.3*1", "10.0.0.1*9", "10.0.0.2*9"), 200, "", ""},
 		{request(`,"oper":2`, "10.0.0.1*1"), 200, "", "does not exist"},

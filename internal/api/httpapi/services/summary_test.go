@@ -62,7 +62,9 @@ func TestSummaries(t *testing.T) {
 	first := b.Fake.Health[2]
 	first.Checked, first.Downs, first.Downtime, first.AvgDelay = time.Unix(1e9, 0), 3, 40*time.Second, 5*time.Millisecond
 	both := []report.EndpointStats{{Available: true}, {Available: true}}
-	b.Fake.Stats = map[lb.Key]report.ServiceStats{key(4): {EndpointStats: report.EndpointStats{Active: 7, Connections: 9}, Endpoints: both}, key(5): {EndpointStats: report.EndpointStats{Active: 8}, Endpoints: both},
+	b.Fake.Stats = map[lb.Key]report.ServiceStats{key(4): {
+		EndpointStats: report.EndpointStats{Active: 7, Connections: 9}, Endpoints: both,
+	}, key(5): {EndpointStats: report.EndpointStats{Active: 8}, Endpoints: both},
 		key(1): {Endpoints: both}, key(3): {Endpoints: []report.EndpointStats{{}, {Available: true}}}}
 	for n := 2; n <= 5; n++ {
 		b.Fake.Want(status.ID(desired.ServiceID(key(n))), 99)
@@ -252,7 +254,10 @@ func TestPageIsServed(t *testing.T) {
 	if w := b.Call("POST", "/", "{}"); w.Code != 401 {
 		t.Errorf("POST: %d", w.Code)
 	}
-	for _, path := range []string{"/page/../netlox/v1/version", "/page/%2e%2e/netlox/v1/version", "/page/%2e%2e%2fnetlox/v1/version", "//page/..//netlox/v1/version", "/page/x/../../netlox/v1/version/"} {
+	for _, path := range []string{
+		"/page/../netlox/v1/version", "/page/%2e%2e/netlox/v1/version", "/page/%2e%2e%2fnetlox/v1/version",
+		"//page/..//netlox/v1/version", "/page/x/../../netlox/v1/version/",
+	} {
 		if w := b.Call("GET", path, ""); w.Code == 200 || strings.Contains(w.Body.String(), "buildInfo") {
 			t.Errorf("%s without a token: %d %s", path, w.Code, w.Body)
 		}

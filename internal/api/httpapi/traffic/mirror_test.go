@@ -45,7 +45,8 @@ func TestMirrorRequests(t *testing.T) {
 	if err := json.Unmarshal(b.Call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.MirrAttr) != 2 {
 		t.Fatalf("got %+v, %v, want no error, len(list.MirrAttr) == 2", list, err)
 	}
-	if m := list.MirrAttr[0]; m.MirrorInfo != (v1.MirrorInfo{Port: "hs0"}) || m.TargetObject != (v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1", Direction: "in"}) || m.Sync == nil || *m.Sync != 0 || m.Lost != 3 {
+	if m := list.MirrAttr[0]; m.MirrorInfo != (v1.MirrorInfo{Port: "hs0"}) ||
+		m.TargetObject != (v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1", Direction: "in"}) || m.Sync == nil || *m.Sync != 0 || m.Lost != 3 {
 		t.Errorf(`got %+v, want m.MirrorInfo == v1.MirrorInfo{Port: "hs0"}, m.TargetObject == v1.MirrorTarget{Attachment: 1, `+
 			`MirrObjName: "hs1", Direction: "in"}, m.Sync != nil, *m.Sync == 0, m.Lost == 3`,
 			m)

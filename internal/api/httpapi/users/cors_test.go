@@ -72,7 +72,10 @@ func TestCorsRefused(t *testing.T) {
 		body := `{"cors":["http://good","` + strings.Join(list, `","`) + `"]}`
 		return b.Call("POST", httpapi.BaseURL+"/config/cors", body, "Content-Type", "application/json").Code
 	}
-	for _, text := range []string{"", "*", "https://*", "null", "ui.example.org", "ftp://x", "https://x/path", "https://x?q", "https://u@x", "https://", "https://x#y", `https://x\u0000`} {
+	for _, text := range []string{
+		"", "*", "https://*", "null", "ui.example.org", "ftp://x", "https://x/path", "https://x?q", "https://u@x", "https://",
+		"https://x#y", `https://x\u0000`,
+	} {
 		if code := post(text); code != 400 {
 			t.Errorf("%q: got %d, want 400", text, code)
 		}

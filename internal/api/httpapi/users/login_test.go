@@ -115,7 +115,8 @@ func TestUserRequests(t *testing.T) {
 	}
 	bob := b.Json(admin, "POST", "/auth/users", `{"username":"bob","password":"12345678","role":"operate"}`)
 	var made v1.User
-	if err := json.Unmarshal(bob.Body.Bytes(), &made); err != nil || made.Username != "bob" || made.Role != "operate" || made.CreatedAt == "" || strings.Contains(bob.Body.String(), "12345678") {
+	if err := json.Unmarshal(bob.Body.Bytes(), &made); err != nil || made.Username != "bob" || made.Role != "operate" ||
+		made.CreatedAt == "" || strings.Contains(bob.Body.String(), "12345678") {
 		t.Errorf(`got %v %s, want no error, made.Username == "bob", made.Role == "operate", `+
 			`made.CreatedAt not empty, no "12345678" in bob.Body`,
 			err, bob.Body)
@@ -131,7 +132,8 @@ func TestUserRequests(t *testing.T) {
 	want(400, admin, "DELETE /auth/users/ann", "")
 	w := b.Json(admin, "GET", "/auth/users", "")
 	var list []v1.User
-	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 ||
+		list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
 		t.Errorf(`got %v %s, want no error, 4 elements, list[3].Id == 4, list[3].Username == "ann", `+
 			`list[3].Role == "viewer", list[3].CreatedAt not empty, no "argon2" in w.Body`,

@@ -184,13 +184,16 @@ func TestHTTPAttacks(t *testing.T) {
 			"silence":          {hold, "connected, but no answer within 500ms"},
 			"head without end": {func(c net.Conn) { head(c); io.WriteString(c, begins+"A: "); flood(c) }, "server response headers exceeded 65536 bytes; aborted"},
 			"head by byte":     {func(c net.Conn) { head(c); io.WriteString(c, begins); drip(c, "A: b\r\n") }, "connected, but no answer within 500ms"},
-			"a gigabyte":       {func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 1000000000\r\n\r\n"); flood(c) }, `status 200, but no "well" in the first 65536 bytes of the answer`},
-			"body by byte":     {func(c net.Conn) { head(c); io.WriteString(c, begins+"\r\n"); drip(c, "wel") }, ` without "well"`},
-			"cut short":        {func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 9\r\n\r\nwel") }, `status 200, but unexpected EOF after 3 bytes without "well"`},
-			"no HTTP":          {func(c net.Conn) { head(c); io.WriteString(c, "SSH-2.0\x1b[2J\r\n\r\n") }, `malformed HTTP response "SSH-2.0\x1b[2J"`},
-			"resets":           {func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, "connection reset by peer"},
-			"closes":           {head, "EOF"},
-			"informs forever":  {func(c net.Conn) { head(c); drip(c, "HTTP/1.1 100 Continue\r\n\r\n") }, "500ms"},
+			"a gigabyte": {
+				func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 1000000000\r\n\r\n"); flood(c) },
+				`status 200, but no "well" in the first 65536 bytes of the answer`,
+			},
+			"body by byte":    {func(c net.Conn) { head(c); io.WriteString(c, begins+"\r\n"); drip(c, "wel") }, ` without "well"`},
+			"cut short":       {func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 9\r\n\r\nwel") }, `status 200, but unexpected EOF after 3 bytes without "well"`},
+			"no HTTP":         {func(c net.Conn) { head(c); io.WriteString(c, "SSH-2.0\x1b[2J\r\n\r\n") }, `malformed HTTP response "SSH-2.0\x1b[2J"`},
+			"resets":          {func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, "connection reset by peer"},
+			"closes":          {head, "EOF"},
+			"informs forever": {func(c net.Conn) { head(c); drip(c, "HTTP/1.1 100 Continue\r\n\r\n") }, "500ms"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

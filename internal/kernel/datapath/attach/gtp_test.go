@@ -83,8 +83,16 @@ func TestGTP(t *testing.T) {
 		{"with a QoS flow", in(gtpHeader(0x34, 255, 9, "00000085"+"01101000"), gtpInner), gtpInner, "taken"},
 		{"with four extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"0200000000000085"+"01101085"+"01101000"), gtpInner), gtpInner, "taken"},
 		{"IPv6", in(gtpHeader(0x30, 255, 10, ""), gtpInner6), gtpInner6, "taken"},
-		{"over IPv6", gtpFrame(t, gtpOuter6, gtpHeader(0x34, 255, 11, "00000085"+"01101000"), strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1)), strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1), "taken"},
-		{"IPv6 over IPv6", gtpFrame(t, gtpOuter6, gtpHeader(0x30, 255, 12, ""), strings.Replace(gtpInner6, "88::1", "88::2", 1)), strings.Replace(gtpInner6, "88::1", "88::2", 1), "taken"},
+		{
+			"over IPv6",
+			gtpFrame(t, gtpOuter6, gtpHeader(0x34, 255, 11, "00000085"+"01101000"), strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1)),
+			strings.Replace(gtpInner, "88.88:4000", "88.90:4000", 1), "taken",
+		},
+		{
+			"IPv6 over IPv6",
+			gtpFrame(t, gtpOuter6, gtpHeader(0x30, 255, 12, ""), strings.Replace(gtpInner6, "88::1", "88::2", 1)),
+			strings.Replace(gtpInner6, "88::1", "88::2", 1), "taken",
+		},
 		{"over IPv6, the TEID of a tunnel over IPv4", gtpFrame(t, gtpOuter6, gtpHeader(0x30, 255, 9, ""), gtpInner), "", ""},
 		{"five extension headers", in(gtpHeader(0x34, 255, 9, "00000085"+"01101085"+"01101085"+"01101085"+"01101085"+"01101000"), gtpInner), "", ""},
 		{"an extension header without length", in(gtpHeader(0x34, 255, 9, "00000085"+"00101000"), gtpInner), "", ""},

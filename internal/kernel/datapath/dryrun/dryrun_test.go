@@ -102,7 +102,8 @@ func prepare(l *lab.Lab) ([]string, error) {
 	for i := range 7 {
 		packets = append(packets, fmt.Sprintf("tcp 1.1.1.1:4000 > 10.0.0.%d:80 S seq 1", i+1), fmt.Sprintf("tcp 1.1.1.1:4000 > 10.0.0.%d:80 A seq 7 ack 7", i+1))
 	}
-	packets = append(packets, "udp 1.1.1.1:4000 > 10.0.0.4:53 len 8", "tcp 1.9.1.1:4000 > 10.0.0.1:80 S", "tcp 1.8.1.1:4000 > 10.0.0.1:80 S", "tcp [2001:db8:100::1]:4000 > [2001:db8::1]:80 S")
+	packets = append(packets, "udp 1.1.1.1:4000 > 10.0.0.4:53 len 8", "tcp 1.9.1.1:4000 > 10.0.0.1:80 S",
+		"tcp 1.8.1.1:4000 > 10.0.0.1:80 S", "tcp [2001:db8:100::1]:4000 > [2001:db8::1]:80 S")
 	for _, text := range []string{packets[0], packets[2], "tcp 192.168.1.10:8080 > 1.1.1.1:4000 SA seq 5 ack 2", packets[4], packets[14]} {
 		if _, err := l.Send(l.Client, frame(text)); err != nil {
 			return nil, err

@@ -26,7 +26,8 @@ func TestHandshakes(t *testing.T) {
 	ofCPUs := d.handshakes.stepRows()
 	ofCPUs[0] = bpf.TcHandshakeProgress{Opened: 1, Completed: 2, Answered: [bpf.TcHandshakeLayoutHANDSHAKE_FAST]uint64{1}}
 	ofCPUs[len(ofCPUs)-1].Opened += 3
-	if err := errors.Join(d.arrays.Handshakes.Shared.Put(rows[9].ID, put), d.arrays.Handshakes.PerCPU.Put(rows[9].ID, ofCPUs), d.c.EndpointStates.Put(rows[9].ID, bpf.TcEndpointState{Connections: 9})); err != nil {
+	if err := errors.Join(d.arrays.Handshakes.Shared.Put(rows[9].ID, put), d.arrays.Handshakes.PerCPU.Put(rows[9].ID, ofCPUs),
+		d.c.EndpointStates.Put(rows[9].ID, bpf.TcEndpointState{Connections: 9})); err != nil {
 		t.Fatal(err)
 	}
 	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want || rows[9].Completed != 2 {

@@ -89,7 +89,13 @@ func TestKinds(t *testing.T) {
 	for _, p := range []string{"10.5.0.1/24", "2001:db8:5::1/64"} {
 		comes(t, Addresses{k}, must(netobj.ParseAddress("eth0", p)))
 	}
-	for _, r := range [][2]string{{"10.6.0.0/16", "10.1.0.2"}, {"10.6.6.6/32", "10.1.0.2"}, {"0.0.0.0/0", "10.1.0.2"}, {"2001:db8:6::/48", "2001:db8:1::2"}, {"::/0", "2001:db8:1::2"}} {
+	for _, r := range [][2]string{
+		{"10.6.0.0/16", "10.1.0.2"},
+		{"10.6.6.6/32", "10.1.0.2"},
+		{"0.0.0.0/0", "10.1.0.2"},
+		{"2001:db8:6::/48", "2001:db8:1::2"},
+		{"::/0", "2001:db8:1::2"},
+	} {
 		for _, proto := range []string{"", "static"} {
 			comes(t, Routes{k}, must(netobj.ParseRoute(r[0], r[1], proto)))
 		}
