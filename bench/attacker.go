@@ -83,7 +83,7 @@ func (a *attacker) addNeighbor(address netip.Addr) error {
 	return nil
 }
 
-// addClients makes networks of addresses the client's own.
+// addClients assigns networks of addresses to the client.
 func (r *rig) addClients() error {
 	if err := r.Client.Sysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil { // IPv6 has no other way to bind to them
 		return err

@@ -59,8 +59,8 @@ func parseAttempts(text string) (out []attempt, err error) {
 	return out, nil
 }
 
-// between returns the attempts of a kind that began in a span.
-func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
+// attemptsBetween returns the attempts of a kind that began in a span.
+func attemptsBetween(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	for _, a := range all {
 		if a.Kind == kind && !a.At.Before(from) && a.At.Before(to) {
 			out = append(out, a)
@@ -86,7 +86,7 @@ type connects struct {
 	Failed        map[string]int
 }
 
-func connectsOf(all []attempt) (c connects) {
+func countConnects(all []attempt) (c connects) {
 	c.Failed = map[string]int{}
 	var took []time.Duration
 	for _, a := range all {
@@ -116,9 +116,9 @@ func (c connects) percent() float64 {
 	return 100 * float64(c.OK) / float64(c.Tried)
 }
 
-// exchangesOf returns how many exchanges over held connections were late because of a lost packet,
-// and how many broke their connection. An exchange counts in the span in which it began.
-func exchangesOf(held []attempt) (late, broken int) {
+// countExchanges returns how many exchanges over held connections were late because of a lost
+// packet, and how many broke their connection. An exchange counts in the span in which it began.
+func countExchanges(held []attempt) (late, broken int) {
 	for _, a := range held {
 		switch {
 		case a.Result != attemptOK && a.Result != attemptCut:

@@ -57,18 +57,18 @@ func TestConnectsOf(t *testing.T) {
 	}
 	all = append(all, attempt{attemptFirst, at(100), millis(1500), "timeout"}, attempt{attemptFirst, at(101), millis(3), attemptCut},
 		attempt{attemptKnown, at(50), millis(1), attemptOK}, attempt{attemptFirst, at(200), millis(1), attemptOK})
-	got := connectsOf(between(all, attemptFirst, at(0), at(200)))
+	got := countConnects(attemptsBetween(all, attemptFirst, at(0), at(200)))
 	want := connects{Tried: 101, OK: 100, Min: millis(1), P50: millis(51), P99: millis(100), Failed: map[string]int{"timeout": 1}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if got := connectsOf(nil).percent(); got != 0 {
+	if got := countConnects(nil).percent(); got != 0 {
 		t.Errorf("without attempts: got %v %%, want 0", got)
 	}
 }
 
 func TestExchangesOf(t *testing.T) {
-	late, broken := exchangesOf([]attempt{
+	late, broken := countExchanges([]attempt{
 		{attemptHeld, at(0), millis(0.1), attemptOK},
 		{attemptHeld, at(1), millis(210), attemptOK},
 		{attemptHeld, at(2), millis(3), "reset"},

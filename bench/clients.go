@@ -241,7 +241,7 @@ func honestWorkload() workload {
 		name: "flood-honest", title: "honest load for twice as long: connect, request, response, close, 50 streams of " + strconv.Itoa(knownClients) + " addresses",
 		unit: "connections/s", onRequest: true, columns: honestColumns(),
 		defaults: []string{baseline, "loxilb", "loxilb-onearm", "loxilb-fullnat", "loxilb-hostonearm", "loxilb-dsr", "nft", "haproxy"},
-		service:  service{name: "crr", protocol: "tcp", port: 5005, target: 5005, udp: 5006, serve: serves("crr", 5005)}, run: honest,
+		service:  service{name: "crr", protocol: "tcp", port: 5005, target: 5005, udp: 5006, serve: serves("crr", 5005)}, run: measureHonest,
 	}
 }
 
@@ -259,8 +259,8 @@ func honestColumns() []column {
 // connections pile up for 30 s.
 const honestTimes = 2
 
-// honest measures the rate, and counts the clients that the balancer refused.
-func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+// measureHonest measures the rate, and counts the clients that the balancer refused.
+func measureHonest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	w, err := r.watch(ctx, r.observe)
 	if err != nil {
 		return nil, err

@@ -12,25 +12,26 @@ import (
 // column is a column in the table of a workload with more results than a rate.
 type column struct {
 	title string
-	cell  func(detailed) string // "": nothing is known
+	cell  func(detailFinder) string // "": nothing is known
 }
 
-// detailed finds the spread of a detail of a workload's contender; "" is the workload's own value.
-type detailed func(name string) spread
+// detailFinder finds the spread of a detail of a workload's contender; "" is the workload's own
+// value.
+type detailFinder func(name string) spread
 
 // number shows a detail unchanged, share as percent.
-func number(name string) func(detailed) string {
-	return func(d detailed) string { return cellOf(d(name), withUnit) }
+func number(name string) func(detailFinder) string {
+	return func(d detailFinder) string { return cellOf(d(name), withUnit) }
 }
 
-func nanos(name string) func(detailed) string {
-	return func(d detailed) string {
+func nanos(name string) func(detailFinder) string {
+	return func(d detailFinder) string {
 		return cellOf(d(name), func(ns float64) string { return fmt.Sprintf("%.0f ns", ns) })
 	}
 }
 
-func share(name string) func(detailed) string {
-	return func(d detailed) string { return cellOf(d(name), percent) }
+func share(name string) func(detailFinder) string {
+	return func(d detailFinder) string { return cellOf(d(name), percent) }
 }
 
 // percent rounds neither up to 100 nor down to 0.
@@ -45,8 +46,8 @@ func percent(v float64) string {
 }
 
 // times3 shows the least, the median and the 99th percentile of a time.
-func times3(prefix string) func(detailed) string {
-	return func(d detailed) string {
+func times3(prefix string) func(detailFinder) string {
+	return func(d detailFinder) string {
 		var out []string
 		for _, q := range []string{"min", "p50", "p99"} {
 			if s := d(prefix + q + "_us"); s.Rounds > 0 {
@@ -66,8 +67,8 @@ func cellOf(s spread, show func(float64) string) string {
 
 // floodColumns returns the columns of floods. Broken and lost ones are the maximum of all rounds.
 func floodColumns(f flood) []column {
-	most := func(name string) func(detailed) string {
-		return func(d detailed) string {
+	most := func(name string) func(detailFinder) string {
+		return func(d detailFinder) string {
 			s := d(name)
 			s.Median = s.Max
 			return cellOf(s, withUnit)
@@ -85,7 +86,7 @@ func floodColumns(f flood) []column {
 		{"at the end", share("table_end_percent")},
 		{"flood, packets/s", number("taken")},
 		{"in the program", nanos("program_ns")},
-		{"back after", func(d detailed) string { return cellOf(d("back_s"), backText) }},
+		{"back after", func(d detailFinder) string { return cellOf(d("back_s"), recoveryText) }},
 	}
 	if f.large {
 		out = append(out, column{"large datagrams", share(attemptLarge + "_percent")})
@@ -93,7 +94,7 @@ func floodColumns(f flood) []column {
 	return out
 }
 
-func backText(seconds float64) string {
+func recoveryText(seconds float64) string {
 	if seconds >= floodLimit.Seconds() {
 		return fmt.Sprintf("> %.0f s", seconds)
 	}
@@ -120,7 +121,7 @@ func (r *result) rows(w workload) (out [][]string) {
 	return out
 }
 
-func (w workload) head() []string {
+func (w workload) headings() []string {
 	out := []string{"contender"}
 	for _, c := range w.columns {
 		out = append(out, c.title)
@@ -131,7 +132,7 @@ func (w workload) head() []string {
 // columnTable is the table of a workload with columns, as text.
 func columnTable(b *strings.Builder, r *result, w workload) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for _, row := range append([][]string{w.head()}, r.rows(w)...) {
+	for _, row := range append([][]string{w.headings()}, r.rows(w)...) {
 		for i := range row {
 			if row[i] == "" {
 				row[i] = "-"
@@ -154,10 +155,10 @@ func columnTable(b *strings.Builder, r *result, w workload) {
 // the same, apart from additional columns at the end. Empty columns are left out.
 func columnMarkdown(b *strings.Builder, r *result, works []workload) {
 	for len(works) > 0 {
-		head := works[0].head()
+		head := works[0].headings()
 		n := 1
 		for ; n < len(works); n++ {
-			next := works[n].head()
+			next := works[n].headings()
 			if shorter := min(len(next), len(head)); !slices.Equal(next[:shorter], head[:shorter]) {
 				break
 			}
@@ -234,19 +235,19 @@ func (r *result) dropped(workload, contender string) string {
 	return strings.Join(out, ", ")
 }
 
-// text writes a result for people.
-func text(out io.Writer, r *result) error {
+// writeText writes a result for people.
+func writeText(out io.Writer, r *result) error {
 	var b strings.Builder
-	header(&b, r)
+	writeHeader(&b, r)
 	for _, w := range r.works() {
 		b.WriteString("\n")
-		table(&b, r, w)
+		writeTable(&b, r, w)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func header(b *strings.Builder, r *result) {
+func writeHeader(b *strings.Builder, r *result) {
 	m, s := r.Machine, r.Setting
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
@@ -284,8 +285,8 @@ func header(b *strings.Builder, r *result) {
 	w.Flush()
 }
 
-// table writes the table of a workload, with a line for each contender.
-func table(b *strings.Builder, r *result, w workload) {
+// writeTable writes the table of a workload, with a line for each contender.
+func writeTable(b *strings.Builder, r *result, w workload) {
 	fmt.Fprintf(b, "%s: %s, %s", w.name, w.title, w.unit)
 	if w.less {
 		b.WriteString(" (less is better)")
@@ -308,7 +309,7 @@ func table(b *strings.Builder, r *result, w workload) {
 			continue
 		}
 		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, withUnit(v.Median), withUnit(v.Min), withUnit(v.Max),
-			times(r.ratio(w.name, c, baseline), c == baseline), times(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
+			ratioText(r.ratio(w.name, c, baseline), c == baseline), ratioText(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
 	}
 	t.Flush()
 	for _, n := range notes {
@@ -316,8 +317,8 @@ func table(b *strings.Builder, r *result, w workload) {
 	}
 }
 
-// times returns a ratio as text, empty for the reference itself.
-func times(s spread, itself bool) string {
+// ratioText returns a ratio as text, empty for the reference itself.
+func ratioText(s spread, itself bool) string {
 	if s.Rounds == 0 || itself {
 		return ""
 	}

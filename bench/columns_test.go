@@ -34,7 +34,7 @@ func exampleFlood() *result {
 
 func TestFloodText(t *testing.T) {
 	var b strings.Builder
-	if err := text(&b, exampleFlood()); err != nil {
+	if err := writeText(&b, exampleFlood()); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "flood.txt", b.String())
@@ -66,7 +66,7 @@ func TestFloodsByName(t *testing.T) {
 		}
 	}
 	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
-		if got := nameOf(setting{Layout: "one", MTU: 1500, Works: works}); got != want {
+		if got := resultName(setting{Layout: "one", MTU: 1500, Works: works}); got != want {
 			t.Errorf("%v is called %s, not %s", works, got, want)
 		}
 	}

@@ -21,12 +21,12 @@ import (
 type contender struct {
 	name      string
 	about     string
-	endpoints int     // it balances over
-	proxy     bool    // ends the client's connections and opens its own
-	local     bool    // no packet crosses an interface
-	routes    bool    // the balancer's namespace forwards packets
-	floods    bool    // for works of floods alone
-	observe   observe // its table and drops; nil: from the kernel's own sockets
+	endpoints int      // it balances over
+	proxy     bool     // ends the client's connections and opens its own
+	local     bool     // no packet crosses an interface
+	routes    bool     // the balancer's namespace forwards packets
+	floods    bool     // for works of floods alone
+	observe   observer // its table and drops; nil: from the kernel's own sockets
 	missing   func() error
 	setup     setup
 }
@@ -231,7 +231,7 @@ func startBare(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(endpointAddr(endpoint), uint16(s.target)), nil
 }
 
-// bareWay forwards packets from one host to another.
+// bareRoute forwards packets from one host to another.
 func (r *rig) bareRoute(from, to *netnstest.Host) error {
 	return r.LB.Do(func() error {
 		in, err := r.LB.Netlink().LinkByName(from.Name)

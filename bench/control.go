@@ -60,7 +60,7 @@ func controlMain(ctx context.Context, args []string) error {
 	if err := res.daemon(ctx, filepath.Dir(self)); err != nil {
 		return err
 	}
-	if err := res.sweep(ctx); err != nil {
+	if err := res.measureSweep(ctx); err != nil {
 		return err
 	}
 	return res.write(*out)
@@ -81,21 +81,21 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, std.Close()) }()
-	d, err := res.starts(ctx, std, bin)
+	d, err := res.measureStarts(ctx, std, bin)
 	if err != nil {
 		return err
 	}
 	c := control{ctx: ctx, client: &http.Client{Timeout: 5 * time.Minute, Transport: &http.Transport{DialContext: std.LB.DialContext}}}
-	res.memory("no service", d)
-	res.changes(&c, "one service alone: ")
+	res.measureMemory("no service", d)
+	res.measureChanges(&c, "one service alone: ")
 	body, err := json.Marshal(v1.LoadbalanceRequest{LbAttr: controlEntries(controlServices)})
 	if err != nil {
 		return err
 	}
 	many := fmt.Sprintf("%s services of %d endpoints: ", withUnit(controlServices), controlEndpoints)
 	res.add(many+"one request with all of them", "ms", c.call(http.MethodPost, "config/loadbalancer", body))
-	res.memory(strings.TrimSuffix(many, ": "), d)
-	res.changes(&c, "one service beside these: ")
+	res.measureMemory(strings.TrimSuffix(many, ": "), d)
+	res.measureChanges(&c, "one service beside these: ")
 	res.add(many+"list all", "ms", c.call(http.MethodGet, "config/loadbalancer/all", nil))
 	res.add(many+"metrics", "ms", c.call(http.MethodGet, "metrics", nil))
 	d.Stop()
@@ -108,8 +108,9 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 	return c.err
 }
 
-// starts starts a daemon without stored state several times, and returns the last one, which stays.
-func (res *controlResult) starts(ctx context.Context, std *netnstest.Standard, bin string) (d *netnstest.Daemon, err error) {
+// measureStarts starts a daemon without stored state several times, and returns the last one, which
+// stays.
+func (res *controlResult) measureStarts(ctx context.Context, std *netnstest.Standard, bin string) (d *netnstest.Daemon, err error) {
 	var took []float64
 	for range controlStarts {
 		if d != nil {
@@ -127,8 +128,8 @@ func (res *controlResult) starts(ctx context.Context, std *netnstest.Standard, b
 	return d, nil
 }
 
-// memory measures the memory of the daemon and of its maps in the kernel.
-func (res *controlResult) memory(when string, d *netnstest.Daemon) {
+// measureMemory measures the memory of the daemon and of its maps in the kernel.
+func (res *controlResult) measureMemory(when string, d *netnstest.Daemon) {
 	status := field(readFile(fmt.Sprintf("/proc/%d/status", d.Pid())), "VmRSS")
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(status, " kB"), 64); err == nil {
 		res.add(when+": memory of the daemon", "MB", kb/1024)
@@ -136,8 +137,8 @@ func (res *controlResult) memory(when string, d *netnstest.Daemon) {
 	res.add(when+": memory of its maps", "MB", float64(mapmemory.OfProcess(d.Pid()))/(1<<20))
 }
 
-// changes creates, updates and deletes one service.
-func (res *controlResult) changes(c *control, what string) {
+// measureChanges creates, updates and deletes one service.
+func (res *controlResult) measureChanges(c *control, what string) {
 	entry := controlEntry(controlServices + 1)
 	fewer := entry
 	fewer.Endpoints = entry.Endpoints[1:]
@@ -157,8 +158,8 @@ func (res *controlResult) changes(c *control, what string) {
 		controlRow{what + "update", "ms", innerSpread(update)}, controlRow{what + "delete", "ms", innerSpread(remove)})
 }
 
-// sweep measures a sweep of 1,000,000 living connections.
-func (res *controlResult) sweep(ctx context.Context) error {
+// measureSweep measures a sweep of 1,000,000 living connections.
+func (res *controlResult) measureSweep(ctx context.Context) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the namespace ends with the thread

@@ -157,9 +157,9 @@ func rateTable(b *strings.Builder, r *result, works []workload) {
 		if w.less {
 			title += " (less is better)"
 		}
-		cells := []string{title, withUnit(plain.Median) + " " + w.unit, times(same, false)}
+		cells := []string{title, withUnit(plain.Median) + " " + w.unit, ratioText(same, false)}
 		for _, c := range shown {
-			cells = append(cells, times(r.ratio(w.name, fairPair(c), c), false))
+			cells = append(cells, ratioText(r.ratio(w.name, fairPair(c), c), false))
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}

@@ -182,7 +182,7 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 			continue
 		}
 		for _, kind := range []string{attemptKnown, attemptFirst} {
-			if c := connectsOf(between(all, kind, start, time.Now())); !c.served() {
+			if c := countConnects(attemptsBetween(all, kind, start, time.Now())); !c.served() {
 				return fmt.Errorf("before the flood %d of %d connections failed: %v", c.Tried-c.OK, c.Tried, c.Failed)
 			}
 		}
@@ -193,9 +193,9 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 // sample returns the share of new connections that succeeded during the flood, and the other
 // measurements as details.
 func (st floodResult) sample(details map[string]float64) sample {
-	known := connectsOf(between(st.attempts, attemptKnown, st.start, st.end))
-	first := connectsOf(between(st.attempts, attemptFirst, st.start, st.end))
-	late, broken := exchangesOf(between(st.attempts, attemptHeld, st.start, time.Now()))
+	known := countConnects(attemptsBetween(st.attempts, attemptKnown, st.start, st.end))
+	first := countConnects(attemptsBetween(st.attempts, attemptFirst, st.start, st.end))
+	late, broken := countExchanges(attemptsBetween(st.attempts, attemptHeld, st.start, time.Now()))
 	details["taken"], details["sent"] = st.received, st.sent
 	details["held_late"], details["held_broken"] = float64(late), float64(broken)
 	details["back_s"] = st.recovery.Seconds()
@@ -208,7 +208,7 @@ func (st floodResult) sample(details map[string]float64) sample {
 			details[name+"_min_us"], details[name+"_p50_us"], details[name+"_p99_us"] = micros(c.Min), micros(c.P50), micros(c.P99)
 		}
 	}
-	if large := connectsOf(between(st.attempts, attemptLarge, st.start, st.end)); large.Tried > 0 {
+	if large := countConnects(attemptsBetween(st.attempts, attemptLarge, st.start, st.end)); large.Tried > 0 {
 		details[attemptLarge+"_percent"] = large.percent()
 	}
 	both := connects{Tried: known.Tried + first.Tried, OK: known.OK + first.OK}

@@ -11,9 +11,9 @@ import (
 // heldConnections is the number of simultaneous connections.
 const heldConnections = 1_000_000
 
-// hold opens UDP connections, each answered once, and measures the rate, the kernel's additional
-// memory, and the cost of packets with so many connections.
-func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+// measureHeld opens UDP connections, each answered once, and measures the rate, the kernel's
+// additional memory, and the cost of packets with so many connections.
+func measureHeld(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	if err := r.LB.AddRoute(netip.MustParsePrefix("10.99.0.0/16"), endpointAddr(r.Client)); err != nil {
 		return nil, err
 	}

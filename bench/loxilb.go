@@ -48,7 +48,7 @@ func loxilbOf(bin, mode string, args ...string) setup {
 		if err != nil {
 			return netip.AddrPort{}, err
 		}
-		return s.address(), balance(d, s, s.vip().String(), mode, r)
+		return s.address(), createService(d, s, s.vip().String(), mode, r)
 	}
 }
 
@@ -63,7 +63,7 @@ func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) 
 	if s.v6 {
 		every, own = netip.IPv6Unspecified(), client.GW6
 	}
-	return netip.AddrPortFrom(own, uint16(s.port)), balance(d, s, every.String(), "hostonearm", r)
+	return netip.AddrPortFrom(own, uint16(s.port)), createService(d, s, every.String(), "hostonearm", r)
 }
 
 // loxilbDSR configures endpoints to answer directly: it adds the VIP to each, and a link to the
@@ -110,8 +110,8 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 	return d, nil
 }
 
-// balance creates a service in a mode.
-func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
+// createService creates a service in a mode.
+func createService(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
 	var endpoints []string
 	for i, a := range s.addresses(r) {
 		one := netip.AddrPortFrom(a, 1).String() // ADDRESS:WEIGHT has the form of an address with a port

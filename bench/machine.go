@@ -137,8 +137,8 @@ type layout struct {
 	steered               bool  // packets are moved to the CPUs of their receiver
 }
 
-// together has all on one CPU.
-func together() layout { return layout{client: []int{0}, lb: []int{0}, endpoints: []int{0}} }
+// oneCPU runs all parts on one CPU.
+func oneCPU() layout { return layout{client: []int{0}, lb: []int{0}, endpoints: []int{0}} }
 
 // layoutNamed divides n CPUs. With two, the client and the endpoints share one: it is the balancer
 // that is measured.
@@ -168,8 +168,8 @@ func layoutNamed(name string, n int) (layout, error) {
 	return l, nil
 }
 
-// of returns the CPUs of a host's programs.
-func (l layout) of(r *rig, h *netnstest.Host) []int {
+// cpusOf returns the CPUs of a host's programs.
+func (l layout) cpusOf(r *rig, h *netnstest.Host) []int {
 	switch h {
 	case r.LB:
 		return l.lb
@@ -187,7 +187,7 @@ func (l layout) steer(r *rig) error {
 	}
 	steer := func(h *netnstest.Host, name string) error {
 		file := "/sys/class/net/" + name + "/queues/rx-0/rps_cpus"
-		return sysfs(h, file, cpuMask(l.of(r, h)))
+		return writeSysfs(h, file, cpuMask(l.cpusOf(r, h)))
 	}
 	for _, h := range append(r.Endpoints[:], r.Client) {
 		if err := steer(h, "eth0"); err != nil {
@@ -200,8 +200,8 @@ func (l layout) steer(r *rig) error {
 	return nil
 }
 
-// sysfs writes a file of a host's /sys, which must be mounted for its network namespace.
-func sysfs(h *netnstest.Host, file, value string) error {
+// writeSysfs writes a file of a host's /sys, which must be mounted for its network namespace.
+func writeSysfs(h *netnstest.Host, file, value string) error {
 	_, err := h.Run("ip", "netns", "exec", h.Namespace, "sh", "-c", "echo "+value+" >"+file)
 	return err
 }

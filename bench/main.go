@@ -111,7 +111,7 @@ func parseOptions(args []string) (options, error) {
 	}
 	o.Works, o.Contenders = strings.Fields(*works), strings.Fields(*contenders)
 	if o.name == "" {
-		o.name = nameOf(o.setting)
+		o.name = resultName(o.setting)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -122,8 +122,8 @@ func parseOptions(args []string) (options, error) {
 	return o, err
 }
 
-// nameOf returns the default name of the result's files.
-func nameOf(s setting) string {
+// resultName returns the default name of the result's files.
+func resultName(s setting) string {
 	only := func(group string) bool {
 		return len(s.Works) > 0 && !slices.ContainsFunc(s.Works, func(n string) bool {
 			of, _, _ := strings.Cut(n, "-")
@@ -168,7 +168,7 @@ func benchmark(ctx context.Context, o options) error {
 	if err := res.write(o.out); err != nil {
 		return err
 	}
-	if err := text(os.Stdout, res); err != nil {
+	if err := writeText(os.Stdout, res); err != nil {
 		return err
 	}
 	if earlier != nil {
@@ -191,7 +191,7 @@ func (r *result) write(dir string) error {
 		return err
 	}
 	var t, c strings.Builder
-	if err := errors.Join(text(&t, r), chart(&c, r)); err != nil {
+	if err := errors.Join(writeText(&t, r), chart(&c, r)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path(".txt"), []byte(t.String()), 0o644); err != nil || len(drawn(r)) == 0 {

@@ -27,8 +27,8 @@ func (o observation) percent() float64 {
 	return 100 * o.used / o.limit
 }
 
-// observe asks a contender; it is done in the balancer's namespace.
-type observe func(context.Context, *rig) (observation, error)
+// An observer queries a contender, in the balancer's namespace.
+type observer func(context.Context, *rig) (observation, error)
 
 // observeLoxilb reads the daemon's metrics.
 func observeLoxilb(ctx context.Context, r *rig) (o observation, err error) {
@@ -166,7 +166,7 @@ type watch struct {
 // fullFrom is the percentage from which a table counts as full.
 const fullFrom = 99
 
-func (r *rig) watch(ctx context.Context, see observe) (*watch, error) {
+func (r *rig) watch(ctx context.Context, see observer) (*watch, error) {
 	w := new(watch)
 	if w.first, w.err = see(ctx, r); w.err != nil {
 		return nil, w.err

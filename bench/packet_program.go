@@ -131,7 +131,7 @@ func (p *programs) loadCopy(rewrite func(asm.Instructions) (asm.Instructions, er
 		}
 		m.MaxEntries = live.MaxEntries()
 	}
-	program, err := withoutFunction(spec.Programs[programName].Instructions, leftOut)
+	program, err := withoutFunction(spec.Programs[programName].Instructions, omittedFunction)
 	if err == nil {
 		program, err = rewrite(program)
 	}
@@ -151,9 +151,9 @@ func (p *programs) loadCopy(rewrite func(asm.Instructions) (asm.Instructions, er
 	return c.DetachProgram(programName), nil
 }
 
-// leftOut is a function that the counting copy omits. Its maps make room for the map of counters: a
-// program may use 64 maps. No packet of the benchmark calls the function.
-const leftOut = "lease_refuses"
+// omittedFunction is a function that the counting copy omits. Its maps make room for the map of
+// counters: a program may use 64 maps. No packet of the benchmark calls the function.
+const omittedFunction = "lease_refuses"
 
 // withoutFunction makes a function of a program return 0 at once.
 func withoutFunction(program asm.Instructions, name string) (out asm.Instructions, err error) {

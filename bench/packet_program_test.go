@@ -15,7 +15,7 @@ func TestLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := spec.Programs[programName].Instructions
-	if out, err := withoutFunction(program, leftOut); err != nil || len(out) >= len(program) {
+	if out, err := withoutFunction(program, omittedFunction); err != nil || len(out) >= len(program) {
 		t.Errorf("%d of %d instructions: %v", len(out), len(program), err)
 	}
 	if _, err := withoutFunction(program, "no_such_function"); err == nil {

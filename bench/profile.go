@@ -110,7 +110,7 @@ func (p *profiler) countOthers() (err error) {
 		return err
 	}
 	return p.lab.Datapath.TestRun().Collection.Rewrite(func(program asm.Instructions) (asm.Instructions, error) {
-		if shorter, err := withoutFunction(program, leftOut); err == nil { // otherwise it has room
+		if shorter, err := withoutFunction(program, omittedFunction); err == nil { // otherwise it has room
 			program = shorter
 		}
 		b := &blockCounts{}

@@ -45,7 +45,7 @@ func example(ratio float64) *result {
 
 func TestText(t *testing.T) {
 	var b strings.Builder
-	if err := text(&b, example(1.2)); err != nil {
+	if err := writeText(&b, example(1.2)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "example.txt", b.String())

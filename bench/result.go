@@ -221,7 +221,7 @@ func reportCheck(out io.Writer, earlier, now *result) error {
 	worse := regressions(earlier, now)
 	fmt.Fprintf(out, "\ncompared with commit %s: %d ratios to plain routing, %d worse\n", earlier.Machine.Commit, n, len(worse))
 	for _, g := range worse {
-		fmt.Fprintf(out, "  %s %s: %s before, %s now\n", g.workload, g.contender, times(g.before, false), times(g.now, false))
+		fmt.Fprintf(out, "  %s %s: %s before, %s now\n", g.workload, g.contender, ratioText(g.before, false), ratioText(g.now, false))
 	}
 	if len(worse) > 0 {
 		return errRegression

@@ -27,7 +27,7 @@ type rig struct {
 	serving  []*netnstest.Host // endpoints that are balanced over
 	service  service
 	table    int       // size of loxilb's connection table; 0: its default
-	observe  observe   // reads the contender's table and drops
+	observe  observer  // reads the contender's table and drops
 	attacker *attacker // of floods; nil without
 	// daemonPid is loxilb's process; 0: another program balances.
 	daemonPid int
@@ -91,7 +91,7 @@ func hostSettings() [][2]string {
 
 // start starts a program in a host, on the CPUs that the layout has for it.
 func (r *rig) start(h *netnstest.Host, args ...string) (*netnstest.Process, error) {
-	if cpus := r.cpus.of(r, h); len(cpus) > 0 {
+	if cpus := r.cpus.cpusOf(r, h); len(cpus) > 0 {
 		args = append([]string{"taskset", "-c", cpuList(cpus)}, args...)
 	}
 	return h.Start(netnstest.Command{Args: args})

@@ -81,7 +81,7 @@ func measure(ctx context.Context, o options, c contender, w workload, m *machine
 		return []sample{{Work: w.name, Invalid: fmt.Sprintf("%s: %v", what, err)}}
 	}
 	if w.single && !o.cpus.steered {
-		o.cpus = together()
+		o.cpus = oneCPU()
 	}
 	if w.sparesCPU {
 		o.cpus = spareCPU(o.cpus)

@@ -66,7 +66,7 @@ func works(s setting) []workload {
 			run: qperfRun("tcp_bw", parseQperfBandwidth, qperfSegments)},
 		{name: "pps-tcp", title: "smallest packets of 256 established TCP connections through one CPU", unit: "packets/s", packets: true, service: tcp, run: packetsTCP},
 		{name: "pps-udp", title: "smallest packets of 256 UDP flows through one CPU", unit: "packets/s", packets: true, service: udp, run: packetsUDP},
-		{name: "held-new", title: "new UDP connections through one CPU, until 1,000,000 are held", unit: "connections/s", packets: true, service: held, run: hold},
+		{name: "held-new", title: "new UDP connections through one CPU, until 1,000,000 are held", unit: "connections/s", packets: true, service: held, run: measureHeld},
 		{name: "held-bytes", title: "kernel memory of each of 1,000,000 connections", unit: "bytes", packets: true, less: true, extra: true},
 		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
 		{name: "held-pps-all", title: "packets of all 1,000,000 in turn", unit: "packets/s", packets: true, extra: true},
