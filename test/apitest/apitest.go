@@ -72,7 +72,7 @@ type fake struct {
 	Mirrored        policy.MirrorStats
 }
 
-// EndpointVerdict returns that of the first with the endpoint's address and port.
+// EndpointVerdict returns the verdict of the first endpoint with this address and port.
 func (f *fake) EndpointVerdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	for _, h := range f.Health {
 		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
@@ -283,7 +283,7 @@ func New(t testing.TB, change func(*httpapi.Options)) *Bench {
 	return &Bench{T: t, API: a, Fake: f, Store: st, Http: a.Handler(transport.ByLoopback), Peer: func() (uint32, error) { return 0, nil }}
 }
 
-// Call makes a request as a client on this machine does.
+// Call makes a request like a client on this machine.
 func (b *Bench) Call(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	b.T.Helper()
 	r := httptest.NewRequest(method, "http://127.0.0.1:11111"+path, strings.NewReader(body))

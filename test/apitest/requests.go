@@ -76,7 +76,7 @@ func (b *Bench) Counts() string {
 	return fmt.Sprint(b.Store.Services.Len(at), b.Store.Endpoints.Len(at), b.Store.Rules.Len(at), " revision ", at.Revision())
 }
 
-// Stored are the endpoints that are objects, as journals have them.
+// Stored returns the endpoints that are objects, in the format of the journal.
 func (b *Bench) Stored() (list []string) {
 	b.T.Helper()
 	for e := range b.Store.Endpoints.All(b.Store.Snapshot()) {
@@ -108,7 +108,7 @@ func (b *Bench) Events(server *httptest.Server, query, lastEventID string) *stre
 	return &streamed{resp, bufio.NewScanner(resp.Body)}
 }
 
-// Next is the next event: its lines without the JSON.
+// Next returns the next event: its lines without the JSON.
 func (s *streamed) Next(t *testing.T) string {
 	t.Helper()
 	var out []string
@@ -132,7 +132,7 @@ func (s *streamed) Next(t *testing.T) string {
 	return ""
 }
 
-// Upload posts a file as curl -F does.
+// Upload posts a file like curl -F.
 func (b *Bench) Upload(field, file string) (code int, out v1.ApplyResult, message string) {
 	b.T.Helper()
 	var form bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Connections are some of each kind.
+// Connections returns some connections of each kind.
 func Connections() []report.Connection {
 	ap := netip.MustParseAddrPort
 	return []report.Connection{
@@ -50,7 +50,7 @@ func GetAs[T any](b *Bench, path string) (out T) {
 	return out
 }
 
-// Normal is JSON in a normal form.
+// Normal returns JSON in a normal form.
 func Normal(t *testing.T, text string) any {
 	t.Helper()
 	var v any
@@ -60,7 +60,7 @@ func Normal(t *testing.T, text string) any {
 	return v
 }
 
-// Object is a service as an object of a list: its last byte, and its endpoints.
+// Object returns a service as an object of a list. n is the last byte of its VIP.
 func Object(n int, rest string, endpoints ...string) string {
 	for i, e := range endpoints {
 		endpoints[i] = `{"endpointIP":"` + e + `","targetPort":80,"weight":1}`
@@ -68,7 +68,7 @@ func Object(n int, rest string, endpoints ...string) string {
 	return fmt.Sprintf(`{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.%d","port":80,"protocol":"tcp"%s},"endpoints":[%s]}}`, n, rest, strings.Join(endpoints, ","))
 }
 
-// Said is the part of an answer that describes changes.
+// Said returns the part of an answer that describes changes.
 func Said(r v1.ApplyResult) string {
 	var b strings.Builder
 	for _, c := range r.Changes {
@@ -117,12 +117,12 @@ func ServeEvents(t *testing.T, hub *event.Hub) (*Bench, *httptest.Server) {
 	return b, server
 }
 
-// Kube is kubeService with other values, and with members that it has only when they are set.
+// Kube returns kubeService with other values, and with members that it has only when they are set.
 func Kube(args string, replaced ...string) string {
 	return strings.NewReplacer(append(replaced, "$ARGS", args)...).Replace(kubeService)
 }
 
-// KubeChanged is all that kube-loxilb takes for success.
+// KubeChanged reports whether kube-loxilb considers an answer a success.
 func KubeChanged(w *httptest.ResponseRecorder) bool {
 	return w.Code == http.StatusOK && strings.TrimSpace(w.Body.String()) == `{"result":"Success"}`
 }

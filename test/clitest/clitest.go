@@ -37,7 +37,7 @@ func Run(t testing.TB, stdin string, args ...string) Result {
 	return RunWith(t, "", stdin, args...)
 }
 
-// RunWith runs a command line whose token is in a file of the test's.
+// RunWith runs a command line with its token in a file of the test.
 func RunWith(t testing.TB, tokenFile, stdin string, args ...string) Result {
 	t.Helper()
 	return RunIn(t, session.Env{TokenFile: tokenFile}, stdin, args...)
@@ -61,7 +61,7 @@ type Server struct {
 	Auth     string // Authorization of the last request
 }
 
-// NewServer starts one, until the test is over.
+// NewServer starts a server that runs until the test ends.
 func NewServer(t testing.TB, code int, body string) *Server {
 	t.Helper()
 	s := &Server{Code: code, Body: body}
@@ -100,12 +100,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.Body)
 }
 
-// Args makes a command line for the server.
+// Args returns a command line for the server.
 func (s *Server) Args(args string) []string {
 	return append(s.WithoutToken(args), "--token=s3cret")
 }
 
-// WithoutToken makes a command line for the server that names no token.
+// WithoutToken returns a command line for the server without a token.
 func (s *Server) WithoutToken(args string) []string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *Server) WithoutToken(args string) []string {
 // Lines passes on lines as they are printed.
 type Lines struct{ Out chan string }
 
-// Write hands it over.
+// Write sends the lines to Out.
 func (l Lines) Write(b []byte) (int, error) {
 	l.Out <- string(b)
 	return len(b), nil

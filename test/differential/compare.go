@@ -8,28 +8,28 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// happening is a step and its outcome in both load balancers.
-type happening struct {
+// comparedStep is a step and its outcome in both load balancers.
+type comparedStep struct {
 	*sequence
 	step
 	flow         flow
 	ours, kernel outcome
-	past         []*happening // the steps before it
+	past         []*comparedStep // the steps before it
 }
 
 // verdict is the result of comparing a sequence.
 type verdict struct {
 	seen     map[string]int // differences, by name: how often
 	compared int            // steps
-	bad      *happening     // the first unintended difference
+	bad      *comparedStep  // the first unintended difference
 }
 
 // compare compares the packets that left, step by step.
 func compare(q *sequence, ours, kernel []outcome) verdict {
 	v := verdict{seen: map[string]int{}}
-	var past []*happening
+	var past []*comparedStep
 	for i, s := range q.steps {
-		h := &happening{sequence: q, step: s, flow: q.flows[s.flow], ours: ours[i], kernel: kernel[i], past: past}
+		h := &comparedStep{sequence: q, step: s, flow: q.flows[s.flow], ours: ours[i], kernel: kernel[i], past: past}
 		h.flow = h.owner()
 		past = append(past, h)
 		v.compared++
@@ -51,7 +51,7 @@ func compare(q *sequence, ours, kernel []outcome) verdict {
 
 // owner returns the flow that a step belongs to. If the endpoint has received nothing of the step's
 // own flow, its packet belongs to another flow of the same client address and port.
-func (h *happening) owner() flow {
+func (h *comparedStep) owner() flow {
 	own := h.flow
 	owner := own
 	for _, g := range h.past {
@@ -66,7 +66,7 @@ func (h *happening) owner() flow {
 }
 
 // difference finds the row of the table that h is of; nil for none.
-func (h *happening) difference() *difference {
+func (h *comparedStep) difference() *difference {
 	for _, d := range differences() {
 		if d.is(h) {
 			return &d
@@ -76,7 +76,7 @@ func (h *happening) difference() *difference {
 }
 
 // same reports whether the same packets left, apart from values that each balancer chooses.
-func (h *happening) same() bool {
+func (h *comparedStep) same() bool {
 	equal := func(a, b sent) bool { return a.link == b.link && a.packet.Equal(b.packet) }
 	if slices.EqualFunc(h.ours.left, h.kernel.left, equal) { // usually, and cheaper than the comparison below
 		return true
@@ -85,7 +85,7 @@ func (h *happening) same() bool {
 }
 
 // lines returns the packets that left, as text, normalised.
-func (h *happening) lines(o outcome) []string {
+func (h *comparedStep) lines(o outcome) []string {
 	var all []string
 	for _, s := range o.left {
 		all = append(all, "out "+s.link+" "+h.normal(s.packet, o).String())
@@ -94,7 +94,7 @@ func (h *happening) lines(o outcome) []string {
 }
 
 // String shows both outcomes of the step, and the fields that differ.
-func (h *happening) String() string {
+func (h *comparedStep) String() string {
 	var b strings.Builder
 	for _, p := range h.ours.arrived {
 		fmt.Fprintf(&b, "in %s %s\n", h.linkName(), p.Brief())

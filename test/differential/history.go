@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/pkt"
 )
 
-func (h *happening) tcp() bool { return h.packet.Proto == pkt.TCP }
+func (h *comparedStep) tcp() bool { return h.packet.Proto == pkt.TCP }
 
-func (h *happening) v6() bool { return h.flow.vip.Addr().Is6() }
+func (h *comparedStep) v6() bool { return h.flow.vip.Addr().Is6() }
 
 // leftOnly reports whether all that left went out on one side.
 func (o outcome) leftOnly(server bool) bool {
@@ -22,16 +22,16 @@ func (o outcome) leftOnly(server bool) bool {
 }
 
 // expired reports whether the packet's time was up.
-func (h *happening) expired() bool { return h.packet.Has(pkt.TTL) && h.packet.Num(pkt.TTL) <= 1 }
+func (h *comparedStep) expired() bool { return h.packet.Has(pkt.TTL) && h.packet.Num(pkt.TTL) <= 1 }
 
 // bothAnswer reports whether both balancers answered the sender.
-func (h *happening) bothAnswer() bool {
+func (h *comparedStep) bothAnswer() bool {
 	return len(h.ours.left) == 1 && len(h.kernel.left) == 1 && h.ours.leftOnly(h.server) && h.kernel.leftOnly(h.server)
 }
 
 // quotedBytes returns the number of bytes that an ICMP error quotes after the IP header; -1 for
 // another packet.
-func (h *happening) quotedBytes() int {
+func (h *comparedStep) quotedBytes() int {
 	if h.packet.Inner == nil {
 		return -1
 	}
@@ -40,13 +40,13 @@ func (h *happening) quotedBytes() int {
 }
 
 // translated reports whether loxilb translated the packet and forwarded it to the other side.
-func (h *happening) translated() bool {
+func (h *comparedStep) translated() bool {
 	return len(h.ours.left) == len(h.ours.arrived) && h.translatedBy(h.ours)
 }
 
-func (h *happening) kernelTranslated() bool { return h.translatedBy(h.kernel) }
+func (h *comparedStep) kernelTranslated() bool { return h.translatedBy(h.kernel) }
 
-func (h *happening) translatedBy(o outcome) bool {
+func (h *comparedStep) translatedBy(o outcome) bool {
 	for _, s := range o.left {
 		if h.server && !isError(h.packet) && s.packet.SrcAddr().Addr() != h.flow.vip.Addr() || s.packet.DstAddr().Addr() == h.flow.vip.Addr() {
 			return false
@@ -60,12 +60,12 @@ func (h *happening) translatedBy(o outcome) bool {
 
 // invalidSegment returns a segment of one of loxilb's connections that conntrack considers invalid:
 // the kernel forwards it untranslated, or answers it.
-func (h *happening) invalidSegment() bool {
+func (h *comparedStep) invalidSegment() bool {
 	return h.tcp() && h.kernel.invalid && h.translated()
 }
 
 // opens reports whether the packet is a client's SYN.
-func (h *happening) opens() bool {
+func (h *comparedStep) opens() bool {
 	return !h.server && h.tcp() && kind(h.packet) == pkt.FlagSYN
 }
 
@@ -87,7 +87,7 @@ func validFlags(p *pkt.Packet) bool {
 }
 
 // outOfState reports whether conntrack's table of states has no place for the segment.
-func (h *happening) outOfState() bool {
+func (h *comparedStep) outOfState() bool {
 	switch kind(h.packet) {
 	case pkt.FlagSYN:
 		return h.server
@@ -100,8 +100,8 @@ func (h *happening) outOfState() bool {
 }
 
 // conversation returns the steps of the flow since its client's last SYN, that one first.
-func (h *happening) conversation() []*happening {
-	var all []*happening
+func (h *comparedStep) conversation() []*comparedStep {
+	var all []*comparedStep
 	for i := len(h.past) - 1; i >= 0; i-- {
 		if g := h.past[i]; g.flow == h.flow {
 			all = append(all, g)
@@ -115,20 +115,20 @@ func (h *happening) conversation() []*happening {
 }
 
 // tracked reports whether conntrack took the segment into account.
-func (h *happening) tracked() bool {
+func (h *comparedStep) tracked() bool {
 	return h.tcp() && !h.kernel.invalid && !h.expired() && len(h.kernel.left) > 0
 }
 
 // replied reports whether the endpoint has answered the client's SYN.
-func (h *happening) replied() bool {
-	return slices.ContainsFunc(h.conversation(), func(g *happening) bool {
+func (h *comparedStep) replied() bool {
+	return slices.ContainsFunc(h.conversation(), func(g *comparedStep) bool {
 		return g.server && g.tracked() && kind(g.packet) == pkt.FlagSYN|pkt.FlagACK
 	})
 }
 
 // forgotten reports whether conntrack has forgotten the connection: a RST came before anything else
 // of the endpoint, or a SYN that would have opened it again died on its way.
-func (h *happening) forgotten() bool {
+func (h *comparedStep) forgotten() bool {
 	forgotten, replied := false, false
 	for _, g := range h.conversation() {
 		switch {
@@ -145,14 +145,14 @@ func (h *happening) forgotten() bool {
 }
 
 // side picks one of the two outcomes of a step.
-type side func(*happening) outcome
+type side func(*comparedStep) outcome
 
-func ourSide(h *happening) outcome    { return h.ours }
-func kernelSide(h *happening) outcome { return h.kernel }
+func ourSide(h *comparedStep) outcome    { return h.ours }
+func kernelSide(h *comparedStep) outcome { return h.kernel }
 
 // opensAgain reports whether a client's SYN opened another connection on this side, and continued
 // in the old one on the other.
-func (h *happening) opensAgain(where side) bool {
+func (h *comparedStep) opensAgain(where side) bool {
 	talk := h.conversation()
 	if !h.opens() || !h.otherEndpoint() || len(talk) == 0 {
 		return false
@@ -162,45 +162,45 @@ func (h *happening) opensAgain(where side) bool {
 }
 
 // otherEndpoint reports whether a client's packet left towards different endpoints.
-func (h *happening) otherEndpoint() bool {
+func (h *comparedStep) otherEndpoint() bool {
 	return !h.server && h.translated() && h.kernelTranslated() && h.ours.ends.endpoint != h.kernel.ends.endpoint
 }
 
 // had reports whether a segment of the flow had the flag.
-func (h *happening) had(flag uint64) bool {
-	return slices.ContainsFunc(h.past, func(g *happening) bool {
+func (h *comparedStep) had(flag uint64) bool {
+	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.flow == h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
 	})
 }
 
 // clientHad does the same for another flow of the client's address and port, since the endpoint
 // sees the same tuple.
-func (h *happening) clientHad(flag uint64) bool {
-	return slices.ContainsFunc(h.past, func(g *happening) bool {
+func (h *comparedStep) clientHad(flag uint64) bool {
+	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
 	})
 }
 
 // reopened reports whether a client of the same VIP sent a SYN in a connection that may have been
 // over.
-func (h *happening) reopened() bool {
-	return slices.ContainsFunc(h.past, func(g *happening) bool {
+func (h *comparedStep) reopened() bool {
+	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.opens() && g.flow.vip == h.flow.vip && (g.had(pkt.FlagRST) || g.had(pkt.FlagFIN))
 	})
 }
 
 // replaced reports whether the client has opened a connection through another VIP after this one.
-func (h *happening) replaced() bool {
-	return slices.ContainsFunc(h.past, func(g *happening) bool {
+func (h *comparedStep) replaced() bool {
+	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.opens() && g.flow.client == h.flow.client && g.flow != h.flow && (h.had(pkt.FlagRST) || h.had(pkt.FlagFIN))
 	})
 }
 
 // refused reports whether loxilb had no connection for the segment.
-func (h *happening) refused() bool { return h.ours.reason() == "no-connection" }
+func (h *comparedStep) refused() bool { return h.ours.reason() == "no-connection" }
 
 // otherPort reports whether the kernel chose another source port than the client's, in default
 // mode.
-func (h *happening) otherPort() bool {
+func (h *comparedStep) otherPort() bool {
 	return !h.server && h.services[0].Mode == lb.ModeDefault && len(h.kernel.left) == 1 && h.kernel.left[0].packet.SrcAddr() != h.flow.client
 }

@@ -11,7 +11,7 @@ import (
 // normal returns p with the client's own port in place of the source port that a load balancer
 // chose, and without random numbers. Ports map one to one: if two connections shared a port, their
 // answers would differ.
-func (h *happening) normal(p *pkt.Packet, o outcome) *pkt.Packet {
+func (h *comparedStep) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	p = p.Clone()
 	for q := p; q != nil; q = q.Inner {
 		rename(q, o.ends.source, h.flow.client.Port())
@@ -72,7 +72,7 @@ func adjust(sum, from, to uint16) uint16 {
 
 // renumber replaces the identification of an IPv6 datagram by that of the packet that arrived, if
 // all fragments that left have it.
-func (h *happening) renumber(ext string, o outcome) string {
+func (h *comparedStep) renumber(ext string, o outcome) string {
 	number := func(p *pkt.Packet) string {
 		words := strings.Split(p.Value(pkt.Ext).Text, ":")
 		return words[len(words)-1]

@@ -30,8 +30,8 @@ func clientOf(a netip.Addr) netip.Prefix {
 
 func (m *Model) know(a netip.Addr) { m.known[clientOf(a)] = m.now + knownTime }
 
-// knows reports whether the address of a tuple is that of a known client.
-func (m *Model) knows(key tuple) bool {
+// isKnown reports whether the address of a tuple is that of a known client.
+func (m *Model) isKnown(key tuple) bool {
 	c := clientOf(key.src.Addr())
 	until, known := m.known[c]
 	if known && m.now <= until {
@@ -56,9 +56,9 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	switch {
 	case !m.halfOpenExceeds(svc, key.proto, 1) && (!syn || !asked):
 		return v, true
-	case m.knows(key) && m.halfOpenExceeds(svc, key.proto, 1.5):
+	case m.isKnown(key) && m.halfOpenExceeds(svc, key.proto, 1.5):
 		return drop("half-open-full"), false
-	case m.knows(key):
+	case m.isKnown(key):
 		return v, true
 	case !syn:
 		return drop("unknown-source"), false

@@ -34,13 +34,13 @@ func (s *service) resumes(p *pkt.Packet) bool {
 	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
 }
 
-// behind reports whether a sequence number is before another one, modulo 2^32.
-func behind(a, b uint32) bool { return a-b >= 1<<31 }
+// isBefore reports whether a sequence number is before another one, modulo 2^32.
+func isBefore(a, b uint32) bool { return a-b >= 1<<31 }
 
 // reopens reports whether a SYN of the client ends the connection and opens another.
 func (c *connection) reopens(p *pkt.Packet) bool {
 	if c.oneWay {
-		return c.sides[fromClient].reset || c.sides[fromClient].fin && !behind(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
+		return c.sides[fromClient].reset || c.sides[fromClient].fin && !isBefore(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
 	}
 	return c.closed()
 }
@@ -71,9 +71,9 @@ func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))
 	switch {
-	case !c.replied && near(end, own.end):
+	case !c.replied && withinWindow(end, own.end):
 		c.replied, own.acked = true, ack
-	case c.replied && (own.continues(end, ack) || fin && end-own.end < window && near(ack, own.acked)):
+	case c.replied && (own.continues(end, ack) || fin && end-own.end < window && withinWindow(ack, own.acked)):
 		c.open = true
 	default:
 		return
@@ -82,13 +82,13 @@ func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 		own.reset = false
 	}
 	own.fin = own.fin || fin
-	if behind(own.end, end) {
+	if isBefore(own.end, end) {
 		own.end = end
 	}
-	if behind(own.acked, ack) {
+	if isBefore(own.acked, ack) {
 		own.acked = ack
 	}
 }
 
-// near reports whether two numbers are within a window of each other.
-func near(a, b uint32) bool { return a-b < window || b-a <= window }
+// withinWindow reports whether two numbers are within a window of each other.
+func withinWindow(a, b uint32) bool { return a-b < window || b-a <= window }

@@ -39,7 +39,7 @@ func (m *Model) find(key tuple) *service {
 		key.proto = lb.ICMP
 	}
 	vips := []netip.Addr{key.dst.Addr()}
-	if slices.Contains(own(), key.dst.Addr()) {
+	if slices.Contains(ownAddresses(), key.dst.Addr()) {
 		vips = append(vips, anyAddr(key.dst.Addr()))
 	}
 	for _, vip := range vips {
@@ -71,8 +71,8 @@ func (m *Model) findPort(key lb.Key) *service {
 	return best
 }
 
-// own returns the load balancer's addresses.
-func own() []netip.Addr {
+// ownAddresses returns the load balancer's addresses.
+func ownAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, a := range []string{"198.51.100.254", "192.168.1.254", "2001:db8:1::fe", "2001:db8:2::fe"} {
 		all = append(all, netip.MustParseAddr(a))

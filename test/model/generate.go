@@ -188,7 +188,7 @@ func (g *generator) target(k lb.Key) netip.AddrPort {
 		port = uint16(80 + g.IntN(5))
 	}
 	if k.VIP.IsUnspecified() {
-		all := slices.DeleteFunc(own(), func(a netip.Addr) bool { return a.Is6() != g.v6 })
+		all := slices.DeleteFunc(ownAddresses(), func(a netip.Addr) bool { return a.Is6() != g.v6 })
 		return netip.AddrPortFrom(all[g.IntN(len(all))], port)
 	}
 	return netip.AddrPortFrom(k.VIP, port)

@@ -57,17 +57,17 @@ func (m *Model) HalfOpen() (tcp, others int64) {
 	return tcp, others
 }
 
-// pressed reports whether the connection is to be forgotten soon.
-func (m *Model) pressed(c *connection) bool {
+// forgottenSoon reports whether pressure shortens the timeout of the connection.
+func (m *Model) forgottenSoon(c *connection) bool {
 	return c.halfOpen() && (m.halfOpenExceeds(c.service, c.proto, 0.25) || c.snat && m.now < m.short)
 }
 
 // SweepsInOrder reports whether the order of a sweep determines what it removes, since it may
 // relieve pressure before its end.
 func (m *Model) SweepsInOrder() bool {
-	stays := func(c *connection) bool { return !m.over(c) && (c.proto == lb.TCP || !c.ending()) }
+	stays := func(c *connection) bool { return !m.isOver(c) && (c.proto == lb.TCP || !c.ending()) }
 	for _, e := range m.table {
-		if m.pressed(e.conn) && m.over(e.conn) {
+		if m.forgottenSoon(e.conn) && m.isOver(e.conn) {
 			if machine, service := m.halfOpen(e.conn.service, e.conn.proto, stays); !exceeds(machine, service, 0.25) {
 				return true
 			}

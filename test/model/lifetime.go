@@ -11,7 +11,7 @@ import (
 func (m *Model) timeout(c *connection) time.Duration {
 	idle := c.service.IdleTimeout
 	switch {
-	case m.pressed(c):
+	case m.forgottenSoon(c):
 		return 3 * time.Second
 	case c.proto == lb.UDP && c.replied && c.open && c.snat && m.now < m.short:
 		return min(cmp.Or(idle, 300*time.Second), 30*time.Second)

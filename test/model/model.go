@@ -179,7 +179,7 @@ func (m *Model) Sweep() {
 		if e.conn.ending() && e.conn.proto != lb.TCP {
 			m.end(e.conn)
 		}
-		if m.over(e.conn) {
+		if m.isOver(e.conn) {
 			m.remove(e.conn)
 		}
 	}
@@ -465,7 +465,7 @@ func (m *Model) NearTimeout() bool {
 		}
 	}
 	for _, e := range m.table {
-		for _, limit := range []time.Duration{m.timeout(e.conn), m.rested(e.conn)} {
+		for _, limit := range []time.Duration{m.timeout(e.conn), m.quarantineTime(e.conn)} {
 			if d := m.silent(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
 				return true
 			}

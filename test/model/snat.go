@@ -78,7 +78,7 @@ func (m *Model) choosePortAt(c *connection, addr netip.Addr) (reason string) {
 // usePool reports why the connection gets no port of the pool of its source address, "" if it may
 // have one.
 func (m *Model) usePool(c *connection) (reason string) {
-	if !slices.Contains(own(), c.source.Addr()) {
+	if !slices.Contains(ownAddresses(), c.source.Addr()) {
 		return "" // it has 64,000
 	}
 	used := 0
@@ -91,7 +91,7 @@ func (m *Model) usePool(c *connection) (reason string) {
 		return ""
 	}
 	m.short, c.service.short = m.now+shortTime, m.now+shortTime
-	switch known := m.knows(tuple{c.proto, c.client, c.vip}); {
+	switch known := m.isKnown(tuple{c.proto, c.client, c.vip}); {
 	case !known && c.proto == lb.TCP && c.service.SynProtect != lb.SynProtectOff:
 		return "challenged"
 	case !known:
@@ -124,7 +124,7 @@ func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 		return true
 	}
 	if old.conn.snat && old.conn.client != client {
-		if !m.over(old.conn) {
+		if !m.isOver(old.conn) {
 			return false
 		}
 	} else if !m.dead(old.conn) && !old.conn.closed() {
@@ -137,7 +137,7 @@ func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 // leave ends a connection that a packet finds over. Its source port rests.
 func (m *Model) leave(c *connection) {
 	if c.snat {
-		m.rest(c, c.closed())
+		m.quarantinePort(c, c.closed())
 	} else {
 		m.remove(c)
 	}
@@ -146,14 +146,15 @@ func (m *Model) leave(c *connection) {
 // end ends a connection whose endpoint was removed.
 func (m *Model) end(c *connection) {
 	if c.snat {
-		m.rest(c, true)
+		m.quarantinePort(c, true)
 	} else {
 		m.remove(c)
 	}
 }
 
-// rest has the source port of a connection that is over rest, since its last packet or from now.
-func (m *Model) rest(c *connection, fromNow bool) {
+// quarantinePort quarantines the source port of an ended connection, from its last packet or from
+// now.
+func (m *Model) quarantinePort(c *connection, fromNow bool) {
 	if c.resting {
 		return
 	}
@@ -164,8 +165,8 @@ func (m *Model) rest(c *connection, fromNow bool) {
 	c.sides[fromEndpoint].reset, c.resting = true, true
 }
 
-// rested returns how long the connection may be silent before its port is another's.
-func (m *Model) rested(c *connection) time.Duration {
+// quarantineTime returns how long the connection may be silent before its port may be reused.
+func (m *Model) quarantineTime(c *connection) time.Duration {
 	rest := rest
 	if !c.open && c.snat && m.now < m.short {
 		rest = restShort
@@ -179,5 +180,5 @@ func (m *Model) rested(c *connection) time.Duration {
 	return m.timeout(c)
 }
 
-// over reports whether nothing is left to keep of the connection.
-func (m *Model) over(c *connection) bool { return m.silent(c) > m.rested(c) }
+// isOver reports whether the connection has expired and its port has left quarantine.
+func (m *Model) isOver(c *connection) bool { return m.silent(c) > m.quarantineTime(c) }

@@ -76,7 +76,8 @@ func (d *Daemon) Launch() (err error) {
 	return err
 }
 
-// answers asks whether the daemon is ready: its API answers before interfaces are attached.
+// answers returns an error unless the daemon is ready: its API answers before interfaces are
+// attached.
 func (d *Daemon) answers(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/readyz", nil)
 	if err != nil {
@@ -120,7 +121,7 @@ func (d *Daemon) Command(args ...string) (string, error) {
 	return d.host.Run(append([]string{filepath.Join(d.bin, "loxicmd")}, args...)...)
 }
 
-// DetachAll stops the daemon and has loxilb take its programs, maps and addresses away.
+// DetachAll stops the daemon and runs loxilb --detach.
 func (d *Daemon) DetachAll() error {
 	d.Stop()
 	_, err := d.host.Run(append(d.Args(), "--detach")...)
@@ -144,8 +145,8 @@ func RemoveDaemonFiles(dir string) error {
 // SetArgs replaces the further flags, from the next Start on.
 func (d *Daemon) SetArgs(args ...string) { d.opts.Args = args }
 
-// Wrap has loxilb be started by another program, from the next time on, whose command its own
-// follows; by none without words.
+// Wrap makes the next starts run loxilb by another program: words precede the command of loxilb.
+// Without words, loxilb is started directly.
 func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 
 // Dir is the daemon's directory.

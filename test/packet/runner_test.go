@@ -247,7 +247,7 @@ func (r *runner) command(verb, rest string) error {
 		if err != nil {
 			return err
 		}
-		return r.lab.Fail(endpoint, verb == "down")
+		return r.lab.SetDown(endpoint, verb == "down")
 	case "advance":
 		d, err := time.ParseDuration(rest)
 		if err != nil {
@@ -263,7 +263,7 @@ func (r *runner) command(verb, rest string) error {
 		r.lab.Mark(mark)
 		return err
 	case "away":
-		return r.lab.Away()
+		return r.lab.StopSweeping()
 	case "ports":
 		n, err := strconv.Atoi(rest)
 		if err != nil {

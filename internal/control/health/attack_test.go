@@ -22,8 +22,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// files returns the number of this process's open descriptors.
-func files(t *testing.T) int {
+// openFiles returns the number of this process's open descriptors.
+func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -32,8 +32,8 @@ func files(t *testing.T) int {
 	return len(entries)
 }
 
-// alone runs a test in a process of its own, as it counts or limits what belongs to the process.
-func alone(t *testing.T, f func(t *testing.T)) {
+// inOwnProcess runs a test in a process of its own, as it counts or limits what belongs to the process.
+func inOwnProcess(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	const mark = "HEALTH_ALONE"
 	if os.Getenv(mark) != "" {
@@ -48,9 +48,9 @@ func alone(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// deaf returns a port that answers no SYN: its listener, which has all addresses of 127.0.0.0/8,
+// unansweringPort returns a port that answers no SYN: its listener, which has all addresses of 127.0.0.0/8,
 // has a full backlog.
-func deaf(t *testing.T) uint16 {
+func unansweringPort(t *testing.T) uint16 {
 	t.Helper()
 	open := func() int {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -77,16 +77,16 @@ func deaf(t *testing.T) uint16 {
 	return uint16(port)
 }
 
-// many returns a different address for each number.
-func many(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
+// nthAddress returns a different address for each number.
+func nthAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
 
-// leavesNothing runs a monitor, and checks that it leaves no descriptor and no goroutine.
-func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
+// leaksNothing runs a monitor, and checks that it leaves no descriptor and no goroutine.
+func leaksNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	t.Helper()
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	before, goroutines := files(t), runtime.NumGoroutine()
+	before, goroutines := openFiles(t), runtime.NumGoroutine()
 	m := New(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -98,7 +98,7 @@ func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	cancel()
 	<-done
 	labtest.Eventually(t, patience, func(context.Context) error {
-		if n := files(t); n > before {
+		if n := openFiles(t); n > before {
 			return fmt.Errorf("%d descriptors, %d before", n, before)
 		}
 		if n := runtime.NumGoroutine(); n > goroutines {
@@ -111,18 +111,18 @@ func leavesNothing(t *testing.T, c Config, f func(m *Monitor)) {
 // TestManyDead checks that 10,000 targets without any answer are down, that those that answer are
 // up meanwhile, that few goroutines are used, and that nothing is left.
 func TestManyDead(t *testing.T) {
-	alone(t, func(t *testing.T) {
+	inOwnProcess(t, func(t *testing.T) {
 		const targets = 10000
-		port, open := deaf(t), listen(t, "127.0.0.1:0")
-		files(t) // the runtime's own descriptors are open now
-		leavesNothing(t, Config{}, func(m *Monitor) {
+		port, open := unansweringPort(t), listen(t, "127.0.0.1:0")
+		openFiles(t) // the runtime's own descriptors are open now
+		leaksNothing(t, Config{}, func(m *Monitor) {
 			p := lb.Probe{Type: lb.ProbeTCP, Interval: 2 * time.Second}
 			for i := range targets {
-				m.Set(fmt.Sprint(i), Target{Addr: many(i), Port: port, Probe: p})
+				m.Set(fmt.Sprint(i), Target{Addr: nthAddress(i), Port: port, Probe: p})
 			}
 			m.Set("open", at(open, lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond, Timeout: 50 * time.Millisecond, Fall: 1}))
 			for i := range targets {
-				becomes(t, m, fmt.Sprint(i), Down)
+				waitState(t, m, fmt.Sprint(i), Down)
 				if n := runtime.NumGoroutine(); n > 20 {
 					t.Fatalf("%d goroutines", n)
 				}
@@ -133,7 +133,7 @@ func TestManyDead(t *testing.T) {
 				}
 				return nil
 			})
-			if n := files(t); n < targets/2 || n > targets+100 {
+			if n := openFiles(t); n < targets/2 || n > targets+100 {
 				t.Errorf("%d descriptors for %d targets that do not answer", n, targets)
 			}
 		})
@@ -143,7 +143,7 @@ func TestManyDead(t *testing.T) {
 // TestStopped checks that a process that is stopped for a while reports no target as down when it
 // continues.
 func TestStopped(t *testing.T) {
-	alone(t, func(t *testing.T) {
+	inOwnProcess(t, func(t *testing.T) {
 		m := start(t, Config{})
 		open := listen(t, "127.0.0.1:0")
 		const targets = 200
@@ -152,7 +152,7 @@ func TestStopped(t *testing.T) {
 				Target{Addr: open.Addr(), Port: open.Port(), Probe: lb.Probe{Type: lb.ProbeTCP, Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Fall: 1}})
 		}
 		for i := range targets {
-			becomes(t, m, fmt.Sprint(i), Up)
+			waitState(t, m, fmt.Sprint(i), Up)
 		}
 		wake := exec.Command("sh", "-c", fmt.Sprintf("sleep 1; kill -CONT %d", os.Getpid()))
 		if err := wake.Start(); err != nil {
@@ -183,29 +183,29 @@ func TestStopped(t *testing.T) {
 // TestFewDescriptors checks that with too low a limit of files no state is wrong, and that the log
 // has one sentence.
 func TestFewDescriptors(t *testing.T) {
-	alone(t, func(t *testing.T) {
+	inOwnProcess(t, func(t *testing.T) {
 		var out output
-		port, open := deaf(t), listen(t, "127.0.0.1:0")
+		port, open := unansweringPort(t), listen(t, "127.0.0.1:0")
 		limit := unix.Rlimit{Cur: 100, Max: 100}
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
 		// As if others had used most of them: the monitor assumes too many.
-		leavesNothing(t, Config{Descriptors: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}, func(m *Monitor) {
+		leaksNothing(t, Config{Descriptors: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}, func(m *Monitor) {
 			p := lb.Probe{Type: lb.ProbeTCP, Interval: 500 * time.Millisecond, Timeout: 200 * time.Millisecond, Fall: 1}
 			for i := range 300 {
-				m.Set(fmt.Sprint(i), Target{Addr: many(i), Port: port, Probe: p})
+				m.Set(fmt.Sprint(i), Target{Addr: nthAddress(i), Port: port, Probe: p})
 			}
 			p.Request, p.Response = "x", "y"
 			for i := range 100 {
-				m.Set(fmt.Sprint("asked", i), Target{Addr: many(i), Port: port, Probe: p})
+				m.Set(fmt.Sprint("asked", i), Target{Addr: nthAddress(i), Port: port, Probe: p})
 			}
 			p.Request, p.Response = "", ""
 			m.Set("open", at(open, p))
 			for i := range 300 {
-				becomes(t, m, fmt.Sprint(i), Down)
+				waitState(t, m, fmt.Sprint(i), Down)
 			}
-			if s := becomes(t, m, "open", Up); len(s.History) != 1 {
+			if s := waitState(t, m, "open", Up); len(s.History) != 1 {
 				t.Errorf("the target that answers: %+v", s)
 			}
 			for i := range 300 {
@@ -227,7 +227,7 @@ func TestFewDescriptors(t *testing.T) {
 // TestLeavesNothing checks that probes of all types, of endpoints with all kinds of behavior, leave
 // nothing.
 func TestLeavesNothing(t *testing.T) {
-	alone(t, func(t *testing.T) {
+	inOwnProcess(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0") // accepts, and never sends
 		l, err := net.Listen("tcp", "[::1]:0")
 		if err != nil {
@@ -244,7 +244,7 @@ func TestLeavesNothing(t *testing.T) {
 			}
 		}()
 		answers := l.Addr().(*net.TCPAddr).AddrPort()
-		leavesNothing(t, Config{}, func(m *Monitor) {
+		leaksNothing(t, Config{}, func(m *Monitor) {
 			for kind := lb.ProbePing; kind <= lb.ProbeDNS; kind++ {
 				for i, to := range []netip.AddrPort{open, answers, netip.AddrPortFrom(open.Addr(), 1)} {
 					p := lb.Probe{Type: kind, Request: "x", Interval: 100 * time.Millisecond, Fall: 1, Rise: 1}
@@ -254,7 +254,7 @@ func TestLeavesNothing(t *testing.T) {
 				}
 			}
 			for key, want := range map[string]State{"ping 0": Up, "tcp 1": Up, "http 1": Up, "https 1": Down, "http 0": Down, "grpc 0": Down, "dns 0": Down, "udp 2": Down} {
-				becomes(t, m, key, want)
+				waitState(t, m, key, want)
 			}
 		})
 		l.Close()
@@ -264,12 +264,12 @@ func TestLeavesNothing(t *testing.T) {
 // TestStorm checks that targets that are added, changed and removed concurrently end in the
 // expected state.
 func TestStorm(t *testing.T) {
-	alone(t, func(t *testing.T) {
+	inOwnProcess(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0")
 		refused := netip.AddrPortFrom(open.Addr(), 1)
-		slow := netip.AddrPortFrom(open.Addr(), deaf(t))
+		slow := netip.AddrPortFrom(open.Addr(), unansweringPort(t))
 		var m *Monitor
-		leavesNothing(t, Config{Changed: func(key string) { m.Status(key) }}, func(running *Monitor) {
+		leaksNothing(t, Config{Changed: func(key string) { m.Status(key) }}, func(running *Monitor) {
 			m = running
 			var all sync.WaitGroup
 			end := time.Now().Add(3 * time.Second)
@@ -306,7 +306,7 @@ func TestStorm(t *testing.T) {
 				}
 				m.Override(key, Unknown, "")
 				m.Set(key, at(to, lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond}))
-				s := becomes(t, m, key, want)
+				s := waitState(t, m, key, want)
 				if !strings.HasPrefix(s.Evidence, "tcp "+to.String()+": ") {
 					t.Errorf("%s, want evidence of %v", s.Evidence, to)
 				}

@@ -47,8 +47,8 @@ func TestServer(t *testing.T) {
 	l.Close()
 }
 
-// used returns the CPU time of this process.
-func used(t *testing.T) time.Duration {
+// processCPU returns the CPU time of this process.
+func processCPU(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -57,9 +57,9 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bare returns the CPU time of the kernel's part of a probe: half a handshake, with both sides on
+// kernelCost returns the CPU time of the kernel's part of a probe: half a handshake, with both sides on
 // this machine, by reused sockets, 250 in a row.
-func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
+func kernelCost(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()
 	if err != nil {
@@ -67,7 +67,7 @@ func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duratio
 	}
 	defer c.Close()
 	const rounds, row = 40, 250
-	before := used(t)
+	before := processCPU(t)
 	for round := range rounds {
 		time.Sleep(busyTick)
 		for i := range row {
@@ -80,7 +80,7 @@ func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duratio
 			c.Collect()
 		}
 	}
-	return (used(t) - before) / (rounds * row)
+	return (processCPU(t) - before) / (rounds * row)
 }
 
 // TestCost checks that 10,000 TCP targets, probed every 2 s, cost little more than the kernel's
@@ -101,7 +101,7 @@ func TestCost(t *testing.T) {
 	if _, err := fmt.Fscan(out, &port); err != nil {
 		t.Fatal(err)
 	}
-	cost(t, many, port)
+	measureCost(t, nthAddress, port)
 }
 
 // TestOwnCost does the same with the endpoints' part on another machine: a program at the other end
@@ -111,7 +111,7 @@ func TestOwnCost(t *testing.T) {
 		t.Skip("takes half a minute, and idle CPUs: make test-long")
 	}
 	if os.Getenv("HEALTH_COST") != "" {
-		cost(t, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}) }, 80)
+		measureCost(t, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}) }, 80)
 		return
 	}
 	a, b := labtest.Pair(t)
@@ -131,10 +131,10 @@ func TestOwnCost(t *testing.T) {
 	t.Log(p.Output())
 }
 
-// cost has 10,000 targets probed, and logs the CPU time.
-func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
+// measureCost probes 10,000 targets, and logs the CPU time.
+func measureCost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 	t.Helper()
-	kernel := bare(t, target, port)
+	kernel := kernelCost(t, target, port)
 	m := start(t, Config{})
 	const targets, rate = 10000, 5000
 	for i := range targets {
@@ -150,9 +150,9 @@ func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 		})
 	}
 	probed(2)
-	before, began := used(t), time.Now()
+	before, began := processCPU(t), time.Now()
 	probed(12)
-	share := float64(used(t)-before) / float64(time.Since(began))
+	share := float64(processCPU(t)-before) / float64(time.Since(began))
 	whole := time.Duration(share / rate * float64(time.Second))
 	t.Logf("%.1f %% of a CPU, %v for each probe, %v of it by a connector alone; %d goroutines", share*100, whole, kernel, runtime.NumGoroutine())
 	failed := 0

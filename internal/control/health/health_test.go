@@ -68,8 +68,8 @@ func start(t *testing.T, c Config) *Monitor {
 	return m
 }
 
-// becomes waits for a state, and returns its status.
-func becomes(t *testing.T, m *Monitor, key string, want State) (s Status) {
+// waitState waits for a state, and returns its status.
+func waitState(t *testing.T, m *Monitor, key string, want State) (s Status) {
 	t.Helper()
 	labtest.Eventually(t, patience, func(context.Context) error {
 		var ok bool

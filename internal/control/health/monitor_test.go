@@ -21,8 +21,8 @@ var (
 	two = netip.MustParseAddrPort("[2001:db8::2]:80")
 )
 
-// every returns a probe with an interval of one second.
-func every(fall, rise int) lb.Probe {
+// probeEverySecond returns a probe with an interval of one second.
+func probeEverySecond(fall, rise int) lb.Probe {
 	return lb.Probe{Type: lb.ProbeHTTP, Interval: time.Second, Timeout: 900 * time.Millisecond, Fall: fall, Rise: rise}
 }
 
@@ -76,7 +76,7 @@ func TestFallRise(t *testing.T) {
 		var s script
 		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
-		m.Set("a", at(one, every(3, 2)))
+		m.Set("a", at(one, probeEverySecond(3, 2)))
 		known, _ := m.Status("a")
 		want(t, known, Unknown, "http 192.0.2.1:80: not probed yet")
 		for i, step := range []struct {
@@ -117,7 +117,7 @@ func TestFirstDown(t *testing.T) {
 		var s script
 		s.bad.Store(true)
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		m.Set("a", at(two, every(100, 100)))
+		m.Set("a", at(two, probeEverySecond(100, 100)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 		if st, _ := m.Status("a"); st.Since != st.History[0].At {
 			t.Errorf("got %+v, want st.Since == st.History[0].At", st)
@@ -132,7 +132,7 @@ func TestDowntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		m.Set("a", at(one, every(1, 1)))
+		m.Set("a", at(one, probeEverySecond(1, 1)))
 		var last Status
 		for _, bad := range []bool{false, true, true, false, false, true} {
 			s.bad.Store(bad)
@@ -159,7 +159,7 @@ func TestHistoryLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		m.Set("a", at(one, every(1, 1)))
+		m.Set("a", at(one, probeEverySecond(1, 1)))
 		for i := range 50 {
 			s.bad.Store(i%2 == 1)
 			s.next(t, m)
@@ -184,11 +184,11 @@ func TestOverride(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
 		m.Override("a", Down, "lost") // unknown target
-		m.Set("a", at(one, every(1, 1)))
+		m.Set("a", at(one, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
 		m.Override("a", Down, "agent x: disk full")
 		want(t, s.next(t, m), Down, "agent x: disk full")
-		m.Set("a", at(two, every(1, 1))) // another target that the agent has reported on
+		m.Set("a", at(two, probeEverySecond(1, 1))) // another target that the agent has reported on
 		want(t, s.next(t, m), Down, "agent x: disk full")
 		m.Override("a", Unknown, "")
 		st, _ := m.Status("a")
@@ -213,7 +213,7 @@ func TestEject(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
 		m.Eject("a", "lost") // unknown target
-		m.Set("a", at(one, every(1, 1)))
+		m.Set("a", at(one, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
 		m.Eject("a", "passive: 3 SYNs")
 		st := s.next(t, m)
@@ -225,7 +225,7 @@ func TestEject(t *testing.T) {
 		if st = s.next(t, m); st.Evidence != "passive: 4 SYNs" || len(st.History) != 2 {
 			t.Errorf(`got %+v, want st.Evidence == "passive: 4 SYNs", len(st.History) == 2`, st)
 		}
-		m.Set("a", at(two, every(1, 1)))
+		m.Set("a", at(two, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Down, "passive: 4 SYNs")
 		m.Override("a", Up, "agent x: all is well")
 		want(t, s.next(t, m), Up, "agent x: all is well")
@@ -251,7 +251,7 @@ func TestEjectedAndDown(t *testing.T) {
 		var s script
 		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
-		m.Set("a", at(one, every(2, 1)))
+		m.Set("a", at(one, probeEverySecond(2, 1)))
 		s.next(t, m)
 		m.Eject("a", "passive: 3 SYNs")
 		s.next(t, m)
@@ -279,11 +279,11 @@ func TestInPlace(t *testing.T) {
 		var s script
 		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
-		m.Set("a", at(one, every(2, 2)))
+		m.Set("a", at(one, probeEverySecond(2, 2)))
 		s.next(t, m)
 		s.bad.Store(true)
 		s.next(t, m)
-		p := every(2, 2)
+		p := probeEverySecond(2, 2)
 		p.Request = "/other"
 		m.Set("a", at(one, p))
 		st := s.next(t, m)
@@ -310,7 +310,7 @@ func TestInPlace(t *testing.T) {
 		if s.probes.Load() != n {
 			t.Error("it is probed although that is switched off")
 		}
-		m.Set("a", at(two, every(1, 1)))
+		m.Set("a", at(two, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 	})
 }
@@ -321,7 +321,7 @@ func TestSooner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		m := start(t, Config{Prober: scripted(s.ask).prober})
-		p := every(3, 2)
+		p := probeEverySecond(3, 2)
 		p.Interval = 24 * time.Hour
 		m.Set("a", at(one, p))
 		s.next(t, m)
@@ -350,7 +350,7 @@ func TestOldResult(t *testing.T) {
 			return probe.Answer{What: "good"}, nil
 		}
 		m := start(t, Config{Prober: scripted(hangs).prober})
-		p := every(1, 1)
+		p := probeEverySecond(1, 1)
 		p.Interval, p.Timeout = time.Hour, time.Hour
 		slow := p
 		slow.Request = "/hangs"
@@ -385,7 +385,7 @@ func TestSlow(t *testing.T) {
 			probes.Add(1)
 			return probe.Answer{What: "good"}, nil
 		}).prober})
-		p := every(3, 2)
+		p := probeEverySecond(3, 2)
 		p.Timeout = time.Second
 		for i := range 1000 {
 			m.Set(fmt.Sprint(i), at(two, p))
@@ -412,7 +412,7 @@ func TestUndecided(t *testing.T) {
 			}
 			return a, err
 		}).prober})
-		m.Set("a", at(one, every(2, 1)))
+		m.Set("a", at(one, probeEverySecond(2, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
 		s.bad.Store(true)
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: bad, 1 of 2")
@@ -442,8 +442,8 @@ func TestEvidence(t *testing.T) {
 			}
 			return probe.Answer{What: "good\x00"}, nil
 		}).prober})
-		m.Set("a", at(one, every(1, 1)))
-		m.Set("b", at(two, every(1, 1)))
+		m.Set("a", at(one, probeEverySecond(1, 1)))
+		m.Set("b", at(two, probeEverySecond(1, 1)))
 		time.Sleep(time.Second)
 		st, _ := m.Status("a")
 		want(t, st, Down, "http 192.0.2.1:80: ?[2Jgone??"+strings.Repeat("é", longest-10)+"..., 1 of 1")
@@ -465,7 +465,7 @@ func TestSpread(t *testing.T) {
 					count.Add(1)
 					return probe.Answer{}, nil
 				}).prober})
-				p := every(3, 2)
+				p := probeEverySecond(3, 2)
 				p.Interval, p.Timeout = interval, interval
 				for i := range targets {
 					m.Set(fmt.Sprint(i), at(one, p))

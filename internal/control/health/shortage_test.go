@@ -33,7 +33,7 @@ func TestShortage(t *testing.T) {
 				return probe.Answer{}, errBad
 			}).prober})
 		for i := range 100 {
-			m.Set(fmt.Sprint(i), at(one, every(3, 2)))
+			m.Set(fmt.Sprint(i), at(one, probeEverySecond(3, 2)))
 		}
 		time.Sleep(12 * time.Second)
 		if most.Load() != 10 {
@@ -66,7 +66,7 @@ func TestNoDescriptor(t *testing.T) {
 				}
 				return probe.Answer{What: "good"}, nil
 			}).prober})
-		p := every(1, 1)
+		p := probeEverySecond(1, 1)
 		p.Interval = time.Hour
 		short.Store(true)
 		m.Set("a", at(one, p))

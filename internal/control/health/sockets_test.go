@@ -21,14 +21,14 @@ func TestTCP(t *testing.T) {
 			m.Set("open", at(open, p))
 			closed := netip.AddrPortFrom(open.Addr(), 1)
 			m.Set("closed", at(closed, p))
-			s := becomes(t, m, "open", Up)
+			s := waitState(t, m, "open", Up)
 			if want := "tcp " + open.String() + ": accepts connections, 1 of 1"; s.History[0].Evidence != want {
 				t.Errorf("evidence %q, want %q", s.History[0].Evidence, want)
 			}
 			if s.MinDelay <= 0 || s.MinDelay > s.AvgDelay || s.AvgDelay > s.MaxDelay || s.MaxDelay > time.Second {
 				t.Errorf("delays %v %v %v", s.MinDelay, s.AvgDelay, s.MaxDelay)
 			}
-			s = becomes(t, m, "closed", Down)
+			s = waitState(t, m, "closed", Down)
 			if want := "tcp " + closed.String() + ": connection refused, 1 of 1"; s.History[0].Evidence != want {
 				t.Errorf("evidence %q, want %q", s.History[0].Evidence, want)
 			}
@@ -44,7 +44,7 @@ func TestMonotonic(t *testing.T) {
 	open := listen(t, "127.0.0.1:0")
 	m.Set("a", at(open, p))
 	for range 3 {
-		s := becomes(t, m, "a", Up)
+		s := waitState(t, m, "a", Up)
 		m.mu.Lock()
 		phase := m.targets["a"].phase
 		m.mu.Unlock()

@@ -21,7 +21,7 @@ func TestUnproven(t *testing.T) {
 		var changes notifications
 		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
 		begun := time.Now()
-		m.Set("a", at(one, every(3, 2)))
+		m.Set("a", at(one, probeEverySecond(3, 2)))
 		for n, unconfirmed := range []bool{true, true, false, false} {
 			if st := s.next(t, m); st.State != Down || st.Unconfirmed != unconfirmed {
 				t.Errorf("after %d failures: %+v", n+1, st)
@@ -58,7 +58,7 @@ func TestManyUnproven(t *testing.T) {
 		m := start(t, Config{Prober: scripted(s.ask).prober})
 		const targets = 1000
 		for i := range targets {
-			m.Set(fmt.Sprint(i), at(one, every(3, 2)))
+			m.Set(fmt.Sprint(i), at(one, probeEverySecond(3, 2)))
 		}
 		time.Sleep(5 * time.Second)
 		if n := s.probes.Load(); n > 7*targets {
@@ -82,7 +82,7 @@ func TestUnprovenTimeout(t *testing.T) {
 			return probe.Answer{}, errBad
 		}
 		m := start(t, Config{Prober: scripted(silent).prober})
-		m.Set("a", at(one, every(3, 2)))
+		m.Set("a", at(one, probeEverySecond(3, 2)))
 		time.Sleep(5 * time.Second)
 		if n := probes.Load(); n < 5 || n > 6 {
 			t.Errorf("%d probes in 5 s, each of 0.9 s", n)

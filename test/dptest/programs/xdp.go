@@ -72,7 +72,7 @@ func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, 
 	if err != nil {
 		return out, x.does, err
 	}
-	return out, x.does, x.sameWay(in, out, table)
+	return out, x.does, x.compareEffects(in, out, table)
 }
 
 // XDPDoes runs only the XDP program, as if all connections had just been used, and undoes its
@@ -123,7 +123,7 @@ func (r *Runner) tryXDP(in testrun.Input, mac [6]byte) (x xdpRun, err error) {
 		return x, err
 	}
 	x.frame, x.counted = frame, after.since(x.before)
-	if x.changed, err = r.takeBack(table); err != nil {
+	if x.changed, err = r.restore(table); err != nil {
 		return x, err
 	}
 	if !x.counted.none() {
@@ -151,8 +151,8 @@ func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 	return "", fmt.Errorf("XDP returned %d, and had changed %d entries, counted %+v and made\n%x of\n%x", verdict, len(x.changed), x.counted, x.frame, frame)
 }
 
-// sameWay compares the effects of the XDP program and of the program at the tc hook.
-func (x xdpRun) sameWay(in testrun.Input, out testrun.Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+// compareEffects compares the effects of the XDP program and of the program at the tc hook.
+func (x xdpRun) compareEffects(in testrun.Input, out testrun.Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
 	if x.does == XDPDrops {
 		if out.Verdict != testrun.Shot {
 			return fmt.Errorf("XDP drops what tc does not\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
@@ -204,9 +204,9 @@ func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error)
 	})
 }
 
-// takeBack restores the entries and the traffic of their endpoints, and returns the entries that
+// restore restores the entries and the traffic of their endpoints, and returns the entries that
 // had changed.
-func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
+func (r *Runner) restore(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	changed, err := r.Connections()
 	if err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Bracket puts brackets around an IPv6 address, as URLs and flags have it.
+// Bracket puts brackets around an IPv6 address, as in URLs and flags.
 func Bracket(a string) string {
 	if strings.Contains(a, ":") {
 		return fmt.Sprintf("[%s]", a)

@@ -37,7 +37,7 @@ func (r *Rig) Ask(address string) (string, error) {
 	return r.Client.Get(ctx, address)
 }
 
-// AskFrom does the same from a port of the client.
+// AskFrom is Ask from a port of the client.
 func (r *Rig) AskFrom(port int, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.T.Context(), 5*time.Second)
 	defer cancel()
@@ -62,7 +62,7 @@ func (r *Rig) WantAnswers(address string, want ...string) {
 	}
 }
 
-// WantNoAnswer fails the test if a connection comes about.
+// WantNoAnswer fails the test if a connection is established.
 func (r *Rig) WantNoAnswer(address string) {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), 500*time.Millisecond)

@@ -83,12 +83,12 @@ func (c *Crowd) Hold(address string, connections int) {
 			before := repeats(conn)
 			c.each(func(n byte) error {
 				w := Wait{from: time.Now()}
-				err := c.byteOver(conn, address, n)
+				err := c.exchangeByte(conn, address, n)
 				w.to = time.Now()
 				if w.Length() > notable {
 					now := repeats(conn)
 					w.repeated, before = now != before, now
-					c.noteLate(w)
+					c.recordWait(w)
 				}
 				return err
 			})
@@ -107,7 +107,7 @@ func (c *Crowd) Visit(address string) {
 				return err
 			}
 			defer conn.Close()
-			return c.byteOver(conn, address, n)
+			return c.exchangeByte(conn, address, n)
 		})
 	})
 }
@@ -149,7 +149,7 @@ func (c *Crowd) Dial(address string) (net.Conn, error) {
 	return conn, err
 }
 
-func (c *Crowd) byteOver(conn net.Conn, address string, n byte) error {
+func (c *Crowd) exchangeByte(conn net.Conn, address string, n byte) error {
 	if err := Exchange(conn, string([]byte{n})); err != nil {
 		return fmt.Errorf("over %s of %s: %w", conn.LocalAddr(), address, err)
 	}
@@ -159,7 +159,7 @@ func (c *Crowd) byteOver(conn net.Conn, address string, n byte) error {
 	return nil
 }
 
-func (c *Crowd) noteLate(w Wait) {
+func (c *Crowd) recordWait(w Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late = append(c.late, w)

@@ -39,7 +39,7 @@ func DirectReturn(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// ServeAt has every endpoint do what ServeSource does, on port 7000 of VIPs.
+// ServeAt starts the server of ServeSource on every endpoint, at port 7000 of VIPs.
 func ServeAt(r *Rig, vips ...string) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {

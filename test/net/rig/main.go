@@ -93,7 +93,7 @@ func Long(t *testing.T) {
 	}
 }
 
-// IsLong is whether tests may take minutes.
+// IsLong reports whether tests may take minutes.
 func IsLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
 
 // seedFlag repeats a random test.

@@ -40,7 +40,7 @@ func (r *Rig) Metrics() (string, error) {
 }
 
 // Metric returns the value of a series, found by its name after "loxilb_" and by labels, written as
-// k=v. A counter begins by 0 with the test.
+// k=v. Counters start at 0 with the test.
 func (r *Rig) Metric(name string, labels ...string) float64 {
 	r.T.Helper()
 	page, err := r.Metrics()
@@ -54,7 +54,7 @@ func (r *Rig) Metric(name string, labels ...string) float64 {
 	return v
 }
 
-// EventuallyMetric waits until a series is there and its value is at least so large.
+// EventuallyMetric waits until a series exists and has at least this value.
 func (r *Rig) EventuallyMetric(least float64, name string, labels ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, Patience, func(context.Context) error {

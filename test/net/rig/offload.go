@@ -13,22 +13,22 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ChecksumErrors returns how many TCP segments and UDP datagrams a host has thrown away for their
-// sums.
+// ChecksumErrors returns how many TCP segments and UDP datagrams a host has dropped for wrong
+// checksums.
 func ChecksumErrors(t testing.TB, h *netnstest.Host) int {
 	t.Helper()
-	return counted(t, h, "InCsumErrors")
+	return counterOf(t, h, "InCsumErrors")
 }
 
-// Retransmitted returns how many TCP segments a host has sent again.
+// Retransmitted returns how many TCP segments a host has retransmitted.
 func Retransmitted(t testing.TB, h *netnstest.Host) int {
 	t.Helper()
-	return counted(t, h, "RetransSegs") // both versions of IP
+	return counterOf(t, h, "RetransSegs") // both versions of IP
 }
 
-// counted adds up the counters of a host's kernel with this suffix: names of IPv6 counters have a
+// counterOf adds up the counters of a host's kernel with this suffix: names of IPv6 counters have a
 // prefix.
-func counted(t testing.TB, h *netnstest.Host, name string) (n int) {
+func counterOf(t testing.TB, h *netnstest.Host, name string) (n int) {
 	t.Helper()
 	all, err := Counters(h, "snmp", "snmp6")
 	if err != nil {
@@ -82,7 +82,7 @@ func ParseCounters(text string) map[string]int {
 	return all
 }
 
-// OffloadsOff makes every host sum and cut its packets itself.
+// OffloadsOff disables the checksum and segmentation offloads of every host.
 func OffloadsOff(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
@@ -92,7 +92,7 @@ func OffloadsOff(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TunnelClient has the client reach the VIPs through a vxlan to the balancer, with checksums in its
+// TunnelClient routes the VIPs of the client through a vxlan to the balancer, with checksums in its
 // UDP.
 func TunnelClient(t testing.TB, s *netnstest.Standard) {
 	t.Helper()

@@ -31,7 +31,7 @@ func Shared(t testing.TB, args ...string) *Rig {
 	t.Helper()
 	l := idle.take(args)
 	if l == nil {
-		l = startLent(t, args)
+		l = startShared(t, args)
 	}
 	r := &Rig{Standard: l.standard, Daemon: l.daemon, T: t}
 	r.logged, r.process = len(l.daemon.Log()), l.daemon.Process
@@ -45,7 +45,7 @@ func Shared(t testing.TB, args ...string) *Rig {
 			t.Logf("loxilb's log:\n%s", r.Log())
 			l.close(t)
 		} else {
-			l.giveBack(r)
+			l.release(r)
 		}
 	})
 	return r
@@ -60,8 +60,8 @@ func (r *Rig) Log() string {
 	return log
 }
 
-// lent is a rig that tests borrow one after another.
-type lent struct {
+// sharedRig is a rig that tests borrow one after another.
+type sharedRig struct {
 	standard *netnstest.Standard
 	daemon   *netnstest.Daemon
 	args     []string
@@ -74,14 +74,14 @@ var idle pool
 
 type pool struct {
 	mu   sync.Mutex
-	rigs []*lent
+	rigs []*sharedRig
 }
 
 // take returns a rig whose daemon has these flags, nil if there is none.
-func (p *pool) take(args []string) *lent {
+func (p *pool) take(args []string) *sharedRig {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.rigs, func(l *lent) bool { return slices.Equal(l.args, args) })
+	i := slices.IndexFunc(p.rigs, func(l *sharedRig) bool { return slices.Equal(l.args, args) })
 	if i < 0 {
 		return nil
 	}
@@ -90,7 +90,7 @@ func (p *pool) take(args []string) *lent {
 	return l
 }
 
-func (p *pool) put(l *lent) {
+func (p *pool) put(l *sharedRig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rigs = append(p.rigs, l)
@@ -106,8 +106,8 @@ func (p *pool) close() {
 	p.rigs = nil
 }
 
-// startLent makes a rig that outlives the test.
-func startLent(t testing.TB, args []string) *lent {
+// startShared makes a rig that outlives the test.
+func startShared(t testing.TB, args []string) *sharedRig {
 	t.Helper()
 	lab, err := netnstest.New()
 	if err != nil {
@@ -117,28 +117,28 @@ func startLent(t testing.TB, args []string) *lent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lent{standard: s, args: args}
+	l := &sharedRig{standard: s, args: args}
 	r := &Rig{Standard: s, T: t}
 	if err := r.start(args); err != nil {
 		l.close(t)
 		t.Fatal(err)
 	}
 	l.daemon, l.mark = r.Daemon, s.Mark()
-	if l.before, err = l.look(); err != nil {
+	if l.before, err = l.describe(); err != nil {
 		l.close(t)
 		t.Fatal(err)
 	}
 	return l
 }
 
-func (l *lent) close(t testing.TB) {
+func (l *sharedRig) close(t testing.TB) {
 	if err := l.standard.Lab.Close(); err != nil {
 		t.Errorf("close lab: %v", err)
 	}
 }
 
-// giveBack cleans up after a test, and keeps the rig for the next one if it looks as before.
-func (l *lent) giveBack(r *Rig) {
+// release cleans up after a test, and keeps the rig for the next one if it looks as before.
+func (l *sharedRig) release(r *Rig) {
 	select {
 	case <-r.Done(): // the test has stopped it
 		l.close(r.T)
@@ -146,7 +146,7 @@ func (l *lent) giveBack(r *Rig) {
 	default:
 	}
 	err := errors.Join(l.standard.Rewind(l.mark, r.Daemon.Process), l.clear(r))
-	now, lookErr := l.look()
+	now, lookErr := l.describe()
 	if err = errors.Join(err, lookErr); err != nil {
 		r.T.Errorf("clean up after the test: %v", err)
 	}
@@ -159,7 +159,7 @@ func (l *lent) giveBack(r *Rig) {
 }
 
 // clear ends all connections and deletes all objects.
-func (l *lent) clear(r *Rig) error {
+func (l *sharedRig) clear(r *Rig) error {
 	page, err := r.Metrics()
 	if err != nil {
 		return err
@@ -178,8 +178,8 @@ func (l *lent) clear(r *Rig) error {
 	return err
 }
 
-// look describes the objects, the daemon's command and parameters, and the network of all hosts.
-func (l *lent) look() (string, error) {
+// describe describes the objects, the daemon's command and parameters, and the network of all hosts.
+func (l *sharedRig) describe() (string, error) {
 	var b strings.Builder
 	fmt.Fprintln(&b, l.daemon.Args())
 	for _, what := range []string{"config/objects?managed=true", "config/params", "config/drain/all", "config/cors/all"} {
@@ -267,7 +267,7 @@ func network(h *netnstest.Host) (string, error) {
 }
 
 // call sends a request to the daemon.
-func (l *lent) call(method, path, body string) (string, error) {
+func (l *sharedRig) call(method, path, body string) (string, error) {
 	req, err := http.NewRequest(method, "http://127.0.0.1:11111/netlox/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		return "", err

@@ -19,7 +19,7 @@ func ServeSources(r *Rig) {
 	}
 }
 
-// ServeSource has one host do so, at an address for TCP and some for UDP.
+// ServeSource starts this server on one host, at an address for TCP and some for UDP.
 func (r *Rig) ServeSource(h *netnstest.Host, tcp string, udp ...string) {
 	r.T.Helper()
 	err := h.ServeTCP(tcp, func(c *net.TCPConn) {

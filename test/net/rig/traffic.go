@@ -56,7 +56,7 @@ func (f *Traffic) Count() int {
 	return f.lines
 }
 
-// Flows waits until every connection has talked some more since.
+// Flows waits until every connection has exchanged more lines.
 func (f *Traffic) Flows(t testing.TB, connections int) {
 	t.Helper()
 	before := f.Count()

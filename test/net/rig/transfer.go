@@ -28,7 +28,7 @@ func SumServer(c *net.TCPConn) {
 	}
 }
 
-// SendSummed sends that many bytes and wants their sum back.
+// SendSummed sends that many bytes and expects their digest as the answer.
 func SendSummed(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
 		return err

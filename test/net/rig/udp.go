@@ -28,7 +28,7 @@ func DialUDP(t testing.TB, r *Rig, address string) net.Conn {
 	return c
 }
 
-// Datagram sends one and returns the answer; it repeats itself, as UDP may lose.
+// Datagram sends a datagram and returns the answer. It retries, since UDP may lose packets.
 func Datagram(c net.Conn, text string) (string, error) {
 	var last error
 	for range 3 {

@@ -18,7 +18,7 @@ import (
 // The lowest rate that users may set fills the bursts of a script within half a second.
 var scriptRate = policy.Rate{PerSecond: 8}
 
-// Police makes a policer, as scripts write it, or takes it away.
+// Police creates a policer, as scripts write it, or removes it.
 func (l *Lab) Police(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 1 {
@@ -48,7 +48,7 @@ func (l *Lab) Police(text string) error {
 	return l.attach()
 }
 
-// Mirror makes a mirror, as scripts write it, or takes it away.
+// Mirror creates a mirror, as scripts write it, or removes it.
 func (l *Lab) Mirror(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 1 {
@@ -162,7 +162,7 @@ func (l *Lab) DumpMirrors() (lines []string, err error) {
 	return lines, nil
 }
 
-// DumpPolicers writes what policers have said: of each color, packets and bytes.
+// DumpPolicers writes the counts of policers: packets and bytes of each color.
 func (l *Lab) DumpPolicers() (lines []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(l.policers)) {
 		n, err := l.Datapath.Policed(name)

@@ -14,7 +14,7 @@ import (
 // dryResult is the result of a packet's dry run; nil: there was none.
 type dryResult struct{ *dryrun.Result }
 
-// dryRun makes a dry run. Users cannot request one of fragments, or of ICMP other than echo
+// dryRun runs a dry run. Users cannot request one of fragments, or of ICMP other than echo
 // requests.
 func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	packet, ok := described(pkt.Decode(frame))
@@ -52,7 +52,7 @@ func described(p *pkt.Packet) (*dryrun.Packet, bool) {
 	return d, !p.Has(pkt.Frag) && !p.Has(pkt.MF) && !p.Has(pkt.Ext) && !p.Has(pkt.GSO) && !p.Has(pkt.VLAN) && d.From.IsValid() && d.To.IsValid()
 }
 
-// check compares it with what became of the packet.
+// check compares the dry run with what happened to the packet.
 func (f dryResult) check(out testrun.Output) error {
 	if f.Result == nil {
 		return nil

@@ -147,8 +147,8 @@ func (l *Lab) Apply(s lb.Service) error {
 	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]
 }
 
-// Fail has an endpoint be down in all services, or up again.
-func (l *Lab) Fail(endpoint netip.AddrPort, down bool) error {
+// SetDown marks an endpoint as down in all services, or as up again.
+func (l *Lab) SetDown(endpoint netip.AddrPort, down bool) error {
 	l.failed[endpoint] = down
 	for _, s := range l.services {
 		if err := l.Apply(s); err != nil {
@@ -219,30 +219,29 @@ func (l *Lab) age(d time.Duration) error {
 	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d), l.Programs().AgePaths(d))
 }
 
-// Mark has all packets carry a mark from here on (Send, not SendLive).
+// Mark sets the mark of all packets from here on (Send, not SendLive).
 func (l *Lab) Mark(mark uint32) { l.mark = mark }
 
 // Sweep removes connections that are over.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
-// Away simulates a daemon that no longer sweeps.
-func (l *Lab) Away() error { return l.Programs().BreakPromise(1) }
+// StopSweeping simulates a daemon that no longer sweeps.
+func (l *Lab) StopSweeping() error { return l.Programs().BreakPromise(1) }
 
-// LimitPorts gives each pool of source ports of an address of the machine n ports. 0: the usual
-// number.
+// LimitPorts gives each pool of source ports n ports. 0: the usual number.
 func (l *Lab) LimitPorts(n int) error { return l.Programs().LimitPorts(n) }
 
-// BumpNextHops has every connection ask for its next hop again.
+// BumpNextHops makes every connection look up its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
 
-// BumpNeighbours has every next hop ask for its MAC address again.
+// BumpNeighbours makes every next hop look up its MAC address again.
 func (l *Lab) BumpNeighbours() error { return l.Datapath.BumpNeighbours() }
 
 // ShareNextHops lets connections share next hops, as in networks without source routing and
 // multipath routes. This is the default of a lab.
 func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops(shared) }
 
-// Result is what became of a packet.
+// Result describes what happened to a packet.
 type Result struct {
 	Verdict string // out, pass or drop
 	Reason  string // drop: the one counter that went up

@@ -285,16 +285,16 @@ func TestStallsThatClientsChoose(t *testing.T) {
 		out      bool
 	}{
 		{"rr", []Service{{Key: web, Resets: true}}, func(rows, _ []report.HandshakeRow, _ int) { rows[0].Stalled++ }, true},
-		{"hash, one client", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 1, turn) }, false},
-		{"hash, four clients", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 4, turn) }, false},
-		{"hash, eight clients", hash, func(rows, _ []report.HandshakeRow, turn int) { stallOf(rows, 8, turn) }, true},
+		{"hash, one client", hash, func(rows, _ []report.HandshakeRow, turn int) { recordStall(rows, 1, turn) }, false},
+		{"hash, four clients", hash, func(rows, _ []report.HandshakeRow, turn int) { recordStall(rows, 4, turn) }, false},
+		{"hash, eight clients", hash, func(rows, _ []report.HandshakeRow, turn int) { recordStall(rows, 8, turn) }, true},
 		{"hash, and others are served", hash, func(rows, _ []report.HandshakeRow, turn int) {
-			if stallOf(rows, 8, turn); turn%4 == 0 {
+			if recordStall(rows, 8, turn); turn%4 == 0 {
 				rows[0].Served++
 			}
 		}, false},
 		{"hash, and rr", both, func(rows, others []report.HandshakeRow, turn int) {
-			stallOf(rows, 4, turn)
+			recordStall(rows, 4, turn)
 			others[0].Completed++ // it is an endpoint of the other service, too
 			others[1].Served++
 			others[2].Served++
@@ -331,9 +331,9 @@ func TestStallsThatClientsChoose(t *testing.T) {
 	}
 }
 
-// stallOf records a stalled connection at the first endpoint. It is of a new client in each of the
+// recordStall records a stalled connection at the first endpoint. It is of a new client in each of the
 // first turns, and of one of these clients later.
-func stallOf(rows []report.HandshakeRow, clients, turn int) {
+func recordStall(rows []report.HandshakeRow, clients, turn int) {
 	rows[0].Stalled++
 	if turn < clients {
 		rows[0].StalledClients++

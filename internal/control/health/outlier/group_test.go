@@ -166,7 +166,7 @@ func TestBackupsRelieve(t *testing.T) {
 		}
 		for range 40 {
 			for _, i := range c.dead {
-				if first := c.levels[i] == 0; first || len(r.out()) >= 2 {
+				if first := c.levels[i] == 0; first || len(r.outEndpoints()) >= 2 {
 					r.rows[i].Count.Opened++
 				}
 				if _, ok := r.checks[at(i)]; ok {
@@ -175,7 +175,7 @@ func TestBackupsRelieve(t *testing.T) {
 			}
 			r.tick()
 		}
-		if out := r.out(); len(out) != c.out {
+		if out := r.outEndpoints(); len(out) != c.out {
 			t.Errorf("%s: %v are out, want %d", c.name, out, c.out)
 		}
 	}
@@ -198,7 +198,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 		convict(1)
 		convict(2)
 		convict(0)
-		if n := len(r.out()); n != 3 {
+		if n := len(r.outEndpoints()); n != 3 {
 			t.Fatalf("%d are out", n)
 		}
 		r.take([]Action{r.d.targets[at(1)].readmit(r.now), r.d.targets[at(2)].readmit(r.now)})
@@ -207,7 +207,7 @@ func TestHeldUntilRelieved(t *testing.T) {
 		r.rows[3].Idle = true // no backup for a while
 		r.tick()
 		convict(1) // exceeds half of three
-		if n := len(r.out()); n != 1 {
+		if n := len(r.outEndpoints()); n != 1 {
 			t.Fatalf("%d are out without backups", n)
 		}
 		convict(2)
@@ -216,8 +216,8 @@ func TestHeldUntilRelieved(t *testing.T) {
 		}
 		r.rows[3].Idle = false
 		r.tick()
-		if want := map[bool]int{false: 3, true: 2}[well]; len(r.out()) != want {
-			t.Errorf("%v are out, want %d", r.out(), want)
+		if want := map[bool]int{false: 3, true: 2}[well]; len(r.outEndpoints()) != want {
+			t.Errorf("%v are out, want %d", r.outEndpoints(), want)
 		}
 	}
 }
@@ -269,8 +269,8 @@ func TestAnotherServes(t *testing.T) {
 	}
 }
 
-// out returns the endpoints that are out.
-func (r *rig) out() (list []netip.AddrPort) {
+// outEndpoints returns the endpoints that are out.
+func (r *rig) outEndpoints() (list []netip.AddrPort) {
 	for at, t := range r.d.targets {
 		if t.out {
 			list = append(list, at)

@@ -45,7 +45,7 @@ func at(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
 }
 
-// tick makes the detector read and decide. Its questions stay unanswered until answer.
+// tick makes the detector read and decide. Its checks stay unanswered until answer.
 func (r *rig) tick() {
 	r.d.Observe(web, r.rows)
 	r.take(r.d.Decide(r.now))
@@ -78,7 +78,7 @@ func (r *rig) note(what string, a Action) {
 	r.news = append(r.news, strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.At.Addr().As4()[3], a.Evidence)))
 }
 
-// answer answers the question about an endpoint; "" means that it is well.
+// answer answers the check of an endpoint; "" means success.
 func (r *rig) answer(i int, failure string) {
 	r.t.Helper()
 	if _, ok := r.checks[at(i)]; !ok {
@@ -103,8 +103,8 @@ func (r *rig) want(news ...string) {
 	r.news = nil
 }
 
-// until ticks until the first endpoint is probed, and returns how long that took.
-func (r *rig) until() time.Duration {
+// untilCheck ticks until the first endpoint is probed, and returns how long that took.
+func (r *rig) untilCheck() time.Duration {
 	r.t.Helper()
 	start := r.now
 	for range 1000 {
@@ -137,7 +137,7 @@ func TestSilent(t *testing.T) {
 			r.serve(1, 5)
 			r.tick()
 			r.rows[0].Count.Opened += c.syns
-			if d := r.until(); d > c.most {
+			if d := r.untilCheck(); d > c.most {
 				t.Errorf("it is checked after %s", d)
 			}
 			if a := r.checks[at(0)]; a.Timeout > 400*time.Millisecond {
@@ -157,7 +157,7 @@ func TestSlow(t *testing.T) {
 	r.rows[0].Count.Opened, r.rows[0].Count.Answered[6] = 5, 5 // up to 256 ms
 	r.tick()
 	r.rows[0].Count.Opened += 3
-	if d := r.until(); d < 2*time.Second {
+	if d := r.untilCheck(); d < 2*time.Second {
 		t.Errorf("checked after %s", d)
 	}
 	if a := r.checks[at(0)]; a.Timeout < 2*time.Second {
@@ -192,7 +192,7 @@ func TestSuccessMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened += 3
-	r.until()
+	r.untilCheck()
 	r.serve(0, 4)
 	r.tick()
 	r.answer(0, "no answer")
@@ -204,10 +204,10 @@ func TestUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened += 3
-	r.until()
+	r.untilCheck()
 	delete(r.checks, at(0))
 	r.take(r.d.Answer(at(0), "cannot be probed: no descriptor", true, r.now))
-	if d := r.until(); d < recheckDelay {
+	if d := r.untilCheck(); d < recheckDelay {
 		t.Errorf("checked again after %s", d)
 	}
 	r.want()
@@ -218,7 +218,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened, r.rows[0].Count.Refused, r.rows[0].Count.Unreachable = 3, 2, 1
-	if d := r.until(); d > Pace {
+	if d := r.untilCheck(); d > Pace {
 		t.Errorf("checked after %s", d)
 	}
 	r.answer(0, "connection refused")
@@ -313,7 +313,7 @@ func TestBackOff(t *testing.T) {
 	r := newRig(t, 2)
 	fail := func() {
 		r.rows[0].Count.Opened += 3
-		r.until()
+		r.untilCheck()
 		r.answer(0, "no answer")
 	}
 	fail()
@@ -369,7 +369,7 @@ func TestWell(t *testing.T) {
 	r.take(r.d.ProbeSucceeded(at(3), r.now))
 	r.want("back 3")
 	// one that resets connections is tested by a connection that is held for a while
-	if r.until(); r.checks[at(0)].Hold == 0 {
+	if r.untilCheck(); r.checks[at(0)].Hold == 0 {
 		t.Error("a connection that is not held shows no reset")
 	}
 }
@@ -390,7 +390,7 @@ func TestRows(t *testing.T) {
 		t.Errorf("got %v, want no r.checks", r.checks)
 	}
 	r.rows[0].Count.Opened += 3
-	r.until()
+	r.untilCheck()
 	r.answer(0, "no answer")
 	r.news = nil
 	r.rows = r.rows[1:]
@@ -480,7 +480,7 @@ func TestAsymmetricReply(t *testing.T) {
 	}
 	r = begin(4, false)
 	r.rows[0].Count.Opened += 3
-	r.until()
+	r.untilCheck()
 	r.answer(0, "no answer")
 	r.tick()
 	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "symmetric 0" {

@@ -81,7 +81,7 @@ func initAck(sport, dport uint16, tag uint32) []byte {
 // the server's tag; ABORT fails at once; other packets, those with another tag or from another port
 // included, are ignored.
 func TestAssociation(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for i, tc := range []struct {
 			name, want string // want: the failure; "": success
 			answers    func(sport, dport uint16, tag uint32) [][]byte

@@ -54,7 +54,7 @@ func connect(t *testing.T, c *Connector, q Question) (o outcome) {
 
 // TestConnector checks a port that accepts, one that refuses, and one that does not answer.
 func TestConnector(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		accepted := make(chan net.Conn, 100)
 		open := serve(t, loopback, func(c net.Conn) { accepted <- c })
 		c := connector(t)
@@ -67,10 +67,10 @@ func TestConnector(t *testing.T) {
 		if n := len(accepted); n > 25 { // a few if this machine is too busy to collect for 200 ms
 			t.Errorf("the endpoint's program has seen %d of 50 connections", n)
 		}
-		if o := connect(t, c, Question{To: closed(loopback)}); o.err == nil || o.err.Error() != "connection refused" {
+		if o := connect(t, c, Question{To: closedPort(loopback)}); o.err == nil || o.err.Error() != "connection refused" {
 			t.Errorf(`got %+v, want o.err != nil, o.err.Error() == "connection refused"`, o)
 		}
-		if o := connect(t, c, Question{To: deaf(t, loopback), Probe: lb.Probe{Timeout: 200 * time.Millisecond}}); o.err == nil || o.err.Error() != "no answer within 200ms" {
+		if o := connect(t, c, Question{To: unansweringPort(t, loopback), Probe: lb.Probe{Timeout: 200 * time.Millisecond}}); o.err == nil || o.err.Error() != "no answer within 200ms" {
 			t.Errorf(`got %+v, want o.err != nil, o.err.Error() == "no answer within 200ms"`, o)
 		}
 		if c.Running() != 0 {
@@ -81,9 +81,9 @@ func TestConnector(t *testing.T) {
 
 // TestConnectorCancel checks that a canceled attempt has no outcome.
 func TestConnectorCancel(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		c := connector(t)
-		q := Question{To: deaf(t, loopback), Probe: lb.Probe{Timeout: 100 * time.Millisecond}}
+		q := Question{To: unansweringPort(t, loopback), Probe: lb.Probe{Timeout: 100 * time.Millisecond}}
 		a, err := c.Start(q, func(Answer, error) { t.Error("a cancelled attempt has an outcome") })
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func TestNoRoute(t *testing.T) {
 
 // TestNoTimeWait checks that no probe leaves a port in TIME_WAIT at either side.
 func TestNoTimeWait(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "a", Response: "b"}}
 		q.To = serve(t, loopback, func(c net.Conn) {
 			c.Read(make([]byte, 100))
@@ -171,7 +171,7 @@ func TestNoTimeWait(t *testing.T) {
 // TestConnectorAgain checks that reused sockets, many at a time, report each connection's own
 // result.
 func TestConnectorAgain(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		open := serve(t, loopback, hold)
 		c := connector(t)
 		q := Question{To: open, Probe: lb.Probe{Timeout: 5 * time.Second}}
@@ -200,7 +200,7 @@ func TestConnectorAgain(t *testing.T) {
 // TestDropIdle checks that kept sockets can be dropped one by one, and that probes work without
 // them.
 func TestDropIdle(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		open := serve(t, loopback, func(c net.Conn) { c.Close() })
 		c := connector(t)
 		for range 2 {

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// packets answers datagrams by f, or never if f is nil.
-func packets(t *testing.T, loopback netip.Addr, f func(question []byte) (answers [][]byte)) netip.AddrPort {
+// serveDatagrams answers datagrams by f, or never if f is nil.
+func serveDatagrams(t *testing.T, loopback netip.Addr, f func(question []byte) (answers [][]byte)) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
 	if err != nil {
@@ -38,20 +38,20 @@ func packets(t *testing.T, loopback netip.Addr, f func(question []byte) (answers
 // TestDatagram checks that with an expected response an answer must contain it, and that without
 // one any result except an error is success.
 func TestDatagram(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
-		upper := packets(t, loopback, func(q []byte) [][]byte {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
+		upper := serveDatagrams(t, loopback, func(q []byte) [][]byte {
 			return [][]byte{[]byte("not yet"), []byte(strings.ToUpper(string(q)))}
 		})
-		silent := packets(t, loopback, func([]byte) [][]byte { return nil })
+		silent := serveDatagrams(t, loopback, func([]byte) [][]byte { return nil })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Response: "PING", Timeout: 500 * time.Millisecond}
 		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
 		wantError(t, Question{To: silent, Probe: p}, "no answer within 500ms")
-		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
+		wantError(t, Question{To: closedPort(loopback), Probe: p}, "connection refused")
 		p.Response = "PONG"
 		wantError(t, Question{To: upper, Probe: p}, `the answer has no "PONG" in it`)
 		p.Response = ""
 		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
-		wantError(t, Question{To: closed(loopback), Probe: p}, "connection refused")
+		wantError(t, Question{To: closedPort(loopback), Probe: p}, "connection refused")
 		if a, err := probeOnce(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
 			a.What != "neither a reply nor an ICMP error within 500ms" {
 			t.Errorf("got %+v, %v, want no error, a.Delay == 0, "+
@@ -64,24 +64,24 @@ func TestDatagram(t *testing.T) {
 // TestDatagramDoubt checks that silence soon after an ICMP error is neither success nor failure, as
 // hosts limit these errors. An answer counts at once.
 func TestDatagramDoubt(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
-		quiet := packets(t, loopback, func([]byte) [][]byte { return nil })
-		echo := packets(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
+		quiet := serveDatagrams(t, loopback, func([]byte) [][]byte { return nil })
+		echo := serveDatagrams(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Timeout: 100 * time.Millisecond, Interval: time.Second, Rise: 2}
 		d := newDatagram(Question{Probe: p})
-		probeOnce := func(to netip.AddrPort) (Answer, error) {
+		send := func(to netip.AddrPort) (Answer, error) {
 			d.q.To = to
 			ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
 			defer cancel()
 			return d.Probe(ctx)
 		}
-		if a, err := probeOnce(quiet); err != nil {
+		if a, err := send(quiet); err != nil {
 			t.Errorf("%+v, %v before any error", a, err)
 		}
-		if _, err := probeOnce(closed(loopback)); err == nil || err.Error() != "connection refused" {
+		if _, err := send(closedPort(loopback)); err == nil || err.Error() != "connection refused" {
 			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
 		}
-		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) ||
+		if a, err := send(quiet); !errors.Is(err, ErrUndecided) ||
 			err.Error() != "no reply within 100ms, which is inconclusive: the port was unreachable less than 10s ago" {
 			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "no reply within 100ms, `+
 				`which is inconclusive: the port was unreachable less than 10s ago"`,
@@ -90,19 +90,19 @@ func TestDatagramDoubt(t *testing.T) {
 		before := d
 		d = newDatagram(before.q) // another request from here on
 		Remember(d, before)
-		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) {
+		if a, err := send(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v of another question", a, err)
 		}
-		if a, err := probeOnce(echo); err != nil || a.What != "answered" {
+		if a, err := send(echo); err != nil || a.What != "answered" {
 			t.Errorf(`got %+v, %v, want no error, a.What == "answered"`, a, err)
 		}
 		long := time.Now().Add(-doubt)
 		d.refused.Store(&long)
-		if a, err := probeOnce(quiet); err != nil {
+		if a, err := send(quiet); err != nil {
 			t.Errorf("%+v, %v when no error has come for long", a, err)
 		}
 		d.q.Probe.Interval = time.Minute
-		if a, err := probeOnce(quiet); !errors.Is(err, ErrUndecided) {
+		if a, err := send(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v within two intervals", a, err)
 		}
 	})

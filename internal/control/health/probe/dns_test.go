@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// records answers queries like a DNS server; f returns what is sent in place of the correct answer.
-func records(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
+// serveDNS answers queries like a DNS server; f returns what is sent in place of the correct answer.
+func serveDNS(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
 	t.Helper()
-	return packets(t, loopback, func(question []byte) [][]byte {
+	return serveDatagrams(t, loopback, func(question []byte) [][]byte {
 		q := new(dns.Msg)
 		if err := q.Unpack(question); err != nil {
 			t.Errorf("no query: %v", err)
@@ -45,8 +45,8 @@ func packed(t *testing.T, m *dns.Msg) []byte {
 
 // TestDNS checks names, with an address of either IP version if one is expected.
 func TestDNS(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
-		server := records(t, loopback, func(m *dns.Msg) [][]byte { return [][]byte{packed(t, m)} })
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
+		server := serveDNS(t, loopback, func(m *dns.Msg) [][]byte { return [][]byte{packed(t, m)} })
 		for _, c := range []struct{ name, response, want string }{
 			{"www.example.com", "", ""},
 			{"www.example.com.", "192.0.2.2", ""},
@@ -62,14 +62,14 @@ func TestDNS(t *testing.T) {
 				wantError(t, q, c.want)
 			}
 		}
-		q := Question{To: closed(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
+		q := Question{To: closedPort(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
 		wantError(t, q, "connection refused")
 	})
 }
 
 // TestDNSStrangers checks that answers to other queries, and invalid ones, are ignored.
 func TestDNSStrangers(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		strange := func(m *dns.Msg) (out [][]byte) {
 			for _, change := range []func(*dns.Msg){
 				func(m *dns.Msg) { m.Id++ },
@@ -85,9 +85,9 @@ func TestDNSStrangers(t *testing.T) {
 			return append(out, nil, []byte("x"), packed(t, m)[:20])
 		}
 		q := Question{Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com", Timeout: 500 * time.Millisecond}}
-		q.To = records(t, loopback, strange)
+		q.To = serveDNS(t, loopback, strange)
 		wantError(t, q, "no answer within 500ms")
-		q.To = records(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
+		q.To = serveDNS(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
 		wantAnswer(t, q, "answered")
 	})
 }

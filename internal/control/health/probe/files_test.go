@@ -21,11 +21,11 @@ import (
 // never is a limit for reading a wrong file: a read that blocks exceeds it.
 const never = time.Minute
 
-// askFiles probes by TLS with files, which must not block.
-func askFiles(t *testing.T, files Files, p lb.Probe) error {
+// probeWithFiles probes by TLS with files, which must not block.
+func probeWithFiles(t *testing.T, files Files, p lb.Probe) error {
 	t.Helper()
 	p.Type, p.Timeout = lb.ProbeHTTPS, time.Second
-	prober := New(Question{To: closed(netip.MustParseAddr("127.0.0.1")), Probe: p}, &Sockets{}, files)
+	prober := New(Question{To: closedPort(netip.MustParseAddr("127.0.0.1")), Probe: p}, &Sockets{}, files)
 	ended := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.Timeout)
@@ -88,7 +88,7 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be probed: the probe key does not match the probe certificate", "does not match"},
 	} {
 		var log bytes.Buffer
-		err := askFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)
+		err := probeWithFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("%s %s %s: %v, want %q", tc.p.CA, tc.p.Certificate, tc.p.Key, err, tc.want)
 		}
@@ -107,7 +107,7 @@ func TestFilesToldOnce(t *testing.T) {
 	var log bytes.Buffer
 	dir := t.TempDir()
 	p := lb.Probe{Type: lb.ProbeHTTPS, CA: filepath.Join(dir, "ca")}
-	s := newSecrets(Question{To: closed(netip.MustParseAddr("::1")), Probe: p}, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s := newSecrets(Question{To: closedPort(netip.MustParseAddr("::1")), Probe: p}, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, want := range []int{1, 1} {
 		if _, err := s.config(); err == nil || strings.Count(log.String(), "\n") != want {
 			t.Errorf("%v; the log says %q", err, log.String())

@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// unreachable sends an ICMP error that reports a port as unreachable, and quotes this part of a
+// sendUnreachable sends an ICMP error that reports a port as unreachable, and quotes this part of a
 // datagram to it.
-func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
+func sendUnreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	t.Helper()
 	six := to.Addr().Is6()
 	network, message := "ip4:icmp", []byte{3, 3, 0, 0, 0, 0, 0, 0}
@@ -58,7 +58,7 @@ func unreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 //
 // P45
 func TestForged(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for name, c := range map[string]struct {
 			probe lb.Probe
 			forge func(n int, question []byte) [][]byte // the quotes in the errors for the n-th datagram
@@ -89,7 +89,7 @@ func TestForged(t *testing.T) {
 							return
 						}
 						for _, quoted := range c.forge(i, buf[:n]) {
-							unreachable(t, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at, quoted)
+							sendUnreachable(t, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at, quoted)
 						}
 					}
 				}()
@@ -107,7 +107,7 @@ func TestForged(t *testing.T) {
 
 // TestForgedAnswered checks that an answer counts after any ICMP errors.
 func TestForgedAnswered(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
 		if err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestForgedAnswered(t *testing.T) {
 			if err != nil {
 				return
 			}
-			unreachable(t, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at, buf[:n])
+			sendUnreachable(t, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at, buf[:n])
 			l.WriteToUDPAddrPort([]byte("late"), from)
 		}()
 		wantAnswer(t, Question{To: at, Probe: lb.Probe{Type: lb.ProbeUDP, Request: "known", Response: "late", Timeout: 5 * time.Second}}, "answered")

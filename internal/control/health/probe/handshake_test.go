@@ -11,7 +11,7 @@ import (
 // TestHandshake checks that an endpoint that accepts a connection is up; if the connection is held,
 // only if the endpoint does not reset it.
 func TestHandshake(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		const timeout, hold = 400 * time.Millisecond, 100 * time.Millisecond
 		server := func(handle func(*net.TCPConn)) netip.AddrPort {
 			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
@@ -50,11 +50,11 @@ func TestHandshake(t *testing.T) {
 		if err := Handshake(t.Context(), resets, 10*timeout, 10*hold); err == nil || err.Error() != "connection reset by peer" {
 			t.Errorf(`got %v, want an error, the error == "connection reset by peer"`, err)
 		}
-		if err := Handshake(t.Context(), closed(loopback), timeout, 0); err == nil || err.Error() != "connection refused" {
+		if err := Handshake(t.Context(), closedPort(loopback), timeout, 0); err == nil || err.Error() != "connection refused" {
 			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
 		}
 		start := time.Now()
-		if err := Handshake(t.Context(), deaf(t, loopback), timeout, 0); !errors.Is(err, errLate) || time.Since(start) < timeout {
+		if err := Handshake(t.Context(), unansweringPort(t, loopback), timeout, 0); !errors.Is(err, errLate) || time.Since(start) < timeout {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})

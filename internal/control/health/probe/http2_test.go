@@ -52,8 +52,8 @@ func head(more ...string) []byte {
 	return b.Bytes()
 }
 
-// withoutEnd calls f until it fails.
-func withoutEnd(f func() error) {
+// untilError calls f until it fails.
+func untilError(f func() error) {
 	for f() == nil {
 	}
 }
@@ -78,21 +78,21 @@ func TestHTTP2Attacks(t *testing.T) {
 		"no body":          {func(_ net.Conn, fr *http2.Framer) { _ = headers(fr, head(), true) }, "status 200, but no answer within 2s", "connected, but no answer within 2s"},
 		"refuses":          {func(_ net.Conn, fr *http2.Framer) { _ = fr.WriteRSTStream(1, http2.ErrCodeRefusedStream) }, errEnded.Error(), "no answer within 2s"},
 		"GOAWAY":           {func(c net.Conn, fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil); c.Close() }, errEnded.Error(), "draining"},
-		"endless PINGs":    {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WritePing(false, [8]byte{}) }) }, endless, endless},
-		"endless SETTINGS": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WriteSettings() }) }, endless, endless},
+		"endless PINGs":    {func(_ net.Conn, fr *http2.Framer) { untilError(func() error { return fr.WritePing(false, [8]byte{}) }) }, endless, endless},
+		"endless SETTINGS": {func(_ net.Conn, fr *http2.Framer) { untilError(func() error { return fr.WriteSettings() }) }, endless, endless},
 		"endless empty DATA": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head("content-type", "application/grpc"), true)
-			withoutEnd(func() error { return fr.WriteData(1, false, nil) })
+			untilError(func() error { return fr.WriteData(1, false, nil) })
 		}, endless, endless},
 		"an endless header block": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head(), false)
 			more := head("x", strings.Repeat("y", 10000))
-			withoutEnd(func() error { return fr.WriteContinuation(1, false, more) })
+			untilError(func() error { return fr.WriteContinuation(1, false, more) })
 		}, "PROTOCOL_ERROR", "PROTOCOL_ERROR"},
 		"a message of 4 GiB": {func(_ net.Conn, fr *http2.Framer) {
 			_ = headers(fr, head("content-type", "application/grpc"), true)
 			_ = fr.WriteData(1, false, []byte{0, 255, 255, 255, 255})
-			withoutEnd(func() error { return fr.WriteData(1, false, make([]byte, 16384)) })
+			untilError(func() error { return fr.WriteData(1, false, make([]byte, 16384)) })
 		}, `status 200, but no "well" in the first 65536 bytes of the answer`, "received message larger than max"},
 	} {
 		for kind, want := range map[lb.ProbeType]string{lb.ProbeHTTPS: attack.https, lb.ProbeGRPC: attack.grpc} {

@@ -20,7 +20,7 @@ import (
 // TestPing checks that an endpoint that answers is up and another one is not, with many at a time,
 // and with a source address.
 func TestPing(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		var shared Sockets
 		defer shared.Close()
 		var all sync.WaitGroup
@@ -75,7 +75,7 @@ func TestPingIdentifier(t *testing.T) {
 // TestPingStrangers checks that packets from another address, with another id, number or token, or
 // of another type, are ignored.
 func TestPingStrangers(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		e, err := newEchoer(loopback.Is6(), 4711, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +139,7 @@ func TestPingStrangers(t *testing.T) {
 // TestPingSilence checks a host that does not answer.
 func TestPingSilence(t *testing.T) {
 	t.Parallel()
-	for _, to := range silent(t) {
+	for _, to := range silentAddresses(t) {
 		wantError(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
 	}
 }

@@ -27,8 +27,8 @@ var loopbacks = []string{"127.0.0.1", "::1"}
 // testFiles reads files of the temporary folder.
 var testFiles = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
 
-// both runs a test over both IP versions.
-func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
+// bothVersions runs a test over both IP versions.
+func bothVersions(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
 	t.Parallel()
 	for _, l := range loopbacks {
 		t.Run(l, func(t *testing.T) {
@@ -125,11 +125,11 @@ func flood(c net.Conn) {
 	}
 }
 
-// closed returns a port without a listener.
-func closed(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
+// closedPort returns a port without a listener.
+func closedPort(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
 
-// deaf returns a port that answers no SYN, as its backlog is full.
-func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
+// unansweringPort returns a port that answers no SYN, as its backlog is full.
+func unansweringPort(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	t.Helper()
 	family := unix.AF_INET
 	if loopback.Is6() {
@@ -167,8 +167,8 @@ func deaf(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	return a
 }
 
-// silent returns addresses behind a link from which nothing returns.
-func silent(t *testing.T) (out []netip.AddrPort) {
+// silentAddresses returns addresses behind a link from which nothing returns.
+func silentAddresses(t *testing.T) (out []netip.AddrPort) {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "silent"}, PeerName: "end"}
 	if err := netlink.LinkAdd(link); err != nil {
@@ -211,7 +211,7 @@ func TestUnknownType(t *testing.T) {
 
 // TestStream checks that the expected text is found anywhere in the answer.
 func TestStream(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING\r\n", Response: "PONG"}}
 		q.To = serve(t, loopback, func(c net.Conn) {
 			if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
@@ -224,16 +224,16 @@ func TestStream(t *testing.T) {
 		wantAnswer(t, q, "answered")
 		q.Probe.Response, q.Probe.Timeout = "PANG", time.Second
 		wantError(t, q, `no answer within 1s after 4100 bytes without "PANG"`)
-		q.To = closed(loopback)
+		q.To = closedPort(loopback)
 		wantError(t, q, "connection refused")
-		q.To, q.Probe.Timeout = deaf(t, loopback), 300*time.Millisecond
+		q.To, q.Probe.Timeout = unansweringPort(t, loopback), 300*time.Millisecond
 		wantError(t, q, "no answer within 300ms")
 	})
 }
 
 // TestBanner checks a server that sends first, without a request.
 func TestBanner(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
 		q.To = serve(t, loopback, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
 		wantAnswer(t, q, "answered")
@@ -242,7 +242,7 @@ func TestBanner(t *testing.T) {
 
 // TestStreamAttacks checks that a probe ends with a reason, whatever an endpoint does.
 func TestStreamAttacks(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for name, attack := range map[string]struct {
 			f    func(net.Conn)
 			want string

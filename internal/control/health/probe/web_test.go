@@ -17,8 +17,8 @@ import (
 	"loxilb/test/certtest"
 )
 
-// site serves HTTP, or HTTPS with a configuration.
-func site(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerFunc) netip.AddrPort {
+// serveHTTP serves HTTP, or HTTPS with a configuration.
+func serveHTTP(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerFunc) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
 	if err != nil {
@@ -38,9 +38,9 @@ func site(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerF
 
 // TestHTTP checks path, header, status and body.
 func TestHTTP(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		var connections atomic.Int32
-		to := site(t, loopback, nil, func(w http.ResponseWriter, r *http.Request) {
+		to := serveHTTP(t, loopback, nil, func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.RequestURI() {
 			case "/":
 				fmt.Fprintf(w, "root of %s", r.Host)
@@ -75,7 +75,7 @@ func TestHTTP(t *testing.T) {
 		if connections.Load() != 2 {
 			t.Errorf("%d probes came to /health: a redirect was followed", connections.Load())
 		}
-		q.To = closed(loopback)
+		q.To = closedPort(loopback)
 		wantError(t, q, "connection refused")
 	})
 }
@@ -85,21 +85,21 @@ func TestHTTPNoProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
-	to := site(t, netip.MustParseAddr("127.0.0.1"), nil, func(http.ResponseWriter, *http.Request) {})
+	to := serveHTTP(t, netip.MustParseAddr("127.0.0.1"), nil, func(http.ResponseWriter, *http.Request) {})
 	wantAnswer(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
 }
 
 // TestHTTPS checks both versions of HTTP. Certificates are verified if there is a CA file, and
 // client certificates are presented.
 func TestHTTPS(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
 		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 			config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(t, "www.example.com", loopback.String()).TLS(t)}, NextProtos: []string{"http/1.1"}}
 			if protocol == "HTTP/2.0" {
 				config.NextProtos = []string{"h2"}
 			}
-			to := site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
+			to := serveHTTP(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, "%s for %s by %q", r.Proto, r.Host, r.TLS.ServerName)
 			})
 			q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
@@ -124,7 +124,7 @@ func TestHTTPS(t *testing.T) {
 // TestCertificateTime checks that the evidence of an expired certificate, or one that is not valid
 // yet, says so, with the clock's time.
 func TestCertificateTime(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		ca, now := certtest.NewAuthority(t, "ca"), time.Now().Truncate(time.Second)
 		for _, c := range []struct {
 			from, until time.Time
@@ -135,7 +135,7 @@ func TestCertificateTime(t *testing.T) {
 		} {
 			pair := ca.IssueFor(t, c.from, c.until, loopback.String()).TLS(t)
 			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.File(t)}}
-			q.To = site(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
+			q.To = serveHTTP(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
 			_, err := probeOnce(t, q)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
 				t.Errorf("%v, want %q", err, c.want)
@@ -146,14 +146,14 @@ func TestCertificateTime(t *testing.T) {
 
 // TestClientCertificate checks that it is presented, and read again after its file changes.
 func TestClientCertificate(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
 		config := &tls.Config{
 			Certificates: []tls.Certificate{ca.Issue(t, "www.example.com").TLS(t)},
 			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), NextProtos: []string{"http/1.1"},
 		}
 		q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, Response: "loxilb", Timeout: 10 * time.Second}}
-		q.To = site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
+		q.To = serveHTTP(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 		})
 		wantError(t, q, "tls: certificate required")
@@ -174,7 +174,7 @@ func TestClientCertificate(t *testing.T) {
 
 // TestHTTPAttacks checks that a probe ends with a reason, whatever an endpoint does.
 func TestHTTPAttacks(t *testing.T) {
-	both(t, func(t *testing.T, loopback netip.Addr) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		head := func(c net.Conn) { c.Read(make([]byte, 4096)) }
 		const begins = "HTTP/1.1 200 OK\r\n"
 		for name, attack := range map[string]struct {
