@@ -56,7 +56,7 @@ func quicMain(ctx context.Context, args []string) error {
 		return quicServe(ctx, args[1], args[2])
 	}
 	flags := flag.NewFlagSet("quic", flag.ContinueOnError)
-	seconds := flags.Float64("seconds", 3, "how long")
+	seconds := flags.Float64("seconds", 3, "duration in seconds")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func quicServe(ctx context.Context, port, server string) error {
 	return end()
 }
 
-// quicRate asks in 16 streams of a connection at once.
+// quicRate returns the rate of requests in 16 streams of one connection.
 func quicRate(ctx context.Context, to netip.AddrPort, d time.Duration) (float64, error) {
 	const streams = 16
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)

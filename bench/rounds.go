@@ -27,7 +27,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	res.Setting.Works, res.Setting.Contenders = names(ws, cs)
 	for round := 1; round <= o.Rounds; round++ {
 		for _, w := range ws {
-			for _, c := range turn(cs, round) {
+			for _, c := range orderInRound(cs, round) {
 				if !w.fits(c) || len(o.Contenders) == 0 && len(w.defaults) > 0 && !slices.Contains(w.defaults, c.name) {
 					continue
 				}
@@ -37,7 +37,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 				}
 				for _, s := range samples {
 					if s.Work == "held-bytes" && c.name == baseline {
-						continue // it holds none
+						continue // it holds no connections
 					}
 					s.Round, s.Contender = round, c.name
 					if s.Work == "" {
@@ -63,8 +63,8 @@ func names(ws []workload, cs []contender) (works, contenders []string) {
 	return works, contenders
 }
 
-// turn returns the order of contenders in a round.
-func turn(cs []contender, round int) []contender {
+// orderInRound returns the order of contenders in a round.
+func orderInRound(cs []contender, round int) []contender {
 	cs = slices.Clone(cs)
 	if round%2 == 0 {
 		slices.Reverse(cs)

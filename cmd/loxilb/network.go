@@ -198,7 +198,7 @@ func (p *daemon) localAnswers(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.datapath.LocalAnswersChanged():
+		case <-p.datapath.LocalEndpointsChanged():
 			p.interfaces.MarkAll()
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestManual converts a page that has all that pages have.
+// TestManual converts a page with every kind of Markdown element.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	got := Manual("loxilb-x", "<!-- Generated. -->\n\n# Words of x\n\nAll of *them*,\nfor `a-b`.\n\n## More\n\n- `a`, `b`: the first\n  two\n- plain, see [here](x.md)\n\n### Less\n\n- `c` *differs*: how\n\n.end\n")

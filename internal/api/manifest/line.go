@@ -2,7 +2,8 @@ package manifest
 
 import "encoding/json"
 
-// lineValue is an object from a line of another kind of file: the whole object is there.
+// lineValue is an object of a file whose lines are not YAML: each error in it has the place of the
+// line.
 type lineValue struct {
 	jsonValue
 	line int

@@ -177,10 +177,10 @@ func TestDisruption(t *testing.T) {
 			m := moved(seed, nodes, int(seed)%n)
 			sum, worst = sum+m, max(worst, m)
 		}
-		t.Logf("%4d nodes of %s weights, %5d places: %.2f %% moved besides, at worst %.2f %%",
+		t.Logf("%4d nodes of %s weights, %5d places: %.2f %% of other slots moved, at worst %.2f %%",
 			n, weights, MaglevSize(named(n, weight)), 100*sum/seeds, 100*worst)
 		if sum/seeds > 0.02 || worst > 0.08 {
-			t.Errorf("%d nodes of %s weights: %.2f %% moved besides, at worst %.2f %%, want at most 2 and 8 %%", n, weights, 100*sum/seeds, 100*worst)
+			t.Errorf("%d nodes of %s weights: %.2f %% of other slots moved, at worst %.2f %%, want at most 2 and 8 %%", n, weights, 100*sum/seeds, 100*worst)
 		}
 	}
 	for n := 2; n <= 40; n++ {
@@ -194,7 +194,7 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// moved returns the share of slots that change their node when one node goes down, besides its own.
+// moved returns the share of slots of other nodes that change their node when one goes down.
 func moved(seed uint64, nodes []MaglevNode, gone int) float64 {
 	before := MaglevTable(seed, nodes)
 	less := slices.Clone(nodes)

@@ -31,7 +31,7 @@ type Claim struct {
 	Role     lb.Role // of this node for the instance
 	InPlace  bool    // the data path has the service
 	Serving  bool    // an endpoint that is not known to be down takes new connections
-	Unprobed bool    // none serves, and some that would were not probed yet
+	Unprobed bool    // no endpoint serves, and some were not probed yet
 }
 
 // A Decision is whether a prefix is announced, and why.
@@ -52,13 +52,13 @@ func Decide(claims []Claim, stage lb.Stage) Decision {
 	}
 	for i := range claims {
 		c := &claims[i]
-		why, met := c.met()
+		why, allowed := c.allows()
 		switch {
-		case !met && !d.Announced:
+		case !allowed && !d.Announced:
 			d.Why = cmp.Or(d.Why, why)
-		case met && !d.Announced:
+		case allowed && !d.Announced:
 			d = Decision{Announced: true, Why: why, Attributes: c.attributes()}
-		case met:
+		case allowed:
 			d.Why = better(d.Why, why)
 			d.Attributes = merged(d.Attributes, c.attributes())
 		}
@@ -83,8 +83,8 @@ func better(a, b string) string {
 	return a
 }
 
-// met reports whether the prefix is announced for the service, and why.
-func (c *Claim) met() (why string, met bool) {
+// allows reports whether the claim allows to announce the prefix, and why.
+func (c *Claim) allows() (why string, allowed bool) {
 	switch {
 	case c.Role == lb.RoleFault || c.Role == lb.RoleStop:
 		return "the role of this node for " + c.Instance + " is " + string(c.Role), false

@@ -56,8 +56,8 @@ func allRegions(version int) (all regions) {
 	return all
 }
 
-// groupsOf groups the rules of an IP version by their narrow addresses and ports: in one tree,
-// rules that are wide where others are narrow would be in many leaves.
+// groupsOf groups the rules of an IP version by the words that they narrow. In a common tree, a
+// rule that is wide in a word that others narrow would be in many leaves.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
 	word := [2]int{3, 1}[version] // whose bits only narrow prefixes have: longer than /16 or /48

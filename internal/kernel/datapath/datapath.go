@@ -205,7 +205,7 @@ func (d *Datapath) load(cfg Config) error {
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
-	if err := errors.Join(d.followLocal(d.LocalAnswersWanted()), d.adoptTails()); err != nil {
+	if err := errors.Join(d.followLocal(d.HasLocalEndpoints()), d.adoptTails()); err != nil {
 		return err
 	}
 	return d.collection.CountPerCPU()

@@ -12,7 +12,7 @@ import "net/netip"
 // Apply is Tables.Apply, and makes sure that answers are handled before the first endpoint on this
 // machine gets packets.
 func (d *Datapath) Apply(changes []Change) []error {
-	if d.LocalAnswersWanted(changes...) {
+	if d.HasLocalEndpoints(changes...) {
 		d.localMu.Lock()
 		defer d.localMu.Unlock()
 		_ = d.followLocal(true) // SetEgress retries it
@@ -25,7 +25,7 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
 	err := d.Tables.SetLocalAddresses(list)
-	if d.LocalAnswersWanted() {
+	if d.HasLocalEndpoints() {
 		_ = d.followLocal(true) // SetEgress retries it
 	}
 	return err
@@ -33,11 +33,11 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 
 // SetEgress attaches the program for answers of endpoints on this machine to an attached interface
 // if there are such endpoints, and detaches it otherwise. Call it after attaching an interface and
-// after a signal of LocalAnswersChanged. It may be retried, and costs nothing without a change.
+// after a signal of LocalEndpointsChanged. It may be retried, and costs nothing without a change.
 func (d *Datapath) SetEgress(index int) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
-	wanted := d.LocalAnswersWanted()
+	wanted := d.HasLocalEndpoints()
 	if err := d.followLocal(wanted); err != nil {
 		return err
 	}

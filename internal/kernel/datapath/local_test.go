@@ -122,7 +122,7 @@ func TestEgressOfOneInterface(t *testing.T) {
 		if err := d.SetLocalAddresses([]netip.Addr{local}); err != nil {
 			t.Error(err)
 		}
-		if d.LocalAnswersWanted() || egressPrograms(t, good.Index) != 0 {
+		if d.HasLocalEndpoints() || egressPrograms(t, good.Index) != 0 {
 			t.Error("egress packets are examined without a reason")
 		}
 		table := &bpf.ServiceTable{
@@ -173,11 +173,11 @@ func TestEgressOfOneInterface(t *testing.T) {
 func wantChanged(t testing.TB, d *Datapath, wanted bool) {
 	t.Helper()
 	select {
-	case <-d.LocalAnswersChanged():
+	case <-d.LocalEndpointsChanged():
 	default:
 		t.Errorf("there was no notification that egress changed to %v", wanted)
 	}
-	if d.LocalAnswersWanted() != wanted {
+	if d.HasLocalEndpoints() != wanted {
 		t.Errorf("egress is not %v", wanted)
 	}
 	var notified uint32

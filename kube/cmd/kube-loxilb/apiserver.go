@@ -24,8 +24,8 @@ const (
 	rightsTimeout = 10 * time.Second // an apiserver that has just started knows no rights yet
 )
 
-// awaitAPI waits until the apiserver answers. Meanwhile the pod lives, and is not ready: had the
-// program ended, kubelet would start it again after longer and longer pauses, of up to 5 minutes.
+// awaitAPI waits until the apiserver answers. Meanwhile the pod is alive but not ready. Exiting
+// would be slower: kubelet restarts the program after growing pauses of up to 5 minutes.
 func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 	config = rest.CopyConfig(config)
 	config.Timeout = askTimeout
@@ -57,8 +57,8 @@ func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 	}
 }
 
-// ask returns nil if the apiserver answers, even if it does so by a refusal. It does not retry, as
-// the client would do for 10 s without probes of kubelet being answered.
+// ask returns nil if the apiserver answers, even by a refusal. It disables the client's retries,
+// which block for 10 s, in which kubelet's probes get no answer.
 func ask(ctx context.Context, client *discovery.DiscoveryClient) error {
 	err := client.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
@@ -86,8 +86,9 @@ func servePending(address string) (stop func(), err error) {
 	return func() { _ = server.Close() }, nil
 }
 
-// isAbsence reports whether the program ends because the apiserver does not answer, or not in time.
-func isAbsence(err error) bool {
+// isUnavailable reports whether the program ends because the apiserver does not answer, or not in
+// time.
+func isUnavailable(err error) bool {
 	var timeout net.Error
 	return err != nil && (strings.Contains(err.Error(), "leader election lost") || // controller-runtime has no value for it
 		errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded) ||
@@ -98,7 +99,7 @@ func isAbsence(err error) bool {
 // Goroutines of this instance end with it: those of a controller that lost its Lease may hang in
 // requests.
 func restart(why error) error {
-	slog.New(logHandler).Warn("starting again, as the apiserver did not answer in time", "error", why)
+	slog.New(logHandler).Warn("restarting: the apiserver did not answer in time", "error", why)
 	time.Sleep(askInterval)
 	self, err := os.Executable()
 	if err != nil {

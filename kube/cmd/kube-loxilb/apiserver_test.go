@@ -88,7 +88,7 @@ func TestAbsence(t *testing.T) {
 		{apierrors.NewUnauthorized("no"), false},
 		{errors.New("the cluster has no ID: set --owner"), false},
 	} {
-		if got := isAbsence(tc.err); got != tc.want {
+		if got := isUnavailable(tc.err); got != tc.want {
 			t.Errorf("%v: %v, want %v", tc.err, got, tc.want)
 		}
 	}

@@ -74,7 +74,7 @@ func run(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	if err := serve(ctx, config, o, parsed); ctx.Err() != nil || !isAbsence(err) {
+	if err := serve(ctx, config, o, parsed); ctx.Err() != nil || !isUnavailable(err) {
 		return err
 	}
 	return restart(err)

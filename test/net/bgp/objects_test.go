@@ -34,11 +34,12 @@ func frrConfig(password string) string {
 `, routerASN, node(), nodeASN, node(), password)
 }
 
-// node is the address of the balancer towards the router, and router that of the router.
+// node returns the address of the balancer, and router that of the router, on the link between
+// them.
 func node() string   { return netnstest.StandardNetworks()[0].GW4.String() }
 func router() string { return netnstest.StandardNetworks()[0].V4.Addr().String() }
 
-// neighbors returns those of GET.
+// neighbors returns the neighbors in the answer of GET.
 func neighbors(t *testing.T, r *rig.Rig) (list v1.BgpNeighborList) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(r.Loxicmd("get bgpneighbor -o json")), &list); err != nil {
@@ -61,8 +62,8 @@ func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
 	return got
 }
 
-// TestObjects checks that commands set up a session with a real router, that files keep it, also
-// with its password, which nobody sees, and that its state is shown everywhere.
+// TestObjects checks that commands set up a session with a real router, that saved files keep it
+// without showing its password, and that its state is shown everywhere.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})
@@ -148,7 +149,7 @@ func TestObjects(t *testing.T) {
 }
 
 // withoutFlag checks a daemon without --bgp: it keeps stored objects, its statuses report them, and
-// it takes no others.
+// refuses new ones.
 func withoutFlag(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	r.Loxicmd("create bgpneighbor %s %s", router(), routerASN)

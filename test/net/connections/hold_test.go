@@ -54,9 +54,9 @@ func TestHold(t *testing.T) {
 	}
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 
-	signals := make([]*netnstest.Process, clients)
-	for i := range signals {
-		signals[i], err = r.Client.Start(netnstest.Command{
+	holders := make([]*netnstest.Process, clients)
+	for i := range holders {
+		holders[i], err = r.Client.Start(netnstest.Command{
 			Args: []string{self, holdArg, "dial", rig.Join(rig.VIP4, 80), strconv.Itoa(each), r.Dir() + "/go"},
 		})
 		if err != nil {
@@ -64,7 +64,7 @@ func TestHold(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	for _, p := range signals {
+	for _, p := range holders {
 		waitFor(t, p, "holding", 2*time.Minute)
 	}
 	t.Logf("%d connections after %v", clients*each, time.Since(start).Round(time.Millisecond))
@@ -82,7 +82,7 @@ func TestHold(t *testing.T) {
 	if err := os.WriteFile(r.Dir()+"/go", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range signals {
+	for _, p := range holders {
 		waitFor(t, p, "alive "+strconv.Itoa(each), time.Minute)
 	}
 }
@@ -169,7 +169,7 @@ func holdDial(address string, n int, goFile string) error {
 		}
 	}
 	fmt.Println("alive", alive, err)
-	_, err = io.Copy(io.Discard, os.Stdin) // hold on until the end
+	_, err = io.Copy(io.Discard, os.Stdin) // keep the connections until this process is killed
 	return err
 }
 

@@ -33,7 +33,7 @@ func TestTransfer(t *testing.T) {
 }
 
 // TestHalfClose checks that after the client has finished sending, the endpoint can continue to
-// send for as long as it likes, and the reverse.
+// send without a limit, and the reverse.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -70,7 +70,7 @@ func TestHalfClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
-		t.Fatalf("the endpoint's end of sending came as %q, %v", rest, err)
+		t.Fatalf("after the endpoint's half-close: got %q, %v", rest, err)
 	}
 	if _, err := c.Write([]byte("after your end")); err != nil {
 		t.Fatal(err)
@@ -80,6 +80,6 @@ func TestHalfClose(t *testing.T) {
 	}
 	// serverFirst has read the line and lets clientFirst reply.
 	if text, err := io.ReadAll(slow); err != nil || string(text) != "got all" {
-		t.Errorf("after the client's end of sending came %q, %v", text, err)
+		t.Errorf("after the client's half-close: got %q, %v", text, err)
 	}
 }

@@ -36,7 +36,7 @@ func eventuallyServe(r *rig.Rig, address string, want ...string) {
 func TestBackups(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := mortals(r)
+	servers := restartableServers(r)
 	names := make([]string, len(servers))
 	for i, h := range r.Endpoints {
 		names[i] = h.Name

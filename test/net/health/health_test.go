@@ -19,8 +19,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// mortal is a server that stops and starts again; connections that it has accepted continue.
-type mortal struct {
+// restartableServer is a server that can be stopped and started again; connections that it has
+// accepted continue.
+type restartableServer struct {
 	t        testing.TB
 	host     *netnstest.Host
 	address  string
@@ -28,7 +29,7 @@ type mortal struct {
 	listener net.Listener
 }
 
-func (m *mortal) start() {
+func (m *restartableServer) start() {
 	m.t.Helper()
 	l := rebind(m.t, m.host, m.address)
 	m.listener = l
@@ -44,7 +45,7 @@ func (m *mortal) start() {
 	}()
 }
 
-func (m *mortal) stop() {
+func (m *restartableServer) stop() {
 	m.t.Helper()
 	if err := m.listener.Close(); err != nil {
 		m.t.Fatal(err)
@@ -62,11 +63,12 @@ func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	return l
 }
 
-// mortals starts servers in all endpoints that answer each line with their name and the line.
-func mortals(r *rig.Rig) []*mortal {
-	list := make([]*mortal, len(r.Endpoints))
+// restartableServers starts servers in all endpoints that answer each line with their name and the
+// line.
+func restartableServers(r *rig.Rig) []*restartableServer {
+	list := make([]*restartableServer, len(r.Endpoints))
 	for i, h := range r.Endpoints {
-		list[i] = &mortal{t: r.T, host: h, address: ":5001", handle: func(c net.Conn) {
+		list[i] = &restartableServer{t: r.T, host: h, address: ":5001", handle: func(c net.Conn) {
 			defer c.Close() //nolint:errcheck // of a test
 			for buf := make([]byte, 64); ; {
 				n, err := c.Read(buf)
@@ -138,7 +140,7 @@ func wantServers(r *rig.Rig, address string, want ...string) {
 func TestNewService(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := mortals(r)
+	servers := restartableServers(r)
 	for _, s := range servers {
 		s.stop()
 	}
@@ -168,7 +170,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	const interval, fall = 200 * time.Millisecond, 2
 	r := rig.New(t, rig.Options{})
-	servers := mortals(r)
+	servers := restartableServers(r)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --outlier=off --probe-interval=%s --probe-retries=%d", rig.VIP4, rig.Endpoints4(), interval, fall)
 	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		r.EventuallyShows("get ep", ip+"_tcp_5001", " up ")
@@ -267,7 +269,7 @@ func TestHealth(t *testing.T) {
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	mortals(r)
+	restartableServers(r)
 	create := func(more string) {
 		t.Helper()
 		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), more)
@@ -326,7 +328,7 @@ func setHostState(r *rig.Rig, address, state string) {
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := mortals(r)
+	servers := restartableServers(r)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", rig.VIP4, rig.Endpoints4())
 	address := rig.Join(rig.VIP4, 80)
 	servers[1].stop()
@@ -369,7 +371,7 @@ func TestEndpointObject(t *testing.T) {
 func TestHealthInModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := mortals(r)
+	servers := restartableServers(r)
 	serveNamesAt(r, ":5002")
 	vips := map[string]string{"default": "20.20.20.1", "onearm": "20.20.20.2", "fullnat": "20.20.20.3"}
 	for mode, vip := range vips {

@@ -19,10 +19,10 @@ import (
 )
 
 // passiveRig has three endpoints without probes, which answer.
-func passiveRig(t *testing.T, flags string) (*wired, []*mortal, string) {
+func passiveRig(t *testing.T, flags string) (*wired, []*restartableServer, string) {
 	t.Helper()
 	r := newWired(t, rig.Options{})
-	servers := mortals(r.Rig)
+	servers := restartableServers(r.Rig)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), flags)
 	address := rig.Join(rig.VIP4, 80)
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
@@ -243,9 +243,9 @@ func TestResetsBeforeData(t *testing.T) {
 // unreachable, no longer gets connections, and that the service's own probe brings it back.
 func TestRefusedSYNs(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(r *wired, m *mortal) (mend func()){
-		"closed": func(_ *wired, m *mortal) func() { m.stop(); return m.start },
-		"unreachable": func(r *wired, _ *mortal) func() { // the host reports an address that it no longer has
+	for name, fail := range map[string]func(r *wired, m *restartableServer) (mend func()){
+		"closed": func(_ *wired, m *restartableServer) func() { m.stop(); return m.start },
+		"unreachable": func(r *wired, _ *restartableServer) func() { // the host reports an address that it no longer has
 			run := func(args string) {
 				if _, err := r.Endpoints[1].Run(strings.Fields(args)...); err != nil {
 					r.T.Fatal(err)
@@ -327,7 +327,7 @@ func TestAllDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newWired(t, rig.Options{})
-			servers := mortals(r.Rig)
+			servers := restartableServers(r.Rig)
 			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", rig.VIP4, strings.Join(endpoints, ":1,"))
 			address := rig.Join(rig.VIP4, 80)
 			wantServers(r.Rig, address, []string{"ep1", "ep2"}[:len(endpoints)]...)

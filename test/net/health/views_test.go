@@ -20,7 +20,7 @@ import (
 func TestViewsAgree(t *testing.T) {
 	t.Parallel()
 	r := newWired(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
-	servers := mortals(r.Rig)
+	servers := restartableServers(r.Rig)
 	address := rig.Join(rig.VIP4, 80)
 	r.Loxicmd("create lb %s --tcp=80:5001 --name=web --endpoints=31.31.31.1:1,32.32.32.1:1", rig.VIP4)
 	for _, c := range []struct {

@@ -49,12 +49,12 @@ func (t *Tables) setLocalCount(n uint32) {
 	}
 }
 
-// LocalAnswersChanged returns a channel that signals that LocalAnswersWanted may have changed.
-func (t *Tables) LocalAnswersChanged() <-chan struct{} { return t.localChanged }
+// LocalEndpointsChanged returns a channel that signals that HasLocalEndpoints may have changed.
+func (t *Tables) LocalEndpointsChanged() <-chan struct{} { return t.localChanged }
 
-// LocalAnswersWanted reports whether endpoints are on this machine, so leaving packets must be
+// HasLocalEndpoints reports whether endpoints are on this machine, so leaving packets must be
 // handled: now, or with these changes.
-func (t *Tables) LocalAnswersWanted(changes ...Change) bool {
+func (t *Tables) HasLocalEndpoints(changes ...Change) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.localCount > 0 || len(t.local) == 0 {

@@ -35,14 +35,14 @@ func TestSetLocalAddresses(t *testing.T) {
 	if err := set(address(1)); err != nil {
 		t.Fatal(err)
 	}
-	if d.LocalAnswersWanted() || !d.LocalAnswersWanted(named(1)) || d.LocalAnswersWanted(Change{Key: serviceKey(1)}) {
-		t.Error("which endpoints are on this machine is not known")
+	if d.HasLocalEndpoints() || !d.HasLocalEndpoints(named(1)) || d.HasLocalEndpoints(Change{Key: serviceKey(1)}) {
+		t.Error("endpoints on this machine are not recognized")
 	}
 	back := fillUp(t, &d.maps.LocalAddresses)
 	if err := set(address(1), address(2)); err == nil {
 		t.Error("a failure is not reported")
 	}
-	if d.LocalAnswersWanted() {
+	if d.HasLocalEndpoints() {
 		t.Error("an endpoint is on this machine by an address that was not written")
 	}
 	want(address(1))
@@ -53,11 +53,11 @@ func TestSetLocalAddresses(t *testing.T) {
 		}
 		want(address(1), address(2))
 	}
-	if !d.LocalAnswersWanted() {
-		t.Error("the endpoint on this machine is not seen")
+	if !d.HasLocalEndpoints() {
+		t.Error("the endpoint on this machine is not recognized")
 	}
-	if err := set(); err != nil || d.LocalAnswersWanted() {
-		t.Errorf("after its address is gone: %v, wanted %v", err, d.LocalAnswersWanted())
+	if err := set(); err != nil || d.HasLocalEndpoints() {
+		t.Errorf("after its address is gone: %v, wanted %v", err, d.HasLocalEndpoints())
 	}
 	want()
 }
