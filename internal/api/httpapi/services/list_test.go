@@ -194,7 +194,7 @@ func TestPages(t *testing.T) {
 	for query, says := range map[string]string{
 		"config/loadbalancer/all?selector=nope=1": `selector: field "nope" is not known`, "config/loadbalancer/all?selector=a+b": "is not valid (allowed: FIELD=VALUE",
 		"config/loadbalancer/all?sortBy=nope": `sortBy: field "nope"`, "config/loadbalancer/all?limit=-1": "limit", "config/loadbalancer/all?continue=x": "is not the end of a page",
-		"config/endpoint/all?continue=x": "is not where", "status/objects?selector=x": `selector: field "x"`,
+		"config/endpoint/all?continue=x": "is not the end of a page", "status/objects?selector=x": `selector: field "x"`,
 	} {
 		if w := b.Call("GET", httpapi.BaseURL+"/"+query, ""); w.Code != 400 || !strings.Contains(w.Body.String(), strings.ReplaceAll(says, `"`, `\"`)) {
 			t.Errorf("%s: got %d %s, want code 400, strings.ReplaceAll(says, `\"`, `\\\"`) in w.Body",
