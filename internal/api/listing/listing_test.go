@@ -90,9 +90,9 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%s: %s is read as %s, %v", text, where, again, err)
 		}
 	}
-	for text, says := range map[string]string{"=": "is none of", "a in b)": "is none of", "a in (b": "is none of", "in (a)": "is none of", "a b=c": "is none of"} {
-		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: got %v, want an error, says in the error", text, err)
+	for _, text := range []string{"=", "a in b)", "a in (b", "in (a)", "a b=c"} {
+		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), "is not valid") {
+			t.Errorf("%s: got %v, want an error with %q", text, err, "is not valid")
 		}
 	}
 	for name, says := range map[string]string{"state": `field "state" is ambiguous: give one of parts.state, deep.state`, "nope": "there are Args"} {
