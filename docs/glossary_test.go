@@ -32,7 +32,7 @@ func TestGlossary(t *testing.T) {
 			}
 		}
 	}
-	if len(words) < 30 || !slices.IsSorted(words) {
+	if len(words) < 25 || !slices.IsSorted(words) {
 		t.Errorf("%d words, sorted: %t", len(words), slices.IsSorted(words))
 	}
 }
