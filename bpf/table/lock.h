@@ -12,10 +12,7 @@
 #include "table/table.h"
 
 /* A lock is held longest while a group is moved, 50 us, or while a hypervisor has taken
- * its CPU away. An attempt takes some 200 ns. The verifier follows each attempt, some
- * 22,000 instructions in total, but only once per program. Fewer attempts, repeated by
- * callers, made Linux 6.1 follow the callers in 16 more states for each lock (verifier:
- * loops). */
+ * its CPU away. An attempt takes some 200 ns. */
 #define LOCK_ATTEMPTS 2048
 #define LOCK_PAUSES 4
 
@@ -26,25 +23,23 @@ static __always_inline bool bucket_try_lock(struct table_bucket *b)
 		 CONTROL_LOCKED);
 }
 
-/* Waits for the lock of a bucket. Returns 0, or -EBUSY if it was not available. Global
- * (verifier: globals). */
-__noinline int bucket_wait(struct table_bucket *b)
+static long lock_attempt(__u32 n, struct table_bucket **b)
 {
-	if (!b) /* verifier: null */
-		return -EBUSY;
-	NO_UNROLL
-	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
-		for (int n = 0; n < LOCK_PAUSES; n++)
-			bpf_ktime_get_ns(); /* as a delay */
-		if (bucket_try_lock(b))
-			return 0;
-	}
-	return -EBUSY;
+	for (int i = 0; i < LOCK_PAUSES; i++)
+		bpf_ktime_get_ns(); /* as a delay */
+	return n + 1 < LOCK_ATTEMPTS && bucket_try_lock(*b);
+}
+
+/* Waits for the lock of a bucket. Returns whether it was available. The verifier
+ * follows each round of a loop, 22,000 instructions in all, and bpf_loop() once. */
+static __always_inline bool bucket_wait(struct table_bucket *b)
+{
+	return bpf_loop(LOCK_ATTEMPTS, lock_attempt, &b, 0) < LOCK_ATTEMPTS;
 }
 
 static __always_inline bool bucket_lock(struct table_bucket *b)
 {
-	return likely(bucket_try_lock(b)) || !bucket_wait(b);
+	return likely(bucket_try_lock(b)) || bucket_wait(b);
 }
 
 /* Adds to the word's highest bit: AND is not a barrier, and becomes a loop if its
