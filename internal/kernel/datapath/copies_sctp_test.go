@@ -10,10 +10,11 @@ import (
 	"loxilb/internal/lb/report"
 	"loxilb/internal/pkt"
 	"loxilb/test/dptest"
+	"loxilb/test/netnstest/labtest"
 )
 
-// sctp runs the program of a node on an SCTP packet.
-func (c *copied) sctp(o *opener, from, to, words string) {
+// sctp runs the program of a node on an SCTP packet, and returns the frame afterwards.
+func (c *copied) sctp(o *opener, from, to, words string) []byte {
 	c.t.Helper()
 	p, err := pkt.Parse(fmt.Sprintf("sctp %s > %s %s", from, to, words))
 	if err != nil {
@@ -21,12 +22,28 @@ func (c *copied) sctp(o *opener, from, to, words string) {
 	}
 	frame := p.Build()
 	clear(frame[:12]) // the MAC address of lo
-	c.run(o, frame)
+	return c.run(o, frame)
+}
+
+// answered does the same in a network with a route to the sender, which answers need.
+func (c *copied) answered(o *opener, from, to, words string) (out []byte) {
+	c.t.Helper()
+	h, err := labtest.New(c.t).Host("routed")
+	if err == nil {
+		_, err = h.Run("sh", "-c", "ip route add default dev lo && sysctl -q -w net.ipv4.ip_forward=1")
+	}
+	if err == nil {
+		err = h.Do(func() error { out = c.sctp(o, from, to, words); return nil })
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return out
 }
 
 // TestCopiesSCTP checks that an association goes on through another node: its tags count there,
 // forged ones do not, also after the client has restarted, and packets by another path of a service
-// with several VIPs belong to it.
+// with several VIPs belong to it, once the client has answered a HEARTBEAT there.
 func TestCopiesSCTP(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
@@ -57,11 +74,18 @@ func TestCopiesSCTP(t *testing.T) {
 		}
 		return n
 	}
-	c.sctp(c.two, "198.51.100.7:40000", "10.0.1.1:2020", "tag 5 chunks data:100")
+	const further, otherVIP = "198.51.100.7:40000", "10.0.1.1:2020"
+	c.sctp(c.two, further, otherVIP, "tag 5 chunks data:100")
 	if n := byPath(); n != 0 {
 		t.Error("a packet with another tag has opened a path")
 	}
-	c.sctp(c.two, "198.51.100.7:40000", "10.0.1.1:2020", "tag 222 chunks data:100")
+	heartbeat := c.answered(c.two, further, otherVIP, "tag 222 chunks data:100")
+	if n := byPath(); n != 0 {
+		t.Error("a packet from an address without proof has opened a path")
+	}
+	const chunks = 14 + 20 + 12 // Ethernet, IPv4, and the common header of SCTP
+	c.sctp(c.two, further, otherVIP, fmt.Sprintf("tag 222 data 05%x", heartbeat[chunks+1:]))
+	c.sctp(c.two, further, otherVIP, "tag 222 chunks data:100")
 	if n := byPath(); n != 2 {
 		t.Errorf("%d entries know of a packet by another path, want 2", n)
 	}

@@ -82,11 +82,13 @@ func addService(t *testing.T, o *opener, line string) {
 }
 
 // run runs the program of a node on a packet.
-func (c *copied) run(o *opener, frame []byte) {
+func (c *copied) run(o *opener, frame []byte) (out []byte) {
 	c.t.Helper()
-	if _, err := program(c.t, o.d).Run(&ebpf.RunOptions{Data: frame}); err != nil {
+	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, 512)}
+	if _, err := program(c.t, o.d).Run(opts); err != nil {
 		c.t.Fatal(err)
 	}
+	return opts.DataOut
 }
 
 // wait returns the copies that were sent, once they are at least n.
