@@ -39,7 +39,8 @@ const (
 // FuzzSCTP sends packets of SCTP with any tag and chunks: from an attacker with an association of
 // its own, forged from the address of a client with one, by a further path, and from the endpoint.
 // Without the right tag, they change nothing of that client's association. The attacker's own
-// association sends nothing to another host. Packets that leave have the right checksum, and INIT and INIT ACK list no address but those of VIPs.
+// association sends nothing to another host. Packets that leave have the right checksum, and INIT
+// and INIT ACK list no address but those of VIPs.
 func FuzzSCTP(f *testing.F) {
 	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:2020/sctp secips=10.0.0.2,10.0.0.3 endpoints=192.168.1.10:5001")
 	for _, name := range scriptFiles(f, "testdata") {

@@ -32,7 +32,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// inOwnProcess runs a test in a process of its own, as it counts or limits what belongs to the process.
+// inOwnProcess runs a test in a process of its own, as it counts or limits what belongs to the
+// process.
 func inOwnProcess(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	const mark = "HEALTH_ALONE"
@@ -48,8 +49,8 @@ func inOwnProcess(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// unansweringPort returns a port that answers no SYN: its listener, which has all addresses of 127.0.0.0/8,
-// has a full backlog.
+// unansweringPort returns a port that answers no SYN: its listener, which has all addresses of
+// 127.0.0.0/8, has a full backlog.
 func unansweringPort(t *testing.T) uint16 {
 	t.Helper()
 	open := func() int {

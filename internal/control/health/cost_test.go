@@ -57,8 +57,8 @@ func processCPU(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// kernelCost returns the CPU time of the kernel's part of a probe: half a handshake, with both sides on
-// this machine, by reused sockets, 250 in a row.
+// kernelCost returns the CPU time of the kernel's part of a probe: half a handshake, with both
+// sides on this machine, by reused sockets, 250 in a row.
 func kernelCost(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()

@@ -34,8 +34,8 @@ func Namespace() string {
 	return text
 }
 
-// NamespaceCookie returns the kernel's number of this process's network namespace. No other namespace gets
-// it until the machine restarts.
+// NamespaceCookie returns the kernel's number of this process's network namespace. No other
+// namespace gets it until the machine restarts.
 func NamespaceCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

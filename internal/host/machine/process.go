@@ -1,5 +1,5 @@
-// Package machine reports facts about the machine: its description, processes, file systems, network
-// namespace, TCP sockets and use of CPUs.
+// Package machine reports facts about the machine: its description, processes, file systems,
+// network namespace, TCP sockets and use of CPUs.
 package machine
 
 import (

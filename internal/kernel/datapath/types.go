@@ -28,7 +28,7 @@ type (
 	XDPInterface = attach.XDPInterface
 	// XDPMode is the mode of attaching the XDP program.
 	XDPMode = attach.XDPMode
-	// ProbeWay is the path of a probe's redirected packets.
+	// ProbePath is the path of a probe's redirected packets.
 	ProbePath = attach.ProbePath
 	// SweepStats are the results of sweeps.
 	SweepStats = connections.SweepStats

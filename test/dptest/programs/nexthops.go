@@ -7,10 +7,10 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// MaxWays is the number of rows for next hops; the first row is for sockets of this machine.
+// MaxNextHops is the number of rows for next hops; the first row is for sockets of this machine.
 const MaxNextHops = 1 << 14
 
-// Ways returns the rows of next hops in use.
+// NextHops returns the rows of next hops in use.
 func (r *Runner) NextHops() (map[uint32]bpf.TcHop, error) {
 	all := map[uint32]bpf.TcHop{}
 	err := rows.EachBatch(r.Collection.Maps.Ways, MaxNextHops, func(keys []uint32, hops []bpf.TcHop) {
@@ -26,7 +26,7 @@ func (r *Runner) NextHops() (map[uint32]bpf.TcHop, error) {
 	return all, nil
 }
 
-// SetWays writes rows.
+// SetNextHops writes rows.
 func (r *Runner) SetNextHops(hops map[uint32]bpf.TcHop) error {
 	for i, w := range hops {
 		if err := r.Collection.Maps.Ways.Put(i, w); err != nil {

@@ -178,7 +178,8 @@ func (l *sharedRig) clear(r *Rig) error {
 	return err
 }
 
-// describe describes the objects, the daemon's command and parameters, and the network of all hosts.
+// describe describes the objects, the daemon's command and parameters, and the network of all
+// hosts.
 func (l *sharedRig) describe() (string, error) {
 	var b strings.Builder
 	fmt.Fprintln(&b, l.daemon.Args())

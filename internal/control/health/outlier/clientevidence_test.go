@@ -331,8 +331,8 @@ func TestStallsThatClientsChoose(t *testing.T) {
 	}
 }
 
-// recordStall records a stalled connection at the first endpoint. It is of a new client in each of the
-// first turns, and of one of these clients later.
+// recordStall records a stalled connection at the first endpoint. It is of a new client in each of
+// the first turns, and of one of these clients later.
 func recordStall(rows []report.HandshakeRow, clients, turn int) {
 	rows[0].Stalled++
 	if turn < clients {

@@ -11,7 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// serveDNS answers queries like a DNS server; f returns what is sent in place of the correct answer.
+// serveDNS answers queries like a DNS server; f returns what is sent in place of the correct
+// answer.
 func serveDNS(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
 	t.Helper()
 	return serveDatagrams(t, loopback, func(question []byte) [][]byte {

@@ -44,7 +44,7 @@ func NewProbes(c *loader.Collection, h *Hooks) *Probes {
 	return &Probes{shared: c, hooks: h, at: map[int]Attachment{}}
 }
 
-// ProbeWay is the path of a probe's redirected packets.
+// ProbePath is the path of a probe's redirected packets.
 type ProbePath struct {
 	VIP    netip.Addr
 	Tunnel lb.Tunnel

@@ -67,7 +67,7 @@ type Opening struct {
 	Algorithm bpf.TcAlgorithm
 }
 
-// Way is its next hop.
+// NextHop is the next hop of a packet.
 type NextHop struct {
 	Ifindex int
 	Gateway netip.Addr // or the target itself; invalid: there is no link layer
