@@ -60,7 +60,7 @@ func (p *prober) Status(key string) (health.Status, bool) {
 	return s, ok
 }
 
-func (p *prober) State(key string) (state, newFakeProbes health.State, ok bool) {
+func (p *prober) State(key string) (state, probe health.State, ok bool) {
 	s, ok := p.Status(key)
 	return s.State, s.ProbeState, ok
 }

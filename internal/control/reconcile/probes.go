@@ -17,7 +17,7 @@ type Prober interface {
 	Set(key string, t health.Target) // a key that is set already keeps its state
 	Remove(key string)
 	Status(key string) (health.Status, bool)
-	State(key string) (state, newFakeProbes health.State, ok bool)
+	State(key string) (state, probe health.State, ok bool)
 	Override(key string, s health.State, evidence string)
 	Eject(key, evidence string)
 }

@@ -42,14 +42,14 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
 	for _, a := range slices.Compact(touched) {
-		owned, newFakeProbes := v.owned[a]
+		owned, requested := v.owned[a]
 		_, leftover := v.leftover[a]
 		switch wants := wanted(a); {
 		case wants && (!owned || leftover):
 			add = append(add, a)
 		case wants:
 			v.owner.Leases.set(a, v.leasedBy(a))
-		case newFakeProbes:
+		case requested:
 			remove = append(remove, a)
 		}
 	}
