@@ -10,16 +10,22 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
+	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
 
 // SetInstanceState records the role of this node for the services of an instance. Repeating a role
-// succeeds: the sender repeats it after each start of either side.
+// succeeds: the sender repeats it after each start of either side. A role whose sender has given up
+// is refused: while this process was stopped, another node may have become MASTER.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 	one, p := rest.DecodeLenient(a.Reader, w, r, decodeInstance)
 	if p != nil {
 		p.Write(w)
+		return
+	}
+	if transport.IsSenderGone(r.Context()) {
+		rest.Refuse(http.StatusRequestTimeout, "the role is not set: its sender has closed the connection without waiting for the answer").Write(w)
 		return
 	}
 	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {
