@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// lifetime is long enough for warnings about the end to stay away.
+// lifetime is longer than the time before the end of a certificate in which nodes warn.
 const lifetime = 30 * 24 * time.Hour
 
 // Pair is a certificate with its key.

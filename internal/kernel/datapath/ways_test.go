@@ -21,7 +21,7 @@ import (
 
 const hopService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
 
-// wayFrame returns a SYN of a client of its own.
+// hopFrame returns a SYN of a client of its own.
 func hopFrame(l *lab.Lab, client int) ([]byte, error) {
 	p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:4000 > 10.0.0.1:80 S", client/250, client%250+1))
 	if err != nil {
@@ -30,7 +30,7 @@ func hopFrame(l *lab.Lab, client int) ([]byte, error) {
 	return l.Arriving(l.Client, p).Build(), nil
 }
 
-// openWays opens connections of n clients, beginning with first.
+// openHops opens connections of n clients, beginning with first.
 func openHops(l *lab.Lab, first, n int) error {
 	for i := range n {
 		frame, err := hopFrame(l, first+i)

@@ -3,15 +3,10 @@ package balancer
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,6 +30,7 @@ import (
 	"loxilb/kube/internal/translate"
 	"loxilb/test/apitest"
 	"loxilb/test/await"
+	"loxilb/test/certtest"
 )
 
 // remote is the API of a balancer over HTTP. While it is down, connections end without an answer.
@@ -396,7 +392,7 @@ func TestAccess(t *testing.T) {
 	for _, tc := range []struct {
 		pem  []byte
 		want bool
-	}{{otherAuthority(t), false}, {certificate, true}} {
+	}{{certtest.NewAuthority(t, "other").Cert, false}, {certificate, true}} {
 		if err := os.WriteFile(access.CAFile, tc.pem, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -410,21 +406,6 @@ func TestAccess(t *testing.T) {
 	if err := stranger.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
-}
-
-// otherAuthority returns the certificate of a CA that has signed nothing.
-func otherAuthority(t *testing.T) []byte {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	raw, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})
 }
 
 // TestBGP checks that balancers become speakers with neighbors.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/store"
@@ -25,15 +26,12 @@ func (a *API) newAddresses(tx *store.Tx) (list []announced) {
 	if a.AnyVIP {
 		return nil
 	}
-	var roles map[string]lb.Instance
+	roles := sync.OnceValue(func() map[string]lb.Instance { return a.Store.Instances.OfThisNode(tx) })
 	for before, after := range a.Store.Services.Differences(tx) {
 		if after == nil || after.Managed {
 			continue
 		}
-		if roles == nil {
-			roles = a.Store.Instances.OfThisNode(tx)
-		}
-		if !roles[after.Instance()].Role.Owns() {
+		if !roles()[after.Instance()].Role.Owns() {
 			continue
 		}
 		for _, addr := range after.OwnAddresses() {
@@ -46,7 +44,7 @@ func (a *API) newAddresses(tx *store.Tx) (list []announced) {
 		if after == nil || after.Action != policy.RuleSNAT || before != nil && before.ToSource == after.ToSource {
 			continue
 		}
-		if lb.OwnsSource(after.ToSource, a.Store.Instances.OfThisNode(tx)) {
+		if lb.OwnsSource(after.ToSource, roles()) {
 			list = append(list, announced{after.ToSource, policy.FieldRuleToSource})
 		}
 	}

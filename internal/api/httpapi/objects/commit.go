@@ -124,7 +124,7 @@ func author(r *http.Request, doing string) store.Author {
 	return by
 }
 
-// maxObjectsTold is how many objects an entry of the audit log names.
+// maxObjectsNamed is how many objects an entry of the audit log names.
 const maxObjectsNamed = 8
 
 // recordChange adds the request's changes to the audit log.

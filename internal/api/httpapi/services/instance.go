@@ -25,7 +25,8 @@ func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if transport.IsSenderGone(r.Context()) {
-		rest.Refuse(http.StatusRequestTimeout, "the role is not set: its sender has closed the connection without waiting for the answer").Write(w)
+		rest.Refuse(http.StatusRequestTimeout,
+			"the role is not set: its sender has closed the connection without waiting for the answer").Write(w)
 		return
 	}
 	a.Objects.Commit(w, r, true, func(tx *store.Tx, pre *objects.Precondition) error {

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,18 +15,11 @@ func IsSenderGone(ctx context.Context) (gone bool) {
 	if !ok {
 		return false
 	}
-	c, ok := w.Conn.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return true
-	}
-	err = raw.Control(func(fd uintptr) {
+	err := onSocket(w.Conn, func(fd int) error {
 		closed := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 		n, err := unix.Poll(closed, 0)
 		gone = err == nil && n > 0
+		return nil
 	})
 	return gone || err != nil
 }

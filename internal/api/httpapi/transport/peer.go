@@ -177,25 +177,35 @@ func isOpen(s *machine.TCPSocket) bool {
 
 // stillOpen fails when our end of the connection was reset.
 func stillOpen(c net.Conn) error {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return ErrNoPeer
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return ErrNoPeer
-	}
 	var info *unix.TCPInfo
-	var sockErr error
-	if err := raw.Control(func(fd uintptr) {
-		info, sockErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	}); err != nil || sockErr != nil {
+	err := onSocket(c, func(fd int) (err error) {
+		info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		return err
+	})
+	if err != nil {
 		return ErrNoPeer
 	}
 	if s := machine.TCPState(info.State); s != machine.TCPEstablished && s != machine.TCPCloseWait {
 		return ErrNoPeer
 	}
 	return nil
+}
+
+// onSocket calls f with the descriptor of a connection, and returns its error.
+func onSocket(c net.Conn, f func(fd int) error) error {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return ErrNoPeer
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = f(int(fd)) }); err != nil {
+		return err
+	}
+	return failed
 }
 
 // peerKey is the key of the user at the other end, in the context of a connection.

@@ -11,21 +11,16 @@ import (
 // socketPeer adds the user of a UNIX socket's connection to its context.
 func socketPeer(ctx context.Context, c net.Conn) context.Context {
 	return WithPeer(ctx, func() (uint32, error) {
-		u, ok := c.(*net.UnixConn)
-		if !ok {
+		if _, ok := c.(*net.UnixConn); !ok {
 			return 0, ErrNoPeer
 		}
-		raw, err := u.SyscallConn()
-		if err != nil {
-			return 0, err
-		}
 		var cred *unix.Ucred
-		var credErr error
-		if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-			return 0, err
-		}
-		if credErr != nil {
-			return 0, fmt.Errorf("ask for the user of a connection: %w", credErr)
+		err := onSocket(c, func(fd int) (err error) {
+			cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("ask for the user of a connection: %w", err)
 		}
 		return cred.Uid, nil
 	})
