@@ -44,6 +44,7 @@ func TestInstances(t *testing.T) {
 	s.Annotations[annotation.Prefix+"zoneinstance"] = "2"
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
 	b.want("without roles", "20.20.20.1:80=10.1.0.1:8080")
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed) // while balancers have not answered, nothing is reported
 	b.stop()
 	b.services.Fleet.Roles = balancer.Roles{VIP: netip.IPv4Unspecified(), Instances: 2}
 	b.wantAccepted(s, reasonInvalid, "annotation loxilb.io/zoneinstance: 2 is no instance, as --numZoneInstances is 2")
@@ -97,6 +98,7 @@ func TestBalancersOutside(t *testing.T) {
 	s := service("web")
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
 	b.want("an address of the pool", "20.20.20.1:80=10.1.0.1:8080")
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
 	b.stop() // so nobody connects to the balancer
 	u, err := balancer.ParseURL("http://198.51.100.9")
 	if err != nil {
