@@ -30,6 +30,10 @@ func TestHang(t *testing.T) {
 	}
 
 	remotes[0].dead.Store(true)
+	first.mu.Lock()
+	first.answered = time.Now().Add(-10 * time.Second) // the controller is starved, and its next poll late
+	first.mu.Unlock()
+	began := time.Now()
 	_, err := first.sync(t.Context())
 	if !errors.Is(err, errHangs) {
 		t.Fatalf("the error is %v, want %v", err, errHangs)
@@ -39,27 +43,13 @@ func TestHang(t *testing.T) {
 	if got := elected.masters["llb-inst0"]; got != first.URL {
 		t.Error("the VIPs have moved although the kernel of the MASTER answers for them")
 	}
-	if waited := time.Since(elected.away[first.URL]); waited > pollTimeout+pollInterval {
-		t.Errorf("the MASTER counts as away for %v", waited)
+	if away := elected.away[first.URL]; away.Before(began) {
+		t.Errorf("the MASTER counts as away %v before the poll that it did not answer", began.Sub(away))
 	}
 	elected.away[first.URL] = time.Now().Add(-restartTime)
 	f.electOnce(t.Context(), elected)
 	if got := elected.masters["llb-inst0"]; got != remotes[1].URL {
 		t.Error("the VIPs have not moved after the lease")
-	}
-}
-
-// TestHangSeenLate checks that the time in which a daemon that hangs did not answer counts.
-func TestHangSeenLate(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	m := &member{hangs: true, answered: now.Add(-10 * time.Second)}
-	if got := now.Sub(m.stoppedAt(now)); got != 10*time.Second-pollInterval {
-		t.Errorf("it hangs for %v", got)
-	}
-	m.hangs = false // it has ended, a moment ago
-	if got := now.Sub(m.stoppedAt(now)); got != 0 {
-		t.Errorf("it has ended %v ago", got)
 	}
 }
 

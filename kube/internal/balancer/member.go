@@ -50,7 +50,6 @@ type member struct {
 	added     time.Time
 	answered  time.Time // a poll, for the last time
 	silent    bool      // as Services were last told: see isSilent
-	hangs     bool      // its kernel answers, and its daemon does not
 	since     time.Time // when reachable last became true
 	problem   string
 	existing  inventory // our services
@@ -147,7 +146,6 @@ func (m *member) note(ctx context.Context, err error) {
 	was, first := m.reachable, !m.tried
 	old := m.problem
 	m.tried, m.reachable, m.refusing, m.problem = true, err == nil || isBusy(err), isRefusal(err), ""
-	m.hangs = errors.Is(err, errHangs)
 	if err != nil {
 		m.problem = err.Error()
 	} else {

@@ -148,7 +148,6 @@ func (e *election) chosen(all, candidates []*member, states roleStates, instance
 // connections or accepts them for a daemon that hangs, also after its pod was deleted. Meanwhile
 // that node's kernel balances and answers for the VIPs, so a second MASTER would break connections.
 func (e *election) returns(url string, all []*member) bool {
-	began := time.Now()
 	if e.unheard[url] >= missedPolls {
 		return false
 	}
@@ -159,16 +158,15 @@ func (e *election) returns(url string, all []*member) bool {
 		if !all[i].isRestarting() {
 			return false
 		}
-		began = all[i].stoppedAt(began)
 	}
-	return e.waitsFor(url, began)
+	return e.waitsFor(url)
 }
 
-// waitsFor reports whether a balancer that has been away since began, or longer, has been so for
-// less than a restart may take.
-func (e *election) waitsFor(url string, began time.Time) bool {
+// waitsFor reports whether a balancer that is away has been so for less than a restart may take,
+// since an election noticed it.
+func (e *election) waitsFor(url string) bool {
 	if e.away[url].IsZero() {
-		e.away[url] = began
+		e.away[url] = time.Now()
 	}
 	return time.Since(e.away[url]) < restartTime
 }
@@ -187,7 +185,7 @@ func (e *election) forgetGone(all []*member) {
 // have ended since then, and the next poll tells more.
 func (e *election) mayBeMaster(all, candidates []*member, states roleStates) bool {
 	return slices.ContainsFunc(all, func(m *member) bool { return m.isRestarting() && e.returns(m.URL, all) }) ||
-		slices.ContainsFunc(candidates, func(m *member) bool { return states[m.URL] == nil && e.waitsFor(m.URL, time.Now()) })
+		slices.ContainsFunc(candidates, func(m *member) bool { return states[m.URL] == nil && e.waitsFor(m.URL) })
 }
 
 // roleStates are the roles that balancers report, by URL and instance.
@@ -282,17 +280,6 @@ func (m *member) isRestarting() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tried && !m.reachable && m.refusing
-}
-
-// stoppedAt returns when the daemon of a balancer has stopped at the latest. One that hangs is
-// noticed later than one that has ended, and its lease ends no later.
-func (m *member) stoppedAt(now time.Time) time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if latest := m.answered.Add(pollInterval); m.hangs && !m.answered.IsZero() && latest.Before(now) {
-		return latest
-	}
-	return now
 }
 
 func (m *member) answers() bool {

@@ -15,7 +15,7 @@ const (
 	roleLease = 30 * time.Second // of a MASTER, as the controller sets it
 	// nobody is for how long nobody may answer for the VIPs of a daemon that hangs: see ADR 122.
 	// The rest is for a busy machine.
-	nobody = 4*time.Second + 2*time.Second
+	nobody = 6*time.Second + 2*time.Second
 )
 
 // TestHang has the daemon of the MASTER hang under load, for a short time and for longer than its
