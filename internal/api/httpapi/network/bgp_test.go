@@ -74,7 +74,9 @@ func TestContract(t *testing.T) {
 			"GET", "/policy/definitions/all", "", 200, `{"name":"p1","statements":[{"actions":{"bgpActions":{"setAsPathPrepend":{"as":"last-as","repeatN":2},"setLocalPerf":10,"setMed":"+50"},` +
 				`"routeDisposition":"accept-route"},"conditions":{"matchPrefixSet":{"prefixSet":"ps1"}},"name":"s1"}]}`,
 		},
+		{"DELETE", set + "/ps1", "", 409, "set prefix/ps1 is used by policy p1: change or delete that first"},
 		{"POST", apply, `{"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"],"routeAction":""}`, 200, ""},
+		{"DELETE", "/policy/definitions/p1", "", 409, "policy p1 is used by the application at 10.0.0.2/import: change or delete that first"},
 		{"POST", apply, `{"ipAddress":"10.0.0.2","policyType":"import","policies":["p2"],"routeAction":"reject"}`, 200, ""},
 		{"GET", apply + "/all", "", 200, `{"ipAddress":"10.0.0.2","policies":["p1","p2"],"policyType":"import","routeAction":"reject"}`},
 		{"DELETE", apply, `{"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"]}`, 200, ""},
