@@ -36,6 +36,10 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 	t.Helper()
 	l := &lanes{cfg: cfg, jobs: map[lab.Config]chan job{}}
 	count := map[lab.Config]int{}
+	perLane := scriptsPerLane
+	if inOneLane() {
+		perLane = len(scripts) + 1
+	}
 	for _, s := range scripts {
 		cfg, err := s.config(l.cfg)
 		if err != nil {
@@ -44,7 +48,7 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 		if count[cfg]++; l.jobs[cfg] == nil {
 			l.jobs[cfg] = make(chan job)
 		}
-		if count[cfg]%scriptsPerLane == 1 {
+		if count[cfg]%perLane == 1 {
 			go l.serve(cfg, l.jobs[cfg])
 		}
 	}
@@ -58,7 +62,7 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 
 // scriptsPerLane is such that most scripts share two labs: a lab takes the verifier half a second,
 // and fifty scripts take less.
-const scriptsPerLane = 50
+const scriptsPerLane = 70
 
 func (l *lanes) run(s script) (*rewriter, error) {
 	cfg, err := s.config(l.cfg)
