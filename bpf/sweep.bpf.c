@@ -130,8 +130,14 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 	return 0;
 }
 
+/* The mark that starts the timer: no bucket has this number. The timer has no program of
+ * its own, since a start would verify the code that both share twice. */
+#define SWEEP_START_TIMER 0xffffffffU
+
 /* Sweeps a slice of the table, from the bucket whose number is the packet's mark, and
- * returns the number of the next bucket. User space runs it on an empty packet. */
+ * returns the number of the next bucket. Another mark starts the timer that frees
+ * expired connections while user space does not sweep (timer.h). User space runs it on
+ * an empty packet. */
 SEC("tc")
 int loxilb_sweep(struct __sk_buff *ctx)
 {
@@ -139,6 +145,8 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	struct sweep_report *report;
 	__u32 zero = 0;
 
+	if (s.bucket == SWEEP_START_TIMER)
+		return timer_begin();
 	if (!s.bucket)
 		sweep_pass(true);
 	bpf_loop(SWEEP_SLICE_BUCKETS, sweep_bucket, &s, 0);
@@ -150,14 +158,6 @@ int loxilb_sweep(struct __sk_buff *ctx)
 		report->ended += s.ended;
 	}
 	return s.bucket;
-}
-
-/* Starts the timer that frees expired connections while user space does not sweep
- * (timer.h). */
-SEC("tc")
-int loxilb_start_timer(struct __sk_buff *ctx)
-{
-	return timer_begin();
 }
 
 /* Ends connections of endpoints in ending_endpoints in so many buckets (cb[0]) of the

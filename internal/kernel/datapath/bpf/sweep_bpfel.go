@@ -533,7 +533,6 @@ const (
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbJudge           = "loxilb_judge"
 	SweepProgLoxilbReset           = "loxilb_reset"
-	SweepProgLoxilbStartTimer      = "loxilb_start_timer"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
@@ -633,7 +632,6 @@ type SweepProgramSpecs struct {
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.ProgramSpec `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
-	LoxilbStartTimer    *ebpf.ProgramSpec `ebpf:"loxilb_start_timer"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
@@ -992,7 +990,6 @@ type SweepPrograms struct {
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
 	LoxilbJudge         *ebpf.Program `ebpf:"loxilb_judge"`
 	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
-	LoxilbStartTimer    *ebpf.Program `ebpf:"loxilb_start_timer"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
@@ -1007,7 +1004,6 @@ func (p *SweepPrograms) Close() error {
 		p.LoxilbGrow,
 		p.LoxilbJudge,
 		p.LoxilbReset,
-		p.LoxilbStartTimer,
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,
 		p.LoxilbSweepSnat,

@@ -23,7 +23,6 @@ const (
 	findRows      = "loxilb_find"
 	endSilently   = "loxilb_end"
 	sendReset     = "loxilb_reset"
-	startTimer    = "loxilb_start_timer"
 )
 
 // timers is the map with the timer that visits the table while no process sweeps.
@@ -158,7 +157,7 @@ func (p *Programs) has(name string) *ebpf.Program {
 }
 
 func (p *Programs) all() error {
-	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, startTimer, judgeSamples, gatherLoads} {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset, judgeSamples, gatherLoads} {
 		if _, err := p.Program(name); err != nil {
 			return err
 		}

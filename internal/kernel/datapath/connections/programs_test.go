@@ -40,7 +40,7 @@ func TestProgramsLater(t *testing.T) {
 	if err := p.walkMet.Get(&met); err != nil || met != 4711 {
 		t.Errorf("its variable was 4711, and is %d (%v)", met, err)
 	}
-	if err := p.all(); err != nil || len(p.loaded) != 11 {
+	if err := p.all(); err != nil || len(p.loaded) != 10 {
 		t.Errorf("all are %v (%v)", p.loaded, err)
 	}
 }

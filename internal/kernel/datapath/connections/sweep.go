@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"time"
@@ -34,6 +35,8 @@ const (
 	// sweptKeys is the number of keys of a hash table that a program sweeps at once: SWEPT_KEYS in
 	// bpf/sweep.bpf.c.
 	sweptKeys = 64
+	// markTimer is SWEEP_START_TIMER there.
+	markTimer = math.MaxUint32
 	// pause between slices lets packets and other programs have the CPU.
 	pause = 500 * time.Microsecond
 )
@@ -197,7 +200,7 @@ func (t *Table) Swept() SweepStats {
 // pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	defer t.PromiseSweep(-sweepGrace) // packets continue immediately
-	t.PromiseSweep(0)                 // also if this process ends while it loads the timer's program
+	t.PromiseSweep(0)
 	if err := t.startTimer(); err != nil {
 		t.shared.Log.Error("without this daemon, only new connections will free expired ones", "error", err)
 	}
@@ -230,7 +233,7 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 // startTimer starts the kernel's timer that frees expired connections when no process sweeps any
 // more. If a former process has started it, it runs this one's program from now on.
 func (t *Table) startTimer() error {
-	result, err := t.programs.run(startTimer, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ)})
+	result, err := t.runMarked(sweepRows, markTimer)
 	if err == nil && result != 0 {
 		err = unix.Errno(-int32(result))
 	}
