@@ -21,6 +21,9 @@ func helpers() []choice[Helper] {
 	}
 }
 
+// MaxTFTPPorts is the maximum number of different ports of TFTP servers, in all services.
+const MaxTFTPPorts = 2
+
 // String returns the word of flags, JSON and text.
 func (h Helper) String() string { return wordOf("helper", h, helpers()) }
 

@@ -17,6 +17,7 @@ const (
 	byName      = "name"      // by name, which services may share
 	bySecondary = "secondary" // the result of Services.Sort for secondary keys
 	byRange     = "range"     // port ranges, by VIP
+	byHelper    = "helper"    // the word of Service.Helper
 )
 
 // The totals of services.
@@ -54,6 +55,7 @@ func newServices(admit Admission) *Services {
 			}
 			return []string{sortOfVIP(s.VIP)}
 		}},
+		{Name: byHelper, Values: ofHelper},
 	}
 	kind.Totals = []func(lb.Service) int{
 		endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
@@ -179,6 +181,9 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 		if err := s.checkSecondary(after, &put[i]); err != nil {
 			return err
 		}
+	}
+	if slices.ContainsFunc(put, func(s lb.Service) bool { return s.Helper == lb.HelperTFTP }) {
+		return s.checkTFTP(before, after)
 	}
 	return nil
 }

@@ -155,6 +155,9 @@ func TestCommitRefuses(t *testing.T) {
 		{"invalid", "rest", put(s, service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},
 		{"ranges that overlap", "rest", put(s, service(t, "10.0.0.3:100-200/tcp endpoints=1.1.1.1:100"), service(t, "10.0.0.3:200-300/tcp endpoints=1.1.1.1:200")), nil,
 			`ports "200-300" overlaps with service 10.0.0.3:100-200/tcp (allowed: ports that no other range of the VIP, protocol and mark has)`},
+		{"TFTP servers at three ports", "rest", put(s, service(t, "10.0.0.4:69/udp helper=tftp endpoints=1.1.1.1:69,1.1.1.2:1069"),
+			service(t, "10.0.0.5:69/udp helper=tftp endpoints=1.1.1.1:2069")), nil,
+			`helper "tftp" would have endpoints with ports 69, 1069, 2069 (allowed: 2 different ports, in all services together)`},
 		{"no owner", "", put(s, other), nil, "a commit needs an owner"},
 		{"panic", "rest", func(*store.Tx) error { panic("oops") }, nil, `edit of "rest" panicked: oops`},
 		{"half done", "rest", func(tx *store.Tx) error {

@@ -1,10 +1,13 @@
 package modes_test
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
@@ -79,7 +82,41 @@ func TestFTP(t *testing.T) {
 			}
 			wantFile(t, fmt.Sprint(word, " ", m), got, sum)
 		}
+		if m.mode != "default" {
+			ftpRefusesActive(t, r, m)
+		}
 		r.Loxicmd("delete lb %s --tcp=21", m.vip)
+	}
+}
+
+// ftpRefusesActive checks that a server refuses an address that it does not know as its client's,
+// and that its client goes on with another command.
+func ftpRefusesActive(t *testing.T, r *rig.Rig, m helperMode) {
+	t.Helper()
+	c := r.Dial(rig.Join(m.vip, 21))
+	if err := c.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(c)
+	address, family := "100.100.100.1", 1
+	if m.vip == rig.VIP6 {
+		address, family = "2001:db8:100::1", 2
+	}
+	for _, step := range []struct{ command, want string }{
+		{"", "220 "},
+		{"USER anonymous", "230 "},
+		{fmt.Sprintf("EPRT |%d|%s|51210|", family, address), "500 "},
+		{"PORT 100,100,100,1,200,10", "500 "},
+		{"EPSV", "229 "},
+	} {
+		if step.command != "" {
+			if _, err := fmt.Fprintf(c, "%s\r\n", step.command); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(got, step.want) {
+			t.Errorf("%v: %q is answered by %q (%v), want %s", m, step.command, got, err, step.want)
+		}
 	}
 }
 
