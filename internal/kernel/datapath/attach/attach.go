@@ -263,18 +263,6 @@ func (h *Hooks) Close() error {
 	return errors.Join(errs...)
 }
 
-// First attaches a program to the interface's ingress, in front of others, until it is detached.
-func First(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
-	if h.resolve() != HookTCX {
-		return balancing.attach(i.Index, ingress, prog, &Exchange{})
-	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
-	if err != nil {
-		return nil, err
-	}
-	return Unpinned(l), nil
-}
-
 // Attached returns the interfaces with programs.
 func (h *Hooks) Attached() []Interface {
 	h.mu.RLock()

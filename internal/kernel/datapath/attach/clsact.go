@@ -13,15 +13,15 @@ import (
 type filter struct {
 	name     string
 	priority uint16
+	handle   uint32 // among filters of the same priority, of which the last one added comes first
 }
 
-// The filters of connections, and of probes, which come after them.
+// The filters of connections, of probes, which come after them, and of agents on endpoints.
 var (
-	balancing = filter{"loxilb", 1}
-	probing   = filter{"loxilb-probe", 2}
+	balancing = filter{"loxilb", 1, 0x10b}
+	probing   = filter{"loxilb-probe", 2, 0x10b}
+	agents    = filter{"loxilb-agent", 1, 0x10c}
 )
-
-const clsactHandle = 0x10b
 
 // clsact is a filter at an interface's clsact qdisc. It stays when the process ends.
 type clsact struct {
@@ -73,7 +73,7 @@ func clsactQdisc(index int) *netlink.Clsact {
 func (f filter) at(index int, at side) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: index, Parent: at.clsact(), Handle: clsactHandle,
+			LinkIndex: index, Parent: at.clsact(), Handle: f.handle,
 			Protocol: unix.ETH_P_ALL, Priority: f.priority,
 		},
 		Name: f.name, DirectAction: true,

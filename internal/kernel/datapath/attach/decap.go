@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
@@ -70,7 +73,7 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 	if i.Layer3 {
 		prog = d.obj.LoxilbDecapLayer3
 	}
-	a, err := First(i, hook, prog)
+	a, err := attachFirst(i, hook, prog)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", i.Name, err)
 	}
@@ -80,6 +83,19 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 		_ = former.Close()
 	}
 	return nil
+}
+
+// attachFirst attaches a program to the interface's ingress, in front of others, until it is
+// detached. A balancer on the same interface keeps its own program.
+func attachFirst(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
+	if h.resolve() != HookTCX {
+		return agents.attach(i.Index, ingress, prog, &Exchange{})
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	if err != nil {
+		return nil, err
+	}
+	return Unpinned(l), nil
 }
 
 // Counts returns the number of packets by outcome: taken, source, vip, congestion, failed.
