@@ -38,7 +38,10 @@ func protocolPaths(to func(client, vip, rest string) string) []path {
 	}
 	control := append(handshake(client4, "10.0.0.16:21", "192.168.1.10:2121"),
 		to(client4, "10.0.0.16:21", " PA seq 1001 ack 5001 data 504153560d0a"))
+	open := handshake(client4, "10.0.0.1:80", "192.168.1.10:8080")
 	return []path{
+		{"SYN+ACK, while a service has the helper of FTP", open[:1], open[1], "out", false, false, true},
+		{"ACK of the handshake, while a service has the helper of FTP", open[:2], open[2], "out", false, false, true},
 		{
 			"SCTP: established, 100 bytes",
 			association, sctpTo(" tag 222 chunks data:100"),
@@ -112,6 +115,8 @@ func comparisons() []comparison {
 		{"QUIC: established", udp},
 		{"QUIC: new flow, connection ID in plaintext", datagram},
 		{"QUIC: new flow, encrypted connection ID", datagram},
+		{"SYN+ACK, while a service has the helper of FTP", "SYN+ACK"},
+		{"ACK of the handshake, while a service has the helper of FTP", "ACK of the handshake"},
 		{"FTP: control connection, a line of the client", established},
 		{"FTP: reply to PASV", reply},
 		{"TFTP: request", datagram}, {"TFTP: first answer, from a new port", datagram},

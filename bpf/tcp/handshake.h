@@ -87,16 +87,19 @@ handshake_is_held_back(const struct connection *client)
 	return !client->packets && client->hop & HOP_ATTACHED;
 }
 
-/* Reports whether the endpoint has opened the connection outwards. Then answers come
- * from another host, and go to the endpoint. */
-static __always_inline bool handshake_is_outward(const struct connection *reply)
+/* Reports whether the endpoint has opened the connection outwards: then the other host's
+ * address and port stay. Otherwise they change, since no endpoint is its own service.
+ * key: of the entry. */
+static __always_inline bool
+handshake_is_outward(const struct connection_key *key,
+		     const struct connection *c, bool reply)
 {
-	const struct endpoint *ep;
-
 	if (likely(!egress_count))
 		return false;
-	ep = endpoint_find(reply->endpoint);
-	return !ep || same_addr(&ep->addr, &reply->daddr);
+	return reply ? same_addr(&c->saddr, &key->saddr) &&
+			       c->sport == key->sport :
+		       same_addr(&c->daddr, &key->daddr) &&
+			       c->dport == key->dport;
 }
 
 /* While an endpoint answers SYNs, changes of the client are no evidence, and are not
@@ -123,7 +126,7 @@ __noinline __maybe_unused int handshake_answered(const struct connection *reply,
 {
 	__u32 bucket = 0, took;
 
-	if (!reply || handshake_is_outward(reply)) /* verifier: null */
+	if (!reply) /* verifier: null */
 		return 0;
 	took = now - reply->seen;
 	NO_UNROLL
@@ -149,7 +152,8 @@ __noinline __maybe_unused int handshake_reset(const struct packet *p,
 					      const struct connection *reply,
 					      __u32 word)
 {
-	if (!p || !reply || handshake_is_outward(reply)) /* verifier: null */
+	if (!p || !reply /* verifier: null */ ||
+	    handshake_is_outward(&p->tuple, reply, true))
 		return 0;
 	if (!(word & CONN_REPLIED))
 		return handshake_count(reply->endpoint, HANDSHAKE(refused));

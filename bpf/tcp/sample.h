@@ -94,13 +94,10 @@ __noinline __maybe_unused int handshake_opened_late(const struct packet *p,
 						    const struct connection *c)
 {
 	const __u8 not_first = CONN_REPLIED | CONN_REPLY_DIRECTION;
-	const struct endpoint *ep;
 
 	if (!p || !c || !handshake_is_held_back(c) || c->flags & not_first ||
-	    c->traits & CONN_ONE_WAY)
-		return 0;
-	ep = endpoint_find(c->endpoint);
-	if (!ep || (egress_count && same_addr(&ep->addr, &p->tuple.saddr)))
+	    c->traits & CONN_ONE_WAY ||
+	    handshake_is_outward(&p->tuple, c, false))
 		return 0;
 	return handshake_opened(p, c->endpoint);
 }

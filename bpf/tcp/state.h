@@ -132,7 +132,8 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 		tcp_record_answer(p, c, client);
 		client_word = connection_record(c, word, client, client_word,
 						CONN_REPLIED);
-		if (!(client_word & (CONN_REPLIED | STATE_ENDED)))
+		if (!(client_word & (CONN_REPLIED | STATE_ENDED)) &&
+		    !handshake_is_outward(&p->tuple, c, true))
 			handshake_answered(c, p->now);
 		if (!(word & CONN_REPLIED))
 			c->seen = p->now;
@@ -231,7 +232,7 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	/* this ACK makes the connection assured, so its client exists */
 	if (connection_is_assured_now(p, c, word, events)) {
 		source_mark_known(p);
-		if (!reply && !handshake_is_outward(peer))
+		if (!reply && !handshake_is_outward(&p->tuple, c, false))
 			handshake_completed(p, c, word);
 	}
 }

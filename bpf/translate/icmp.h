@@ -275,7 +275,8 @@ static __noinline void icmp_count_unreachable(ctx_t *ctx, const struct quote *q,
 	    (!q->p.ipv6 && icmp->code == ICMP_FRAG_NEEDED) ||
 	    bpf_skb_load_bytes(ctx, q->p.l4 + sizeof(q->ports), &seq,
 			       sizeof(seq)) ||
-	    bpf_ntohl(seq) + 1 != c->ack || handshake_is_outward(c))
+	    bpf_ntohl(seq) + 1 != c->ack ||
+	    handshake_is_outward(&q->p.tuple, c, true))
 		return;
 	handshake_count(c->endpoint, HANDSHAKE(unreachable));
 }
