@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/config/oc"
@@ -52,7 +54,13 @@ func ReadFile(path string) (*File, error) {
 	c := &File{Path: path}
 	c.readGlobal(&text.Global)
 	for i := range text.Neighbors {
-		c.readNeighbor(&text.Neighbors[i])
+		n := &text.Neighbors[i]
+		// The library has given each neighbor the settings of its peer group.
+		if g := n.Config.PeerGroup; g != "" && !slices.ContainsFunc(text.PeerGroups, func(p oc.PeerGroup) bool { return p.Config.PeerGroupName == g }) {
+			c.note("a neighbor of peer group " + strconv.Quote(g) + " is left out: there is no such group")
+			continue
+		}
+		c.readNeighbor(n)
 	}
 	c.readSets(&text.DefinedSets)
 	for i := range text.PolicyDefinitions {

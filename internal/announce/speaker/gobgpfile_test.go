@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -98,5 +99,53 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := ReadFile(filepath.Join(dir, "gobgp_loxilb.yaml")); err == nil {
 		t.Error("TOML was read as YAML")
+	}
+}
+
+// TestReadPeerGroups checks that neighbors have the settings of their peer groups, and that one of
+// a missing group is left out with a note.
+func TestReadPeerGroups(t *testing.T) {
+	t.Parallel()
+	const groups = `
+[global.config]
+  as = 64512
+  router-id = "10.0.0.1"
+[[peer-groups]]
+  [peer-groups.config]
+    peer-group-name = "routers"
+    peer-as = 65001
+    auth-password = "secret"
+  [peer-groups.timers.config]
+    hold-time = 9
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "10.0.0.253"
+    peer-group = "routers"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "10.0.0.254"
+    peer-group = "others"
+[[neighbors]]
+  [neighbors.config]
+    neighbor-address = "10.0.0.252"
+    peer-as = 65002
+`
+	path := filepath.Join(t.TempDir(), "gobgp.conf")
+	if err := os.WriteFile(path, []byte(groups), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []bgp.Neighbor{
+		{Addr: netip.MustParseAddr("10.0.0.253"), ASN: 65001, Password: "secret", Hold: 9 * time.Second},
+		{Addr: netip.MustParseAddr("10.0.0.252"), ASN: 65002},
+	}
+	if diff := cmp.Diff(want, got.Neighbors, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	if note := []string{`a neighbor of peer group "others" is left out: there is no such group`}; !slices.Equal(got.Notes, note) {
+		t.Errorf("notes are %q, want %q", got.Notes, note)
 	}
 }
