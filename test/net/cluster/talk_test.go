@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -394,12 +395,14 @@ func (c *crowd) visit(each []target, first int) {
 	}
 }
 
-// begin forgets what was observed before.
+// begin forgets what was observed before. A connection that was opened through a silent node in the
+// case before may still wait for an answer.
 func (c *crowd) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.losses, c.waits, c.windows = nil, nil, nil
+	c.losses, c.waits = nil, nil
 	c.began = time.Now()
+	c.windows = slices.DeleteFunc(c.windows, func(w window) bool { return c.began.Sub(w.to) > maxSilence })
 	c.opened.Store(0)
 }
 
