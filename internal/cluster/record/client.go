@@ -27,7 +27,7 @@ const MaxClientLength = clientHead + 16 + 2*(16+2) + markLength
 // AppendClient appends the record of a client: 22 bytes for IPv4, 58 for IPv6, 4 more with a mark.
 func AppendClient(b []byte, c *report.ClientCopy) []byte {
 	form := byte(0)
-	is6 := c.Client.Is6() || c.VIP.Addr().Is6() || c.Endpoint.Addr().Is6()
+	is6 := isClientIPv6(c)
 	if is6 {
 		form |= clientIPv6
 	}
@@ -75,5 +75,12 @@ func DecodeClient(b []byte) (c report.ClientCopy, rest []byte, err error) {
 	if form&clientMark != 0 {
 		c.Mark, rest = binary.BigEndian.Uint32(rest), rest[markLength:]
 	}
+	if form&clientIPv6 != 0 && !isClientIPv6(&c) || form&clientMark != 0 && c.Mark == 0 {
+		return c, b, fmt.Errorf("%w: form %#x of client %s", ErrMalformed, form, c.Client)
+	}
 	return c, rest, nil
+}
+
+func isClientIPv6(c *report.ClientCopy) bool {
+	return c.Client.Is6() || c.VIP.Addr().Is6() || c.Endpoint.Addr().Is6()
 }

@@ -62,6 +62,13 @@ func FuzzDecodeClient(f *testing.F) {
 		c := sampleClient(r)
 		f.Add(AppendClient(nil, &c))
 	}
+	noMark := append([]byte{clientMark}, make([]byte, clientHead-1+4+2*(4+2)+markLength)...)
+	f.Add(noMark)
+	mapped := append([]byte{clientIPv6}, make([]byte, clientHead-1)...)
+	for range 3 { // the client without a port, VIP and endpoint with one
+		mapped = append(mapped, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x0a\x00\x00\x01\x00\x00"...)
+	}
+	f.Add(append(mapped[:clientHead+16], mapped[clientHead+18:]...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, rest, err := DecodeClient(b)
 		if err != nil {
