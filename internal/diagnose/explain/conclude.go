@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/lb"
@@ -12,6 +13,9 @@ import (
 func (i *inquiry) conclude(r *dryrun.Result, s *lb.Service) *Answer {
 	a := &i.answer
 	why := reasonFor(r.Reason, s)
+	if r.Entry != nil && isPathReason(r.Reason) {
+		why.Remedy = strings.ReplaceAll(why.Remedy, "ADDRESS", recipient(r.Entry).String())
+	}
 	a.Reason = r.Reason
 	if r.Reason != "" {
 		a.Hint = why.Remedy

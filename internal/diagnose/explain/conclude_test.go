@@ -4,11 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/netdev"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 )
 
 // quiet is a network without anything to report.
@@ -19,6 +22,30 @@ func (quiet) Lead(context.Context, netip.Addr) (netdev.Leading, error) {
 	return netdev.Leading{}, nil
 }
 func (quiet) ReversePathFilter(string) int { return 0 }
+
+// unanswered is a data path in which no endpoint has answered.
+type unanswered struct{ DataPath }
+
+func (unanswered) ServiceStats(lb.Key) (report.ServiceStats, bool) {
+	return report.ServiceStats{Endpoints: []report.EndpointStats{{}}}, true
+}
+
+// TestNoPath checks that the remedy names the address without a usable route, and that unanswered
+// SYNs that did not leave this machine are not blamed on the endpoint.
+func TestNoPath(t *testing.T) {
+	t.Parallel()
+	to := netip.MustParseAddrPort("31.31.31.1:5001")
+	s := &lb.Service{Key: lb.Key{Protocol: lb.TCP}, Endpoints: []lb.Endpoint{{Addr: to.Addr(), Port: to.Port()}}}
+	for _, reason := range []string{"no-route", "route-unreachable"} {
+		i := &inquiry{Explainer: New(Explainer{DataPath: unanswered{}, Health: silentHealth{}})}
+		r := &dryrun.Result{Outcome: dryrun.Drops, Reason: reason, Entry: &dryrun.Entry{Target: to, Endpoint: to}}
+		i.addAnswers(r, s)
+		a := i.conclude(r, s)
+		if !strings.Contains(a.Hint, "ip route get 31.31.31.1") || len(a.Steps) != 1 || a.Steps[0].Stage != "program" {
+			t.Errorf(`%s: got %+v, want "ip route get 31.31.31.1" in a.Hint, len(a.Steps) == 1, a.Steps[0].Stage == "program"`, reason, a)
+		}
+	}
+}
 
 // TestRuleGone checks that a rule that is still in the data path, but no longer configured, decides
 // about the packet, and is named as such.

@@ -190,6 +190,9 @@ func (i *inquiry) addAnswers(r *dryrun.Result, s *lb.Service) {
 	if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR { // others are not counted
 		return
 	}
+	if isPathReason(r.Reason) { // SYNs do not leave this machine
+		return
+	}
 	stats, known := i.DataPath.ServiceStats(s.Key)
 	for n, e := range s.Endpoints {
 		if !known || n >= len(stats.Endpoints) || !isAt(&e, r.Entry.Endpoint) {

@@ -22,10 +22,7 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 	if r.Reason != "" && !isPathReason(r.Reason) {
 		return nil
 	}
-	target := r.Entry.Target.Addr()
-	if r.Entry.Direct {
-		target = r.Entry.Endpoint.Addr()
-	}
+	target := recipient(r.Entry)
 	lead, err := i.Network.Lead(i.ctx, target)
 	if err != nil {
 		return err
@@ -37,6 +34,14 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 	i.addNextHop(r, &lead, target)
 	i.addMTU(r, s, &lead)
 	return nil
+}
+
+// recipient returns the address to which the packet is routed.
+func recipient(e *dryrun.Entry) netip.Addr {
+	if e.Direct {
+		return e.Endpoint.Addr()
+	}
+	return e.Target.Addr()
 }
 
 // isPathReason reports whether a drop reason means that no usable path exists.

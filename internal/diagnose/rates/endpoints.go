@@ -58,6 +58,8 @@ func (e *endpoint) read(identity uint64, c *report.EndpointCount, first bool) (a
 		var ok bool
 		if added, ok = now.since(&e.last); ok {
 			handshakes = answered.since(&e.answered)
+		} else { // it was removed from the service and added again
+			e.recent, e.times = Recent{}, latest{}
 		}
 	case !first:
 		added, handshakes = now, answered

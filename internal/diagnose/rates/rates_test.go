@@ -383,7 +383,7 @@ func TestBounded(t *testing.T) {
 
 // TestLately checks that the recent state is that of the last handshakes, failed or successful,
 // that a few losses among many successes change nothing, nor does silence, and that a row that
-// another endpoint gets starts from nothing.
+// another endpoint, or the same one added again, gets starts from nothing.
 func TestLately(t *testing.T) {
 	t.Parallel()
 	type window struct{ made, failed uint64 }
@@ -407,6 +407,10 @@ func TestLately(t *testing.T) {
 	e := endpoint{identity: 1, window: 1, recent: Recent{Made: 9}}
 	if e.read(2, &report.EndpointCount{}, false); e.recent != (Recent{}) {
 		t.Errorf("another endpoint: %+v", e.recent)
+	}
+	e = endpoint{identity: 1, window: 1, recent: Recent{Failed: 3}, last: counts{Connections: 3}}
+	if e.read(1, &report.EndpointCount{}, false); e.recent != (Recent{}) {
+		t.Errorf("the same endpoint, added again: %+v", e.recent)
 	}
 }
 
