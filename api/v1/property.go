@@ -55,7 +55,7 @@ type Property[T any] struct{ index []int }
 func (p Properties[T]) Of(name string) Property[T] {
 	index, ok := p[name]
 	if !ok {
-		panic(fmt.Sprintf("%T has no property %q", *new(T), name))
+		panic(fmt.Sprintf("%T has no property %q: add it to api/openapi.yaml, then run make generate", *new(T), name))
 	}
 	return Property[T]{index}
 }

@@ -120,6 +120,7 @@ func TestFieldNames(t *testing.T) {
 		seen[kind+name] = true
 	}
 	var places []int
+	since := map[int]int{} // by place
 	for _, f := range append(KeyFields(), Fields()...) {
 		once("name", f.Name)
 		once("name", f.Also)
@@ -135,12 +136,16 @@ func TestFieldNames(t *testing.T) {
 		}
 		if f.Record != "" {
 			places = append(places, f.Place)
+			since[f.Place] = f.Since
 		}
 	}
 	slices.Sort(places)
 	for i, p := range places {
 		if p != i+1 {
 			t.Fatalf("the places in a record are %v, want each once from 1", places)
+		}
+		if since[p] < since[i] {
+			t.Errorf("the field of place %d has Since %d, less than that of the place before, %d", p, since[p], since[i])
 		}
 	}
 }

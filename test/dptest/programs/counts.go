@@ -35,6 +35,15 @@ func (c counted) equal(o counted) bool {
 	return maps.Equal(c.drops, o.drops) && c.challenges == o.challenges && maps.Equal(c.refused, o.refused)
 }
 
+// describe names the reasons of drops.
+func (r *Runner) describe(c counted) string {
+	drops := map[string]uint64{}
+	for reason, n := range c.drops {
+		drops[r.Collection.DropReasons()[reason]] = n
+	}
+	return fmt.Sprintf("drops %v, challenges %d, refusals by service %v", drops, c.challenges, c.refused)
+}
+
 func (r *Runner) counts() (c counts, err error) {
 	c.drops = map[uint32][]uint64{}
 	for reason := range r.Collection.DropReasons() {

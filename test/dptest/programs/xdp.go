@@ -61,7 +61,7 @@ func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, 
 		return out, x.does, err
 	}
 	if tc := after.since(x.before); !tc.equal(x.counted) {
-		return out, x.does, fmt.Errorf("XDP %s the packet and counts %+v, tc counts %+v", x.does, x.counted, tc)
+		return out, x.does, fmt.Errorf("XDP %s the packet and counts %s; tc counts %s", x.does, r.describe(x.counted), r.describe(tc))
 	}
 	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the period of the number may have ended meanwhile
 		if x, err = r.tryXDP(in, mac); err != nil {
