@@ -17,15 +17,12 @@ func (t *Tables) putHelpers(s *service, flags uint16, order []*endpoint, undo *u
 	if was == 0 && is == 0 {
 		return nil
 	}
-	if is != serviceTFTP {
-		order = nil
-	}
 	undo.add(func() error {
 		t.setHelper(s, was)
-		return t.writeHelpers(nil)
+		return t.writeHelpers(nil, nil)
 	})
 	t.setHelper(s, is)
-	return t.writeHelpers(order)
+	return t.writeHelpers(s, order)
 }
 
 // dropHelpers removes the helpers of a deleted service.
@@ -34,7 +31,7 @@ func (t *Tables) dropHelpers(s *service) error {
 		return nil
 	}
 	t.setHelper(s, 0)
-	return t.writeHelpers(nil)
+	return t.writeHelpers(nil, nil)
 }
 
 // setHelper records which helper a service has, or 0.
@@ -46,10 +43,10 @@ func (t *Tables) setHelper(s *service, helper uint16) {
 	}
 }
 
-// writeHelpers writes the ports of helpers for the packet path. more are additional endpoints with
-// TFTP servers.
-func (t *Tables) writeHelpers(more []*endpoint) error {
-	if err := t.writeTFTPPorts(more); err != nil {
+// writeHelpers writes the ports of helpers for the packet path. order are the endpoints that
+// service s is about to have, if it is not nil.
+func (t *Tables) writeHelpers(s *service, order []*endpoint) error {
+	if err := t.writeTFTPPorts(s, order); err != nil {
 		return err
 	}
 	var services uint32
@@ -67,30 +64,41 @@ func (t *Tables) writeHelpers(more []*endpoint) error {
 	return t.countEgress()
 }
 
-// writeTFTPPorts writes the ports of TFTP servers: of services with that helper, and of more.
-func (t *Tables) writeTFTPPorts(more []*endpoint) error {
-	var ports []uint16
-	add := func(e *endpoint) {
-		if !slices.Contains(ports, e.port) {
-			ports = append(ports, e.port)
+// writeTFTPPorts writes the ports of TFTP servers: of the endpoints of services with that helper,
+// and of replaced ones, which may still answer, as far as there is room.
+func (t *Tables) writeTFTPPorts(s *service, order []*endpoint) error {
+	var ports, former []uint16
+	add := func(to *[]uint16, e *endpoint) {
+		if !slices.Contains(*to, e.port) {
+			*to = append(*to, e.port)
 		}
 	}
-	for s, helper := range t.helperOf {
+	for one, helper := range t.helperOf {
 		if helper != serviceTFTP {
 			continue
 		}
-		for _, e := range s.order {
-			add(e)
+		current := one.order
+		if one == s {
+			current = order
 		}
-		for _, e := range s.ending {
-			add(e)
+		for _, e := range current {
+			add(&ports, e)
 		}
-	}
-	for _, e := range more {
-		add(e)
+		for _, e := range one.order {
+			add(&former, e)
+		}
+		for _, e := range one.ending {
+			add(&former, e)
+		}
 	}
 	if len(ports) > tftpPorts {
 		return fmt.Errorf("endpoints of all services with helper tftp have %d different ports: %d are allowed", len(ports), tftpPorts)
+	}
+	slices.Sort(former)
+	for _, p := range former {
+		if len(ports) < tftpPorts && !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
 	}
 	slices.Sort(ports)
 	var word uint32
@@ -113,5 +121,5 @@ func (t *Tables) adoptHelpers() error {
 	for _, s := range t.services {
 		t.setHelper(s, s.row.Flags&serviceHelpers)
 	}
-	return t.writeHelpers(nil)
+	return t.writeHelpers(nil, nil)
 }
