@@ -29,7 +29,7 @@ func TestAttempts(t *testing.T) {
 	}
 	got, err := parseAttempts(text + "held 10000")
 	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("got error %v; the result differs (-want +got):\n%s", err, d)
 	}
 	for _, bad := range []string{"bench: no route\n", "held x 1 ok\n", "held 1 x ok\n"} {
 		if _, err := parseAttempts(text + bad); err == nil {
@@ -60,7 +60,7 @@ func TestConnectsOf(t *testing.T) {
 	got := countConnects(attemptsBetween(all, attemptFirst, at(0), at(200)))
 	want := connects{Tried: 101, OK: 100, Min: millis(1), P50: millis(51), P99: millis(100), Failed: map[string]int{"timeout": 1}}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("the result differs (-want +got):\n%s", d)
 	}
 	if got := countConnects(nil).percent(); got != 0 {
 		t.Errorf("without attempts: got %v %%, want 0", got)

@@ -74,9 +74,9 @@ type clients struct {
 func clientsMain(ctx context.Context, args []string) error {
 	c := clients{out: os.Stdout}
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
-	flags.IntVar(&c.held, "held", 100, "connections that are held")
-	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "between two exchanges of one")
-	flags.DurationVar(&c.newEach, "new", 20*time.Millisecond, "time between new connections, of known and of new addresses")
+	flags.IntVar(&c.held, "held", 100, "connections to hold")
+	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "time between two exchanges of a held connection")
+	flags.DurationVar(&c.newEach, "new", 20*time.Millisecond, "time between new connections: one from a known address, and one from a new address")
 	flags.IntVar(&c.udp, "udp", 0, "port to send large datagrams to; 0: none")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -62,7 +62,7 @@ func TestFloodsByName(t *testing.T) {
 	}
 	for _, w := range named {
 		if _, err := contendersNamed(nil); err != nil || len(w.defaults) == 0 || len(w.columns) == 0 {
-			t.Errorf("%s: got %v, want no error, len(w.defaults) != 0, len(w.columns) != 0", w.name, err)
+			t.Errorf("%s: got %v, want no error, elements in w.defaults, elements in w.columns", w.name, err)
 		}
 	}
 	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {

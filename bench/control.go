@@ -108,8 +108,8 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 	return c.err
 }
 
-// measureStarts starts a daemon without stored state several times, and returns the last one, which
-// stays.
+// measureStarts starts a daemon without stored state several times, and returns the last one,
+// still running.
 func (res *controlResult) measureStarts(ctx context.Context, std *netnstest.Standard, bin string) (d *netnstest.Daemon, err error) {
 	var took []float64
 	for range controlStarts {
@@ -193,7 +193,7 @@ func (res *controlResult) measureSweep(ctx context.Context) error {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// control speaks to a daemon's API. The first error stays; after one, calls do nothing.
+// control calls a daemon's API. After the first error, which it keeps, calls do nothing.
 type control struct {
 	ctx    context.Context
 	client *http.Client

@@ -61,7 +61,7 @@ func floods() []flood {
 		{name: "rst", title: "RSTs of no connection", packets: func(t target) []template { return []template{t.tcp("R", nil)} }},
 		{name: "udp", title: "datagrams to a UDP service", packets: func(t target) []template { return []template{t.datagram(t.udp)} }},
 		{name: "ports", title: "datagrams to random ports", packets: func(t target) []template { return []template{t.datagram(0)} }},
-		{name: "fragment", title: "first fragments of datagrams that never end", large: true, packets: target.fragment},
+		{name: "fragment", title: "first fragments of datagrams that are never completed", large: true, packets: target.fragment},
 		{name: "icmp", title: "ICMP errors about no connection", packets: target.icmpError},
 	}
 }

@@ -21,7 +21,7 @@ func wrkName(args string) string { return "wrk " + args }
 // wrk measures HTTP requests, over kept connections or a new one for each.
 func wrk(keep bool) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
-		if err := r.balances(ctx, to); err != nil {
+		if err := r.awaitBalanced(ctx, to); err != nil {
 			return nil, err
 		}
 		if s.Warmup > 0 {
@@ -55,8 +55,9 @@ func wrkDuration(seconds float64) string { return "-d" + whole(seconds) + "s" }
 
 func whole(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
 
-// balances sends requests until every endpoint has answered. It allows for a random choice.
-func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {
+// awaitBalanced sends requests until every endpoint has answered about equally often. It allows for
+// random selection.
+func (r *rig) awaitBalanced(ctx context.Context, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	ask := r.source.HTTPClient(3 * time.Second)
@@ -74,11 +75,11 @@ func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {
 		if counts, err = r.counts(ctx); err != nil {
 			return err
 		}
-		if usedAll(counts, true) == "" {
+		if imbalance(counts, true) == "" {
 			return nil
 		}
 	}
-	return fmt.Errorf("the requests are not balanced: %s", usedAll(counts, true))
+	return fmt.Errorf("the requests are not balanced: %s", imbalance(counts, true))
 }
 
 var (

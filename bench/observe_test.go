@@ -23,10 +23,10 @@ loxilb_endpoints 3
 	got, err := parseMetrics(text)
 	want := observation{used: 65536, limit: 262144, drops: map[string]float64{"conntrack-full": 1.5e6, "no-endpoint": 0}}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(observation{})); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("parsed metrics: %v (-want +got):\n%s", err, d)
 	}
 	if p := got.percent(); p != 25 {
-		t.Errorf("the table is %v %% full", p)
+		t.Errorf("the table is %v %% full, want 25 %%", p)
 	}
 	for _, bad := range []string{"", "loxilb_connections_max many\n"} {
 		if _, err := parseMetrics(bad); err == nil {
@@ -43,7 +43,7 @@ func TestParseConntrackStat(t *testing.T) {
 	got, err := parseConntrackStat(text)
 	want := map[string]float64{"conntrack-invalid": 17, "conntrack-insert-failed": 0, "conntrack-drop": 16, "conntrack-early-drop": 1}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("parsed counters: %v (-want +got):\n%s", err, d)
 	}
 }
 
@@ -69,13 +69,13 @@ func TestWatch(t *testing.T) {
 	for _, o := range []observation{say(200, 30), {}, say(20, 45)} {
 		said <- o
 	}
-	await.True(t, 10*time.Second, "it asks", func() bool { return len(said) == 0 })
+	await.True(t, 10*time.Second, "a query for each observation", func() bool { return len(said) == 0 })
 	if !w.lastFull(start).After(start) || !w.lastFull(time.Now().Add(time.Hour)).After(time.Now()) {
-		t.Error("it does not know when the table was full")
+		t.Error("the watch does not know when the table was last full")
 	}
 	close(said)
 	got, err := w.end()
 	if d := cmp.Diff(map[string]float64{"table_percent": 100, "table_end_percent": 10, "drop_full": 40}, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("details of the watch: %v (-want +got):\n%s", err, d)
 	}
 }

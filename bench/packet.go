@@ -184,7 +184,7 @@ func addServiceLines(l *lab.Lab, lines []string) error {
 // round measures the paths. The first round measures all of them.
 func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
 	for i, path := range paths() {
-		if round > 1 && !path.large {
+		if round > 1 && !path.under.includes(large) {
 			continue
 		}
 		c, err := path.in(round).measure(l, p, 33_000+i*(pathRuns+1))
@@ -243,7 +243,7 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 			}
 			continue
 		}
-		if path.many {
+		if path.under.includes(many) {
 			if err := runOften(p.live, frame, link.Index, manyRuns); err != nil {
 				return c, err
 			}

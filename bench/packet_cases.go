@@ -22,11 +22,21 @@ type path struct {
 	before []string // link, packet
 	packet string   // link, packet
 	want   string   // out, pass or drop REASON
-	large  bool     // also among many services and connections
-	many   bool     // while many packets of this kind arrive
-
-	protocol bool // of protocolServices
+	under  circumstances
 }
+
+// circumstances are flags of the conditions under which a path is measured.
+type circumstances uint8
+
+const small circumstances = 0 // with one service of each kind and few connections
+const (
+	large    circumstances = 1 << iota // also among many services and connections
+	many                               // while many packets of this kind arrive
+	extended                           // with the services of protocolServices
+)
+
+// includes reports whether a flag is set.
+func (c circumstances) includes(flag circumstances) bool { return c&flag != 0 }
 
 // pathServices returns the services of all paths, one of each kind.
 func pathServices() []string {
@@ -73,54 +83,54 @@ func paths() []path {
 	open4, open6 := handshake(client4, vip4, ep4), handshake(client6, vip6, ep6)
 	closing := append(open4[:3:3], to(client4, vip4, " FA seq 1001 ack 5001"), "server tcp "+ep4+" > CLIENT FA seq 5001 ack 1002")
 	out := []path{
-		{"established, IPv4", open4, to(client4, vip4, data), "out", true, false, false},
-		{"established, IPv6", open6, to(client6, vip6, data), "out", true, false, false},
-		{"reply, IPv4", open4, "server tcp " + ep4 + reply, "out", true, false, false},
-		{"reply, IPv6", open6, "server tcp " + ep6 + reply, "out", false, false, false},
-		{"FIN", open4, to(client4, vip4, " FA seq 1001 ack 5001"), "out", false, false, false},
+		{"established, IPv4", open4, to(client4, vip4, data), "out", large},
+		{"established, IPv6", open6, to(client6, vip6, data), "out", large},
+		{"reply, IPv4", open4, "server tcp " + ep4 + reply, "out", large},
+		{"reply, IPv6", open6, "server tcp " + ep6 + reply, "out", small},
+		{"FIN", open4, to(client4, vip4, " FA seq 1001 ack 5001"), "out", small},
 		{"UDP, established", []string{"client udp " + client4 + " > 10.0.0.1:53 len 20", "server udp 192.168.1.10:5353 > CLIENT len 20"},
-			"client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false, false, false},
-		{"new connection (SYN), IPv4", nil, to(client4, vip4, " S seq 1000"), "out", true, false, false},
-		{"new connection (SYN), IPv6", nil, to(client6, vip6, " S seq 1000"), "out", false, false, false},
+			"client udp " + client4 + " > 10.0.0.1:53 len 20", "out", small},
+		{"new connection (SYN), IPv4", nil, to(client4, vip4, " S seq 1000"), "out", large},
+		{"new connection (SYN), IPv6", nil, to(client6, vip6, " S seq 1000"), "out", small},
 		{"new connection (SYN) from the port of a closed one, IPv4", append(open4[:1:1], "server tcp "+ep4+" > CLIENT RA seq 0 ack 1001"),
-			to(client4, vip4, " S seq 9000"), "out", false, false, false},
-		{"challenged SYN, IPv4", nil, to("1.2.ROUND.1:PORT", "10.0.0.11:80", " S seq 1000 opt mss:1460,sackok,ts:1:0,nop,ws:7"), "out challenged", true, false, false},
-		{"challenged SYN, IPv6", nil, to("[2001:db8:200::ROUND]:PORT", "[2001:db8::11]:80", " S seq 1000 opt mss:1440,sackok,ts:1:0,nop,ws:7"), "out challenged", true, false, false},
-		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", false, false, false},
-		{"ACK of the handshake", open4[:2], open4[2], "out", false, false, false},
-		{"ACK of the last FIN", closing, to(client4, vip4, " A seq 1002 ack 5002"), "out", false, false, false},
-		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false, false, false},
-		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", false, false, false},
+			to(client4, vip4, " S seq 9000"), "out", small},
+		{"challenged SYN, IPv4", nil, to("1.2.ROUND.1:PORT", "10.0.0.11:80", " S seq 1000 opt mss:1460,sackok,ts:1:0,nop,ws:7"), "out challenged", large},
+		{"challenged SYN, IPv6", nil, to("[2001:db8:200::ROUND]:PORT", "[2001:db8::11]:80", " S seq 1000 opt mss:1440,sackok,ts:1:0,nop,ws:7"), "out challenged", large},
+		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", small},
+		{"ACK of the handshake", open4[:2], open4[2], "out", small},
+		{"ACK of the last FIN", closing, to(client4, vip4, " A seq 1002 ack 5002"), "out", small},
+		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", small},
+		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", small},
 	}
 	for _, a := range [][2]string{{"hash", "10.0.0.7"}, {"persist", "10.0.0.8"}, {"lc", "10.0.0.9"}, {"random", "10.0.0.10"}} {
-		out = append(out, path{"new connection, " + a[0], nil, to(client4, a[1]+":80", " S seq 1000"), "out", false, false, false})
+		out = append(out, path{"new connection, " + a[0], nil, to(client4, a[1]+":80", " S seq 1000"), "out", small})
 	}
 	for _, m := range [][2]string{{"onearm", "10.0.0.2:80"}, {"fullnat", "10.0.0.3:80"}} {
 		out = append(out,
-			path{m[0] + ": established", handshake(client4, m[1], ep4), to(client4, m[1], data), "out", false, false, false},
-			path{m[0] + ": reply", handshake(client4, m[1], ep4), "server tcp " + ep4 + reply, "out", false, false, false},
-			path{m[0] + ": new connection", nil, to(client4, m[1], " S seq 1000"), "out", false, false, false},
+			path{m[0] + ": established", handshake(client4, m[1], ep4), to(client4, m[1], data), "out", small},
+			path{m[0] + ": reply", handshake(client4, m[1], ep4), "server tcp " + ep4 + reply, "out", small},
+			path{m[0] + ": new connection", nil, to(client4, m[1], " S seq 1000"), "out", small},
 		)
 	}
 	proxied := handshake(client4, "10.0.0.12:80", ep4)
 	acknowledged := append(proxied[:3:3], "server tcp "+ep4+" > CLIENT A seq 5001 ack 1029")
 	out = append(out,
-		path{"PROXY protocol: established", acknowledged, to(client4, "10.0.0.12:80", data), "out", false, false, false},
-		path{"PROXY protocol: reply", acknowledged, "server tcp " + ep4 + " > CLIENT A seq 5001 ack 1029 len 100", "out", false, false, false},
-		path{"PROXY protocol: ACK that brings the header", proxied[:2], proxied[2], "out", false, false, false},
-		path{"PROXY protocol: first data", proxied, to(client4, "10.0.0.12:80", data), "out", false, false, false},
-		path{"passed on: of no service", nil, to(client4, "9.9.9.9:80", data), "pass", true, false, false},
-		path{"passed on: of no service, as most are", nil, to(client4, "9.9.9.9:80", data), "pass", true, true, false},
-		path{"passed on: another port of a VIP", nil, to(client4, "10.0.0.1:81", data), "pass", false, false, false},
-		path{"refused: no-endpoint", nil, to(client4, "10.0.0.4:80", " S"), "out no-endpoint", false, false, false},
-		path{"refused: no-connection", nil, to(client4, vip4, data), "out no-connection", false, false, false},
-		path{"drop source-not-allowed", nil, to(client4, "10.0.0.5:80", " S"), "drop source-not-allowed", false, false, false},
-		path{"drop martian-source", nil, to("127.0.0.1:PORT", vip4, " S"), "drop martian-source", false, false, false},
-		path{"drop malformed", nil, to(client4, vip4, " S doff 4"), "drop malformed", false, false, false},
-		path{"answered: ttl-expired", nil, to(client4, vip4, " S ttl 1"), "out ttl-expired", false, false, false},
-		path{"drop fragment", nil, "client ip 1.1.ROUND.1 > 10.0.0.1 proto 17 ipid PORT frag 2960 len 1040", "drop fragment", false, false, false},
-		path{"drop udp-zero-checksum", nil, "client udp " + client6 + " > [2001:db8::1]:53 len 4 csum zero", "drop udp-zero-checksum", false, false, false},
-		path{"drop routing-header", nil, to(client6, vip6, " S ext rt:0"), "drop routing-header", false, false, false},
+		path{"PROXY protocol: established", acknowledged, to(client4, "10.0.0.12:80", data), "out", small},
+		path{"PROXY protocol: reply", acknowledged, "server tcp " + ep4 + " > CLIENT A seq 5001 ack 1029 len 100", "out", small},
+		path{"PROXY protocol: ACK that brings the header", proxied[:2], proxied[2], "out", small},
+		path{"PROXY protocol: first data", proxied, to(client4, "10.0.0.12:80", data), "out", small},
+		path{"passed on: of no service", nil, to(client4, "9.9.9.9:80", data), "pass", large},
+		path{"passed on: no service, amid many such", nil, to(client4, "9.9.9.9:80", data), "pass", large | many},
+		path{"passed on: another port of a VIP", nil, to(client4, "10.0.0.1:81", data), "pass", small},
+		path{"refused: no-endpoint", nil, to(client4, "10.0.0.4:80", " S"), "out no-endpoint", small},
+		path{"refused: no-connection", nil, to(client4, vip4, data), "out no-connection", small},
+		path{"drop source-not-allowed", nil, to(client4, "10.0.0.5:80", " S"), "drop source-not-allowed", small},
+		path{"drop martian-source", nil, to("127.0.0.1:PORT", vip4, " S"), "drop martian-source", small},
+		path{"drop malformed", nil, to(client4, vip4, " S doff 4"), "drop malformed", small},
+		path{"answered: ttl-expired", nil, to(client4, vip4, " S ttl 1"), "out ttl-expired", small},
+		path{"drop fragment", nil, "client ip 1.1.ROUND.1 > 10.0.0.1 proto 17 ipid PORT frag 2960 len 1040", "drop fragment", small},
+		path{"drop udp-zero-checksum", nil, "client udp " + client6 + " > [2001:db8::1]:53 len 4 csum zero", "drop udp-zero-checksum", small},
+		path{"drop routing-header", nil, to(client6, vip6, " S ext rt:0"), "drop routing-header", small},
 	)
 	return append(out, protocolPaths(to)...)
 }
@@ -206,7 +216,7 @@ func checkLife(l *lab.Lab, lines []string, port int) error {
 			return err
 		}
 		if res.Verdict != "out" {
-			return fmt.Errorf("%q: %s %s", line, res.Verdict, res.Reason)
+			return fmt.Errorf("%q: got %s %s, want the packet to go out", line, res.Verdict, res.Reason)
 		}
 	}
 	return nil

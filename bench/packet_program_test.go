@@ -19,6 +19,6 @@ func TestLeftOut(t *testing.T) {
 		t.Errorf("%d of %d instructions: %v", len(out), len(program), err)
 	}
 	if _, err := withoutFunction(program, "no_such_function"); err == nil {
-		t.Error("a function that the program lacks is left out")
+		t.Error("a missing function of the program is not reported")
 	}
 }

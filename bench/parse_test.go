@@ -28,7 +28,7 @@ func TestParseWrk(t *testing.T) {
 	got, err := parseWrk(wrkText)
 	want := sample{Value: 30369.13, Answers: 152343, Details: map[string]float64{"p50_us": 950, "p99_us": 29870}}
 	if d := cmp.Diff(want, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("got error %v; the result differs (-want +got):\n%s", err, d)
 	}
 	for _, bad := range []string{
 		"  Socket errors: connect 0, read 3, write 0, timeout 1",
@@ -47,7 +47,7 @@ func TestParseWrk(t *testing.T) {
 func TestParseIperf(t *testing.T) {
 	got, err := parseIperf(`{"start":{},"end":{"sum_sent":{"bytes":14480100,"bits_per_second":9},"sum_received":{"bytes":14480000,"bits_per_second":11.5e9}}}`)
 	if d := cmp.Diff(sample{Value: 11.5, Answers: 10000}, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("got error %v; the result differs (-want +got):\n%s", err, d)
 	}
 	if _, err := parseIperf(`{"error":"unable to connect to server: Connection refused"}`); err == nil {
 		t.Error("an error of iperf3 is not reported")
@@ -60,11 +60,11 @@ func TestParseIperf(t *testing.T) {
 func TestParseQperf(t *testing.T) {
 	got, err := parseQperfLatency("tcp_lat:\n    latency  =  12322.7 ns\n")
 	if math.Abs(got-12.3227) > 1e-9 || err != nil {
-		t.Errorf("got %v %v, want math.Abs(got-12.3227) <= 1e-9, no error", got, err)
+		t.Errorf("got %v %v, want 12.3227, no error", got, err)
 	}
 	got, err = parseQperfBandwidth("tcp_bw:\n    bw  =  2502819840 bytes/sec\n")
 	if math.Abs(got-20.02255872) > 1e-9 || err != nil {
-		t.Errorf("got %v %v, want math.Abs(got-20.02255872) <= 1e-9, no error", got, err)
+		t.Errorf("got %v %v, want 20.02255872, no error", got, err)
 	}
 	for _, bad := range []string{"20.20.20.1: failed to connect\n", "tcp_lat:\n    latency  =  12.3 us\n", "tcp_bw:\n    bw  =  0 bytes/sec\n"} {
 		if v, err := parseQperfLatency(bad); err == nil {
@@ -94,7 +94,7 @@ func TestServicePorts(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]balancedPort{{"tcp", 80, 8080}, {"tcp", 81, 81}}, s.proxied(), cmp.AllowUnexported(balancedPort{})); d != "" {
-		t.Error(d)
+		t.Errorf("the result differs (-want +got):\n%s", d)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestSNMP(t *testing.T) {
 	}
 	for _, missing := range [][2]string{{"Tcp", "OutRsts"}, {"Udp", "RetransSegs"}} {
 		if _, err := snmp(text, missing[0], missing[1]); err == nil {
-			t.Errorf("%v was found, although it is missing", missing)
+			t.Errorf("a missing number was found: %v", missing)
 		}
 	}
 }
@@ -153,7 +153,7 @@ BenchmarkEstablished/v6/200k-2      	     300	        39.00 empty-ns	       561.
 PASS
 `)
 	if d := cmp.Diff([]flowCost{{"v4/2", 31, 66}, {"v6/200k", 39, 561}}, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("got error %v; the costs differ (-want +got):\n%s", err, d)
 	}
 	if _, err := parseFlowCosts("FAIL\n"); err == nil {
 		t.Error("a failed benchmark is parsed as a result")

@@ -40,58 +40,58 @@ func protocolPaths(to func(client, vip, rest string) string) []path {
 		to(client4, "10.0.0.16:21", " PA seq 1001 ack 5001 data 504153560d0a"))
 	open := handshake(client4, "10.0.0.1:80", "192.168.1.10:8080")
 	return []path{
-		{"SYN+ACK, while a service has the helper of FTP", open[:1], open[1], "out", false, false, true},
-		{"ACK of the handshake, while a service has the helper of FTP", open[:2], open[2], "out", false, false, true},
+		{"SYN+ACK, while a service has the helper of FTP", open[:1], open[1], "out", extended},
+		{"ACK of the handshake, while a service has the helper of FTP", open[:2], open[2], "out", extended},
 		{
 			"SCTP: established, 100 bytes",
 			association, sctpTo(" tag 222 chunks data:100"),
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"SCTP: established, 1,400 bytes",
 			association, sctpTo(" tag 222 chunks data:1400"),
-			"out", false, false, true,
+			"out", extended,
 		},
-		{"SCTP: reply", association, sctpReply + "sack:12", "out", false, false, true},
-		{"SCTP: new association (INIT)", nil, association[0], "out", false, false, true},
-		{"SCTP: INIT ACK", association[:1], association[1], "out", false, false, true},
-		{"SCTP: COOKIE ECHO", association[:2], association[2], "out", false, false, true},
+		{"SCTP: reply", association, sctpReply + "sack:12", "out", extended},
+		{"SCTP: new association (INIT)", nil, association[0], "out", extended},
+		{"SCTP: INIT ACK", association[:1], association[1], "out", extended},
+		{"SCTP: COOKIE ECHO", association[:2], association[2], "out", extended},
 		{
 			"QUIC: established",
 			[]string{udpTo("10.0.0.14:443", plaintext), "server udp 192.168.1.10:8443 > CLIENT len 20"},
 			udpTo("10.0.0.14:443", plaintext),
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"QUIC: new flow, connection ID in plaintext",
 			nil, udpTo("10.0.0.14:443", plaintext),
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"QUIC: new flow, encrypted connection ID",
 			nil, udpTo("10.0.0.15:443", encrypted),
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"FTP: control connection, a line of the client",
 			control[:3], control[3],
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"FTP: reply to PASV",
 			control, "server tcp 192.168.1.10:2121 > CLIENT PA seq 5001 ack 1007 data " + pasv,
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"TFTP: request",
 			nil, udpTo("10.0.0.17:69", " data 00016600006f6374657400"),
-			"out", false, false, true,
+			"out", extended,
 		},
 		{
 			"TFTP: first answer, from a new port",
 			[]string{udpTo("10.0.0.17:69", " data 00016600006f6374657400")},
 			"server udp 192.168.1.10:50000 > CLIENT data 0003000141",
-			"out", false, false, true,
+			"out", extended,
 		},
 	}
 }
@@ -154,7 +154,7 @@ func protocolCosts() (text string, err error) {
 	defer func() { err = errors.Join(err, p.close()) }()
 	costs := map[string]profiled{}
 	for i, path := range paths() {
-		if path.many {
+		if path.under.includes(many) {
 			continue
 		}
 		if costs[path.name], err = p.least(path, i); err != nil {
@@ -189,7 +189,7 @@ func protocolCosts() (text string, err error) {
 // least runs a path several times, as a row's home may be taken by another connection, and returns
 // the run with the fewest instructions.
 func (p *profiler) least(path path, number int) (least profiled, err error) {
-	if path.protocol && !p.extended { // the other paths run without services of other protocols
+	if path.under.includes(extended) && !p.extended { // the other paths run without services of other protocols
 		if err := p.extend(); err != nil {
 			return least, err
 		}

@@ -82,17 +82,18 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(string(want), got); d != "" {
-		t.Error(d)
+		t.Errorf("%s differs (-want +got):\n%s", path, d)
 	}
 }
 
-func TestRatioIsOfOneRound(t *testing.T) {
+// TestRatio checks that a ratio compares contenders within each round, and skips invalid rounds.
+func TestRatio(t *testing.T) {
 	r := example(1)
 	if got := r.ratio("rps", "loxilb", baseline); math.Abs(got.Median-1.01) > 1e-3 || math.Abs(got.Max-1.02) > 1e-3 {
-		t.Errorf("got %+v, want math.Abs(got.Median-1.01) <= 1e-3, math.Abs(got.Max-1.02) <= 1e-3", got)
+		t.Errorf("loxilb's ratio is %+v, want a median of 1.01 and a maximum of 1.02", got)
 	}
 	if got := r.ratio("rps", "nft", baseline); got.Rounds != 2 {
-		t.Errorf("a round that is not valid counts: %+v", got)
+		t.Errorf("nft's ratio is %+v, want 2 rounds: its second one is invalid", got)
 	}
 }
 
@@ -102,16 +103,16 @@ func TestRegression(t *testing.T) {
 		want  int
 	}{{1.2, 0}, {1.19, 0}, {1.1, 1}, {1.4, 0}} {
 		if got := regressions(example(1.2), example(c.ratio)); len(got) != c.want {
-			t.Errorf("from 1.2 to %v: %+v", c.ratio, got)
+			t.Errorf("regressions from ratio 1.2 to %v are %+v, want %d", c.ratio, got, c.want)
 		}
 	}
 	if err := reportCheck(io.Discard, example(1.2), example(1.1)); !errors.Is(err, errRegression) {
-		t.Errorf("a loss is reported as %v", err)
+		t.Errorf("a regression is reported as %v, want errRegression", err)
 	}
 	now := example(1.2)
 	now.Samples = nil
 	if err := reportCheck(io.Discard, example(1.2), now); err == nil || errors.Is(err, errRegression) {
-		t.Errorf("nothing to compare is reported as %v", err)
+		t.Errorf("a result without samples is reported as %v, want an error other than errRegression", err)
 	}
 }
 
@@ -120,7 +121,7 @@ func TestJudgeRetransmissions(t *testing.T) {
 	for i := range r.Samples {
 		switch s := &r.Samples[i]; s.Contender {
 		case baseline:
-			s.Retransmissions = 3 // in 60,000 answers at most
+			s.Retransmissions = 3 // per round of at most 60,000 answers
 		case "loxilb":
 			s.Retransmissions = 5
 		case "nft":
@@ -129,18 +130,18 @@ func TestJudgeRetransmissions(t *testing.T) {
 	}
 	r.judgeRetransmissions()
 	if got := len(r.values("rps", "loxilb")); got != 3 {
-		t.Errorf("a few retransmissions: %d rounds are valid; %v", got, r.invalid("rps", "loxilb"))
+		t.Errorf("with a few retransmissions %d rounds are valid, want 3; invalid: %v", got, r.invalid("rps", "loxilb"))
 	}
 	if got := len(r.values("rps", "nft")); got != 0 {
-		t.Errorf("many retransmissions: %d rounds are valid", got)
+		t.Errorf("with many retransmissions %d rounds are valid, want none", got)
 	}
 }
 
-func TestUsedAll(t *testing.T) {
+func TestImbalance(t *testing.T) {
 	for _, c := range []struct {
 		counts []uint64
 		evenly bool
-		want   bool // reported as wrong
+		want   bool // reported as unbalanced
 	}{
 		{nil, true, false},
 		{[]uint64{5}, true, false},
@@ -149,8 +150,8 @@ func TestUsedAll(t *testing.T) {
 		{[]uint64{100, 49, 90}, false, false},
 		{[]uint64{100, 0, 90}, false, true},
 	} {
-		if got := usedAll(c.counts, c.evenly); (got != "") != c.want {
-			t.Errorf(`%v: got %q, want got != "" == c.want`, c.counts, got)
+		if got := imbalance(c.counts, c.evenly); (got != "") != c.want {
+			t.Errorf("%v, evenly=%t: got %q, want a complaint: %t", c.counts, c.evenly, got, c.want)
 		}
 	}
 }
@@ -162,18 +163,18 @@ func TestCatalogue(t *testing.T) {
 	ws, err := worksNamed(s)
 	got, _ := names(ws, nil)
 	if d := cmp.Diff([]string{"crr-1", "crr-50", "rr-1"}, got); d != "" || err != nil {
-		t.Error(err, d)
+		t.Errorf("names of crr and rr-1: %v (-want +got):\n%s", err, d)
 	}
 	if _, err := worksNamed(setting{Works: []string{"rsp"}}); err == nil || !strings.Contains(err.Error(), "rps, cps") {
-		t.Errorf(`got %v, want an error, "rps, cps" in the error`, err)
+		t.Errorf("the error for an unknown workload is %v, want a list of the known ones", err)
 	}
 	if _, err := contendersNamed([]string{"envoy"}); err == nil || !strings.Contains(err.Error(), "routing, loxilb-one") {
-		t.Errorf(`got %v, want an error, "routing, loxilb-one" in the error`, err)
+		t.Errorf("the error for an unknown contender is %v, want a list of the known ones", err)
 	}
 	seen := map[string]bool{}
 	for _, c := range contenders() {
 		if seen[c.name] {
-			t.Errorf("two are called %s", c.name)
+			t.Errorf("two contenders are called %s", c.name)
 		}
 		seen[c.name] = true
 	}
@@ -197,7 +198,7 @@ func TestFrames(t *testing.T) {
 			t.Errorf("flow %d: the IP header's sum is %#x", i, sum)
 		}
 		if seen[string(b[:])] {
-			t.Errorf("flow %d is another's", i)
+			t.Errorf("flow %d has the frame of an earlier flow", i)
 		}
 		seen[string(b[:])] = true
 	}

@@ -133,9 +133,10 @@ func (r *result) invalid(workload, contender string) (out []string) {
 	return out
 }
 
-// usedAll returns an error if an endpoint answered nothing. For connections of equal work, it also
-// returns an error if an endpoint answered less than half as many requests as another.
-func usedAll(counts []uint64, evenly bool) string {
+// imbalance returns a sentence if an endpoint answered nothing, otherwise "". If connections have
+// equal work (evenly), it also reports an endpoint that answered less than half as many requests as
+// another.
+func imbalance(counts []uint64, evenly bool) string {
 	if len(counts) == 0 {
 		return ""
 	}

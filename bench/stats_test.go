@@ -34,7 +34,7 @@ func TestApart(t *testing.T) {
 		{"the same", spread{1, 0.9, 1.1, 5}, spread{1, 0.9, 1.1, 5}, false},
 	} {
 		if got := c.a.isDistinct(c.b); got != c.want || c.b.isDistinct(c.a) != c.want {
-			t.Errorf("%s: got %v, want %v, c.b.isDistinct(c.a) == c.want", c.what, got, c.want)
+			t.Errorf("%s: got %v, want %v in both directions", c.what, got, c.want)
 		}
 	}
 }
@@ -46,6 +46,6 @@ func TestHuman(t *testing.T) {
 		got[v] = withUnit(v)
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
+		t.Errorf("the result differs (-want +got):\n%s", d)
 	}
 }

@@ -154,7 +154,7 @@ func (r *rig) counted(ctx context.Context, evenly bool, f func() (sample, error)
 		s.Endpoints = append(s.Endpoints, after[i]-before[i])
 	}
 	if s.Invalid == "" {
-		s.Invalid = usedAll(s.Endpoints, evenly)
+		s.Invalid = imbalance(s.Endpoints, evenly)
 	}
 	return s, err
 }

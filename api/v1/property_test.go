@@ -29,7 +29,7 @@ func TestProperties(t *testing.T) {
 		AllowedSources:   []AllowedSource{{"10.0.0.0/8"}, {"11.0.0.0/8"}}, SecondaryIPs: []SecondaryIP{{"10.0.0.2"}},
 	}
 	if diff := cmp.Diff(want, e); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	q, ep := PropertiesOf[Endpoint](), Endpoint{}
 	if v, given := q.Get(&ep, "weight"); v != nil || given {

@@ -51,8 +51,8 @@ type stream struct {
 // one is answered.
 func (l Load) Run() Report {
 	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread
-	// switch to each. With idle Ps, the runtime leaves a blocked thread its own, so coming
-	// back costs nothing.
+	// switch to each. If the runtime has idle processors (Ps), a blocked thread keeps its
+	// own, so its return costs nothing.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(l.Streams + 4))
 	streams := make([]stream, l.Streams)
 	var wg sync.WaitGroup

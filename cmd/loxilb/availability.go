@@ -40,8 +40,8 @@ func (p *daemon) availability() (a doctor.Availability) {
 	}
 	a.Unelected = p.unelected(now, instances, elected)
 	for vip, of := range owners {
-		if len(of) > routing.MostLeases {
-			a.Unleased = append(a.Unleased, doctor.Unleased{VIP: vip, Instances: len(of), Most: routing.MostLeases})
+		if len(of) > routing.MaxLeases {
+			a.Unleased = append(a.Unleased, doctor.Unleased{VIP: vip, Instances: len(of), Most: routing.MaxLeases})
 		}
 	}
 	return a

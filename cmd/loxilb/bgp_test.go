@@ -22,12 +22,12 @@ func TestUpWithoutBFD(t *testing.T) {
 		{bgp.Session{Neighbor: "10.0.0.2", State: "Active", BFD: "Down"}, "the session is down (Active)"},
 	} {
 		if got := b.why(&c.Session); !strings.Contains(got, c.want) || c.UpWithoutBFD() != c.Up() {
-			t.Errorf("%+v: got %s, want %q in it, c.UpWithoutBFD() == c.Up()", c.Session, got, c.want)
+			t.Errorf("%+v: the reason is %q, want %q in it; an established session must count as up without BFD", c.Session, got, c.want)
 		}
 	}
 	for _, s := range []bgp.Session{{State: bgp.Established}, {State: bgp.Established, BFD: "Up"}} {
 		if s.UpWithoutBFD() {
-			t.Errorf("%+v is undetected", s)
+			t.Errorf("%+v counts as up without BFD", s)
 		}
 	}
 }

@@ -30,8 +30,7 @@ func TestVectors(t *testing.T) {
 	} {
 		err := try(d, services, []vector{wrong})
 		if err == nil || !strings.Contains(err.Error(), "handle 1 of 1 test packets wrongly: packet \""+wrong.in) {
-			t.Errorf(`%q: got %v, want an error, "handle 1 of 1 test packets wrongly: packet \""+wrong.in in the error`,
-				wrong.in, err)
+			t.Errorf("wrong packet %q: got %v, want an error that names the packet", wrong.in, err)
 		}
 	}
 }

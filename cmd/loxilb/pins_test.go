@@ -31,7 +31,7 @@ func TestLockOfEndingDaemon(t *testing.T) {
 	defer ended.Stop()
 	second, err := acquirePins(t.Context(), dir)
 	if err != nil {
-		t.Fatalf("the first ends: %v", err)
+		t.Fatalf("the start while the first daemon ends: %v", err)
 	}
 	if third, err := acquirePins(t.Context(), dir); err == nil {
 		t.Error("two daemons have the lock", third.Release())

@@ -36,7 +36,7 @@ func TestProfile(t *testing.T) {
 		return err
 	})
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	if _, err := profile("/nowhere/profile", log); err == nil {
 		t.Error("there is no such directory")

@@ -19,7 +19,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// errTrialNetwork reports that the vectors cannot be tried at all, with any programs.
+// errTrialNetwork reports that there is no network to send test packets in: it says nothing about
+// the programs.
 var errTrialNetwork = errors.New("there is no network for the trial")
 
 // vector is a packet and its expected outcome, in the language of package pkt. An empty out means
@@ -42,7 +43,7 @@ func vectorServices() []string {
 // from the state after the one before.
 func vectors() []vector {
 	return []vector{
-		// of no service
+		// packets without a service
 		{"eth 0x0806 len 46", ""},
 		{"tcp 198.51.100.1:4000 > 203.0.113.1:80 S", ""},
 		{"udp [2001:db8:100::1]:4000 > [2001:db8:203::1]:53 len 8", ""},
@@ -59,10 +60,10 @@ func vectors() []vector {
 		{"udp 192.0.2.1:5353 > 198.51.100.1:4000 len 8", "udp 10.0.0.1:53 > 198.51.100.1:4000 len 8"},
 		{"udp [2001:db8:100::1]:4000 > [2001:db8::1]:53 len 8", "udp [2001:db8:100::1]:4000 > [2001:db8:2::1]:5353 len 8"},
 		{"udp [2001:db8:2::1]:5353 > [2001:db8:100::1]:4000 len 8", "udp [2001:db8::1]:53 > [2001:db8:100::1]:4000 len 8"},
-		// its source translated, too
+		// a connection whose source is translated as well
 		{"tcp 198.51.100.1:4000 > 10.0.0.2:80 S", "tcp 10.0.0.2:4000 > 192.0.2.1:8080 S"},
 		{"tcp 192.0.2.1:8080 > 10.0.0.2:4000 SA", "tcp 10.0.0.2:80 > 198.51.100.1:4000 SA"},
-		// an error about it
+		// an ICMP error about this connection
 		{"icmp 192.0.2.1 > 10.0.0.2 unreach port / tcp 10.0.0.2:4000 > 192.0.2.1:8080 A", "icmp 10.0.0.2 > 198.51.100.1 unreach port / tcp 198.51.100.1:4000 > 10.0.0.2:80 A"},
 		// refused packets
 		{"tcp 198.51.100.2:4000 > 10.0.0.1:80 A ack 77", "tcp 10.0.0.1:80 > 198.51.100.2:4000 R seq 77"},
@@ -97,8 +98,8 @@ func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	return nil
 }
 
-// trialConfig returns the settings with which vectors are tried: they expect that a client keeps
-// its port, of whichever stripe this node takes ports first.
+// trialConfig returns the settings of the trial. The vectors expect full NAT to keep the client's
+// port, so the trial ignores the stripe of ports that this node prefers.
 func trialConfig(c datapath.Config) datapath.Config {
 	c.PortStripe = 0
 	return c
@@ -109,7 +110,7 @@ func trialConfig(c datapath.Config) datapath.Config {
 func tryVectors(load func() (*datapath.Datapath, error)) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocks: the thread ends with the network that it is in
+		runtime.LockOSThread() // never unlocked: the thread and its network namespace end with the goroutine
 		done <- func() error {
 			if err := trialNetwork(); err != nil {
 				return fmt.Errorf("%w: %w", errTrialNetwork, err)

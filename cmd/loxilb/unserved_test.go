@@ -63,7 +63,7 @@ func TestUnserved(t *testing.T) {
 	now = "" // deleted: nothing is kept or logged
 	log.Reset()
 	if w.check(); log.Len() > 0 || len(w.reported)+len(w.seen) > 0 {
-		t.Errorf("got %v %v %v, want no log, len(w.reported)+len(w.seen) <= 0", log.String(), w.reported, w.seen)
+		t.Errorf("got log %q, reported %v and seen %v, want nothing", log.String(), w.reported, w.seen)
 	}
 }
 

@@ -297,7 +297,7 @@ func TestRemovedIsSilent(t *testing.T) {
 		t.Fatal(failed)
 	}
 	if got := l.count(t, 2, "10.1.0.51 "+mac.String()); got["10.1.0.50 "+mac.String()] != 0 {
-		t.Errorf("announced after it was removed: %v", got)
+		t.Errorf("the VIP is announced after it was removed: %v", got)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestProbeFrames(t *testing.T) {
 			"87 00 4c4e 00000000 20010db8000100000000000000000050",
 	} {
 		if got := hex.EncodeToString(probeFrame(netip.MustParseAddr(vip), mac)); got != strings.ReplaceAll(want, " ", "") {
-			t.Errorf(`%s: got %s, want strings.ReplaceAll(want, " ", "")`, vip, got)
+			t.Errorf(`%s: got %s, want want`, vip, got)
 		}
 	}
 }

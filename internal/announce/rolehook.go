@@ -18,23 +18,23 @@ import (
 
 const (
 	runTime    = 10 * time.Second // time limit of a run
-	readTime   = time.Second      // that its last words are waited for
+	readTime   = time.Second      // how long to wait for the rest of its output
 	maxShown   = 512              // bytes of its output that are logged
-	maxLeft    = 16               // runs that have left something that may still print
-	maxRefused = 1024             // names that are remembered because they were refused
+	maxLeft    = 16               // ended runs whose background processes may still print
+	maxRefused = 1024             // refused names that are remembered, to log each of them once
 )
 
 // RoleChange has the arguments of a run.
 type RoleChange struct{ Instance, State, VIP string }
 
-// RoleHook runs the program, once at a time.
+// RoleHook runs the program, one run at a time.
 type RoleHook struct {
 	file     string
 	optional bool // a missing program is not an error
 	log      *slog.Logger
 	wake     chan struct{}
 
-	backlog atomic.Int32 // runs that have left something that may still print
+	backlog atomic.Int32 // ended runs whose background processes may still print
 
 	mu      sync.Mutex
 	pending []RoleChange    // the last of each instance, in order of arrival

@@ -70,7 +70,7 @@ func Root(env session.Env) *cobra.Command {
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.Check(cmd) }
 	addCommands(root, o)
 	addOptions(root)
-	_ = root.RegisterFlagCompletionFunc("context", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) { // the flag is there
+	_ = root.RegisterFlagCompletionFunc("context", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) { // fails only for unknown flags
 		return o.ContextNames(begin), cobra.ShellCompDirectiveNoFileComp
 	})
 	return root

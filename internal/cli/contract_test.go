@@ -13,8 +13,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestContract checks that the commands and the contract's table agree: each command exists or not,
-// by each of its names, with its flags, and there is none that the table lacks.
+// TestContract checks loxicmd against the contract's table: a command and each of its names and
+// flags exist exactly if the table says so, and the table has every command.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	root := cli.Root(session.Env{})
@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 		for _, name := range row.Names() {
 			cmd := find(root, append(slices.Clone(words[:len(words)-1]), name))
 			if (cmd != nil) != (row.State != contract.NotThere) {
-				t.Errorf("%s, as %s: the table says %s, but the command differs", row.Path, name, row.State)
+				t.Errorf("%s, by the name %s: exists %t, but the table has the state %s", row.Path, name, cmd != nil, row.State)
 			}
 			known[cmd] = true
 		}
@@ -75,7 +75,7 @@ func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
 	}
 	for _, name := range without {
 		if !slices.ContainsFunc(strings.Fields(row.Flags), func(f string) bool { return f == name || strings.HasPrefix(f, name+",") }) {
-			t.Errorf("%s: lacks --%s, and the contract has no flag of that name", row.Path, name)
+			t.Errorf("%s: the table lists --%s as missing, but the contract has no such flag", row.Path, name)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func TestContractColumns(t *testing.T) {
 	}
 }
 
-// TestCompatColumns checks that with LOXILB_COMPAT=1 tables have the contract's columns and cells,
-// and that meaningless ones are left out otherwise.
+// TestCompatColumns checks that tables have all columns and cells of the contract with
+// LOXILB_COMPAT=1, and omit empty and meaningless ones otherwise.
 func TestCompatColumns(t *testing.T) {
 	t.Parallel()
 	const services = `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","sel":0,"mode":0,"inactiveTimeOut":60},` +
@@ -128,10 +128,10 @@ func TestCompatColumns(t *testing.T) {
 		}}
 		got := clitest.RunIn(t, env, "", s.Args(c.args)...)
 		if printed := strings.Join(headerOf(got.Stdout), ","); printed != c.want {
-			t.Errorf("LOXILB_COMPAT=%s loxicmd %s: %s, want %s\n%s", c.compat, c.args, printed, c.want, got.Stderr)
+			t.Errorf("LOXILB_COMPAT=%s loxicmd %s prints columns %s, want %s\n%s", c.compat, c.args, printed, c.want, got.Stderr)
 		}
 		if c.args == "get lb" && strings.Contains(got.Stdout, "60s") == (c.compat == "1") {
-			t.Errorf("LOXILB_COMPAT=%s: %s", c.compat, got.Stdout)
+			t.Errorf("LOXILB_COMPAT=%s: timeouts must have a unit only without compatibility:\n%s", c.compat, got.Stdout)
 		}
 	}
 }

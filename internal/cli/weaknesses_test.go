@@ -109,7 +109,7 @@ func TestTokenOfBefore(t *testing.T) {
 		t.Errorf("%+v with %q", got, s.Auth)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	// A file of another user, or something other than a file, is not read.
 	link := filepath.Join(t.TempDir(), "link")
@@ -135,8 +135,7 @@ func TestCertificate(t *testing.T) {
 	for flag, want := range map[string]int{"--cacert=" + ca: session.ExitOK, "--insecure": session.ExitOK, "--insecure=false": session.ExitUnreachable} {
 		got := clitest.Run(t, "", "get", "lbversion", "--protocol=https", "-s", "127.0.0.1", "-p", port, flag)
 		if got.Code != want || want != session.ExitOK && !strings.Contains(got.Stderr, "certificate") {
-			t.Errorf(`%s: got %+v, want got.Code == want, want == session.ExitOK or "certificate" in got.Stderr`,
-				flag, got)
+			t.Errorf("%s: got %+v, want exit code %d, and a word about the certificate if it fails", flag, got, want)
 		}
 	}
 }
@@ -145,16 +144,17 @@ func TestCertificate(t *testing.T) {
 func TestApplyLosesNothing(t *testing.T) {
 	t.Parallel()
 	const entry = `{"allowedSources":[{"prefix":"10.0.0.0/8"}],"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":7}],"secondaryIPs":[{"secondaryIP":"1.1.1.2"}],` +
-		`"serviceArguments":{"block":5,"egress":true,"externalIP":"1.1.1.1","host":"h","inactiveTimeOut":60,"mode":2,"monitor":true,"name":"n","port":80,"portMax":90,"protocol":"tcp","proxyprotocolv2":true,"security":1,"sel":3}}`
+		`"serviceArguments":{"block":5,"egress":true,"externalIP":"1.1.1.1","host":"h","inactiveTimeOut":60,"mode":2,"monitor":true,"name":"n",` +
+		`"port":80,"portMax":90,"protocol":"tcp","proxyprotocolv2":true,"security":1,"sel":3}}`
 	shown := clitest.NewServer(t, 200, `{"lbAttr":[`+entry+`]}`)
 	file := filepath.Join(t.TempDir(), "lbconfig.txt")
 	got := clitest.Run(t, "", shown.Args("get lb -o json")...)
 	if err := os.WriteFile(file, []byte(got.Stdout), 0o600); err != nil || got.Code != session.ExitOK {
-		t.Fatalf("got %v %v, want no error, got.Code == session.ExitOK", err, got)
+		t.Fatalf("got %v %v, want no error, exit code ExitOK", err, got)
 	}
 	s := clitest.NewServer(t, 200, clitest.Success)
 	if got := clitest.Run(t, "", s.Args("apply -l "+file)...); got.Code != session.ExitOK {
-		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
+		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 	if want := `"objects":[{"kind":"Loadbalancer","spec":` + entry + `}]}`; len(s.Requests) != 1 || !strings.HasSuffix(s.Requests[0], want) {
 		t.Errorf("sent\n%s, want\n%s", s.Requests, want)

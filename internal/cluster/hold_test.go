@@ -235,7 +235,7 @@ func TestServesAfterCut(t *testing.T) {
 		want := func(when string, joining bool) {
 			t.Helper()
 			if got := n.hello().Joining; got != joining {
-				t.Errorf("%s: it says that it does not announce VIPs: %v", when, got)
+				t.Errorf("%s: the daemon reports that it does not announce VIPs: %v", when, got)
 			}
 		}
 		want("at first", true)

@@ -192,7 +192,7 @@ func TestVersionsOverTheWire(t *testing.T) {
 			`node \"evil\" speaks versions %d to %d of the protocol between nodes, and node \"node0\" versions %d to %d: upgrade one version after the other`,
 			c.oldest, c.newest, transport.Oldest, transport.Version)
 		if refused := strings.Contains(answer, want); refused == c.fits || strings.Contains(answer, `"refused"`) == c.fits {
-			t.Errorf("versions %d to %d: %s", c.oldest, c.newest, answer)
+			t.Errorf("a node of versions %d to %d is answered %s, want a refusal: %t", c.oldest, c.newest, answer, !c.fits)
 		}
 	}
 }

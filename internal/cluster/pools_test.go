@@ -91,7 +91,7 @@ func TestManyServices(t *testing.T) {
 		err = s.takeState(fmt.Appendf(nil, `{"services":{"%d%s":"x"}}`, i, strings.Repeat("n", 60_000)))
 	}
 	if err == nil || len(s.arriving) > servicesBytes/60_000 {
-		t.Errorf("%d services with long names were taken: %v", len(s.arriving), err)
+		t.Errorf("%d services with long names were accepted: %v", len(s.arriving), err)
 	}
 	other := map[string]string{}
 	for i := range 10_000 {

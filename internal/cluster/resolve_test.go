@@ -126,6 +126,6 @@ func TestManyAddresses(t *testing.T) {
 	_, problems := n.unresolved()
 	want := []string{"the name many:22222 has 65 addresses: the first 64 are used"}
 	if !slices.Equal(problems, want) || len(n.named["many:22222"].addresses) != maxAddresses {
-		t.Errorf("%q, want %q", problems, want)
+		t.Errorf("the problems are %q, want %q and %d addresses", problems, want, maxAddresses)
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// maxHalfOpen is the largest percentage at which half-open connections of both kinds, plus half as
-// many of known clients, leave room.
+// maxHalfOpen is the largest percentage of the table for half-open connections. TCP and the other
+// protocols have this share each, and known clients may exceed it by half: 2 x 1.5 x 33 < 100.
 const maxHalfOpen = 33
 
 // maxConnections is the limit of the connection table's size (SIZE_BITS in bpf/abi.h), rounded. It
 // is 40 GB of memory.
 const maxConnections = 100_000_000
 
-// maxAnnouncements of a VIP take a minute.
+// maxAnnouncements is the largest number of announcements of a VIP: sending them takes a minute.
 const maxAnnouncements = 30
 
 const maxToken = 4096 // bytes of a token file that are read
@@ -34,7 +34,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, BGP: f.bgp || f.peer, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, ClusterInterface: f.clusterInterface, VIPAnnouncements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, EndConnections: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
 	}
-	// these run next to a daemon with the same flags, which writes that file
+	// --check-upgrade and --detach run next to a daemon with the same flags, whose file it is
 	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
 		c.CPUProfile = f.cpuProfile
 	}
@@ -99,7 +99,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if err := f.checkNodes(c); err != nil {
 		return nil, err
 	}
-	f.existing(c)
+	f.applyCompat(c)
 	if f.noAPI || f.detach || f.checkUpgrade {
 		c.API.Disabled = true
 		return c, nil
@@ -196,15 +196,15 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken reads the first line of a file. Unless anybody is set, it refuses a file that is
-// readable beyond its owner and group.
-func readToken(path string, anybody bool) (string, error) {
+// readToken reads the first line of a file. Unless allowPublic is set, it refuses a file that users
+// other than its owner and group can read.
+func readToken(path string, allowPublic bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", &Error{flag, path, "cannot be read: " + cause(err)}
 	}
-	if info.Mode().Perm()&0o007 != 0 && !anybody {
+	if info.Mode().Perm()&0o007 != 0 && !allowPublic {
 		return "", &Error{flag, path, fmt.Sprintf("has mode %04o: everybody can read the token (chmod 600)", info.Mode().Perm())}
 	}
 	if info.Size() > maxToken {

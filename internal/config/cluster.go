@@ -66,8 +66,8 @@ func (f *clusterFlags) check(compat, shared bool) (c Cluster, err error) {
 		return c, err
 	}
 	if f.fs.Changed("self") {
-		if c.Self = f.self; f.self < 0 || f.self >= lb.MostClusterNodes {
-			return c, &Error{"--self", strconv.Itoa(f.self), fmt.Sprintf("is out of range (allowed: 0 to %d)", lb.MostClusterNodes-1)}
+		if c.Self = f.self; f.self < 0 || f.self >= lb.MaxClusterNodes {
+			return c, &Error{"--self", strconv.Itoa(f.self), fmt.Sprintf("is out of range (allowed: 0 to %d)", lb.MaxClusterNodes-1)}
 		}
 	}
 	if c.Listen, err = clusterListen(f.listen); err != nil {
@@ -131,8 +131,8 @@ func clusterPeers(nodes string) (list []string, err error) {
 			list = append(list, peer.Address)
 		}
 	}
-	if len(list) > lb.MostClusterNodes {
-		return nil, &Error{"--cluster", nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(list), lb.MostClusterNodes)}
+	if len(list) > lb.MaxClusterNodes {
+		return nil, &Error{"--cluster", nodes, fmt.Sprintf("has %d nodes (allowed: %d)", len(list), lb.MaxClusterNodes)}
 	}
 	return list, nil
 }

@@ -30,9 +30,9 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// existing applies the rest of --compat. With --peer and --proxyonlymode, which mean no data path,
-// it attaches no programs.
-func (f *flags) existing(c *Config) {
+// applyCompat applies the rest of --compat. With --peer and --proxyonlymode, which mean no data
+// path, it attaches no programs.
+func (f *flags) applyCompat(c *Config) {
 	if f.compat && f.roleHook == "" {
 		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
 	}

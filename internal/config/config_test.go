@@ -43,7 +43,7 @@ func TestDefaults(t *testing.T) {
 		Attach: AttachAuto, XDP: XDPAuto, IPsec: IPsecRefuse, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", VIPAnnouncements: 3, LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true, Page: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestAPIHosts(t *testing.T) {
 		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	if diff := cmp.Diff([]string{"lb.example.com", "node-1"}, c.API.Hosts); diff != "" {
-		t.Error(diff)
+		t.Errorf("the DNS names differ (-want +got):\n%s", diff)
 	}
 	for _, wrong := range []string{"http://lb", "lb:11111", "*.example.com", "a..b", "-"} {
 		if _, code, msg := run(nil, "--api-hosts="+wrong); code == ExitOK || !strings.Contains(msg, "is not a DNS name") {
@@ -73,7 +73,7 @@ func TestAPIUsers(t *testing.T) {
 		t.Fatalf("got %v, want code ExitOK", msg)
 	}
 	if diff := cmp.Diff([]uint32{0, 4711, 65534}, c.API.UIDs); diff != "" {
-		t.Error(diff)
+		t.Errorf("the user ids differ (-want +got):\n%s", diff)
 	}
 	if n := len(c.API.GIDs); n < 2 || c.API.GIDs[n-2] != 0 || c.API.GIDs[n-1] != 0 {
 		t.Errorf("groups %v", c.API.GIDs)
@@ -101,7 +101,8 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--page=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--ipsec=ignore", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--page=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false",
+		"--ipsec=ignore", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--flow-log=/l", "--flow-log-size=1", "--flow-log-files=2", "--flow-log-rate=3", "--ipfix=[::1]:4739", "--ipfix-domain=4", "--metrics-detail=endpoint",
 		"--socket=", "--vip-adv-repeat=5", "--state-dir=/s", "--probe-files=/p", "--config-path=/c", "--cpuprofile=/x", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
@@ -125,7 +126,7 @@ func TestFlags(t *testing.T) {
 	}
 	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
 	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -238,7 +239,8 @@ func TestRefused(t *testing.T) {
 func TestUserService(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)
-	if c, _, msg := run(nil, "--userservice", "--databasehost=10.0.0.1", "--tls", "--tls-certificate="+pem, "--tls-key="+pem); c == nil || !c.API.Users || c.API.Insecure || !c.API.TLS.Addr().IsUnspecified() {
+	if c, _, msg := run(nil, "--userservice", "--databasehost=10.0.0.1", "--tls", "--tls-certificate="+pem, "--tls-key="+pem); c == nil ||
+		!c.API.Users || c.API.Insecure || !c.API.TLS.Addr().IsUnspecified() {
 		t.Errorf("got %v, want c != nil, c.API.Users, not c.API.Insecure, c.API.TLS.Addr().IsUnspecified()", msg)
 	} else if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "no database server is needed") {
 		t.Errorf("notes: %q", c.Notes)
@@ -265,7 +267,7 @@ func TestHelp(t *testing.T) {
 	t.Parallel()
 	help := func(flag string) string {
 		var stdout, stderr bytes.Buffer
-		cmd := Command(nil, os.LookupEnv, func(context.Context, *Config) error { t.Error("it ran"); return nil })
+		cmd := Command(nil, os.LookupEnv, func(context.Context, *Config) error { t.Error("--help started the daemon"); return nil })
 		if code := execute(t.Context(), cmd, []string{flag}, &stdout, &stderr); code != ExitOK || stderr.Len() > 0 {
 			t.Errorf("%s: got %d %s, want code ExitOK, no stderr", flag, code, stderr.String())
 		}
@@ -344,8 +346,7 @@ func TestCluster(t *testing.T) {
 	c, code, msg := run(nil, "--cluster=10.0.0.1, 10.0.0.2:7,node-3.example,fd00::1,[fd00::2]:9,10.0.0.1:22222", "--cluster-key=/k", "--self=2")
 	want := []string{"10.0.0.1:22222", "10.0.0.2:7", "node-3.example:22222", "[fd00::1]:22222", "[fd00::2]:9"}
 	if code != ExitOK || !slices.Equal(c.Cluster.Peers, want) || c.Cluster.Self != 2 || c.Cluster.Listen != ":22222" {
-		t.Errorf(`got %d %s %+v, want code ExitOK, c.Cluster.Peers == want, c.Cluster.Self == 2, c.Cluster.Listen == ":22222"`,
-			code, msg, c)
+		t.Errorf("got %d %s %+v, want peers %v, node 2 and port 22222", code, msg, c, want)
 	}
 	if c, code, msg = run(nil, "--cluster=10.0.0.1", "--cluster-key=/k"); code != ExitOK || c.Cluster.Self != -1 {
 		t.Errorf("without --self: %d %s", code, msg)

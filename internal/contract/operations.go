@@ -26,7 +26,7 @@ func balancing() []Section[Operation] {
 			{"DELETE", "/config/loadbalancer", Ours, "many services in one transaction"},
 		}},
 		{"Endpoints", []Operation{
-			{"GET", "/config/endpoint/all", Differs, "only probed endpoints, so those of a service without monitor are missing; also returns since when, why, and the previous states"},
+			{"GET", "/config/endpoint/all", Differs, "only probed endpoints, so those of a service without monitor are missing; also returns the reason and time of the state, and the previous states"},
 			{"POST", "/config/endpoint", Differs, "by default probed every 2 s and down after 3 failures, not 60 s and 2"},
 			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Better, missingSucceeds},
 			{"POST", "/config/endpointhoststate", Same, ""},
@@ -163,9 +163,9 @@ func daemon() []Section[Operation] {
 			{"GET", "/status/filesystem", Better, "remote file systems are listed without sizes, as they might hang"},
 			{"GET", "/status/objects", Ours, "status of each object, with the error"},
 			{"GET", "/status/rates", Ours, "connections, packets, bytes, repeated SYNs, failed handshakes and drops a second"},
-			{"GET", "/status/rates/services", Ours, "the same by service and endpoint; the server sorts, filters and pages"},
+			{"GET", "/status/rates/services", Ours, "rates by service and endpoint; the server sorts, filters and pages"},
 			{"GET", "/status/rates/history", Ours, "the last hour, of all services or one"},
-			{"GET", "/status/rates/events", Ours, "streams these each second"},
+			{"GET", "/status/rates/events", Ours, "streams the rates every second"},
 			{"GET", "/verify", Ours, "compares desired state and kernel"},
 			{"POST", "/verify", Ours, "the same, and repairs differences"},
 			{"GET", "/doctor", Ours, "problems of the machine and its network"},
@@ -186,7 +186,7 @@ func daemon() []Section[Operation] {
 		}},
 		{"Web pages of other origins", []Operation{
 			{"GET", "/config/cors/all", Same, ""},
-			{"POST", "/config/cors", Differs, "initially no origin; invalid origins are refused; all of a request or nothing"},
+			{"POST", "/config/cors", Differs, "initially no origin; invalid origins are refused; a request is applied as a whole or not at all"},
 			{"DELETE", "/config/cors/{cors_url}", Same, ""},
 		}},
 		{"The whole configuration", []Operation{
@@ -204,8 +204,8 @@ func daemon() []Section[Operation] {
 		}},
 		{"Logs", []Operation{
 			{"GET", "/logs", Differs, "the last megabyte, from memory; level is the line's level, not a word in it; cursor is the end of the previous page"},
-			{"GET", "/log-archives", Differs, "the older three of four parts of the last megabyte"},
-			{"GET", "/log-archives/{filename}", Differs, "the older three of four parts of the last megabyte"},
+			{"GET", "/log-archives", Differs, "the oldest three quarters of the last megabyte, in three files"},
+			{"GET", "/log-archives/{filename}", Differs, "the oldest three quarters of the last megabyte, in three files"},
 		}},
 		{"Node graphs", []Operation{
 			{"GET", "/nodegraph/all", Better, "endpoints are shared by services; the first 1,000 services"},

@@ -79,7 +79,7 @@ func TestNextWaits(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	if _, _, err := h.Subscribe().Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want error context.DeadlineExceeded", err)
+		t.Errorf("got %v, want the error context.DeadlineExceeded", err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestWaitersSeeWhatTheyWant(t *testing.T) {
 			h.Publish(object("x"))
 		}
 		if h.waiting[links] != more {
-			t.Error("it was woken by objects")
+			t.Error("a subscriber of links was woken by objects")
 		}
 		h.Publish(object("x"), Link{Name: "eth0"}, object("x"))
 		if e := <-done; e.Object() != "eth0" || e.Seq != Kept+3 {
@@ -153,7 +153,7 @@ func TestSentences(t *testing.T) {
 		"service a applied":                         object("a"),
 	} {
 		if b.String() != want {
-			t.Errorf("%q, want %q", b, want)
+			t.Errorf("the event reads %q, want %q", b, want)
 		}
 	}
 }

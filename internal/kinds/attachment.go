@@ -11,7 +11,7 @@ import (
 // attached stores objects, and refuses a second one for the same target and direction.
 func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment) Stored[T] {
 	stored.Plural = kind + "s"
-	stored.Places = func(o T) (list []string) {
+	stored.UniqueValues = func(o T) (list []string) {
 		a := at(o)
 		for _, back := range []bool{false, true} {
 			if a.Direction.Has(back) {
@@ -20,14 +20,14 @@ func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment
 		}
 		return list
 	}
-	stored.Taken = func(o T, other string) error {
+	stored.RefuseDuplicate = func(o T, other string) error {
 		return lb.NewFieldError(lb.FieldTarget, at(o).Name, "has "+kind+" "+other+" already", "one "+kind+" for each direction")
 	}
 	return stored
 }
 
-// TargetOf returns the place of objects that are attached to a target by name, for packets towards
-// endpoints, or back.
+// TargetOf returns the unique value of objects that are attached to a target by name, for packets
+// towards endpoints, or back.
 func TargetOf(to policy.AttachTo, name string, back bool) string {
 	return fmt.Sprint(to, " ", name, " ", back)
 }

@@ -20,8 +20,8 @@ const BFDName = "bfd"
 func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
 	stored := asJSON(func(s netobj.BFDSession) string { return s.Key() }, func(s netobj.BFDSession) error { return s.Validate() })
 	stored.Max, stored.Plural = 32, "BFD sessions" // the number of claims that fit into a packet
-	stored.Places = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
-	stored.Taken = func(s netobj.BFDSession, other string) error {
+	stored.UniqueValues = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
+	stored.RefuseDuplicate = func(s netobj.BFDSession, other string) error {
 		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "already has BFD session "+other, "one for each instance")
 	}
 	return Kind[netobj.BFDSession, v1.BfdSession]{

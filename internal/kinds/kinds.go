@@ -112,8 +112,9 @@ type Stored[T any] struct {
 	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
 	Shared bool   // with --store, the same on all nodes; otherwise local to the node
 
-	// Places returns values besides the key that no two objects of the kind may share. Taken
-	// refuses an object with another one's value, given that one's key. nil: none.
-	Places func(T) []string
-	Taken  func(object T, other string) error
+	// UniqueValues returns values besides the key that no two objects of the kind may share.
+	// RefuseDuplicate returns the error of an object that has a value of another one, given the
+	// other one's key. nil: only keys are unique.
+	UniqueValues    func(T) []string
+	RefuseDuplicate func(object T, other string) error
 }

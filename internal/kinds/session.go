@@ -14,10 +14,10 @@ const SessionName = "session"
 func Session() Kind[lb.Session, v1.Session] {
 	stored := asJSON(func(s lb.Session) string { return s.Name }, lb.Session.Validate)
 	stored.Max, stored.Plural, stored.Shared = 20_000, "sessions", true
-	stored.Places = func(s lb.Session) []string {
+	stored.UniqueValues = func(s lb.Session) []string {
 		return []string{fmt.Sprintf("tunnel %d:%s", s.Core.TEID, s.Core.Addr)}
 	}
-	stored.Taken = func(s lb.Session, other string) error {
+	stored.RefuseDuplicate = func(s lb.Session, other string) error {
 		return lb.NewFieldError(lb.FieldSession, s.Name, "has the core tunnel of session "+other, "another TEID or IP")
 	}
 	return Kind[lb.Session, v1.Session]{

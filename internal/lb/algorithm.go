@@ -22,7 +22,7 @@ const (
 	N2Det            Algorithm = 6
 	N3               Algorithm = 7
 	Random           Algorithm = 100 // not in the contract; far above the numbers that it may assign next
-	QUIC             Algorithm = 101 // likewise
+	QUIC             Algorithm = 101 // not in the contract either
 )
 
 const noNGAP = "NGAP messages are not read, so balance their associations: --sctp with --select=persist"

@@ -44,7 +44,7 @@ func TestCommunityNames(t *testing.T) {
 	t.Parallel()
 	for _, w := range wellKnown {
 		if c, err := ParseCommunity(FieldCommunity, w.community.String()); err != nil || c != w.community || w.community.String() != w.name {
-			t.Errorf("%s: got %d, %v, want no error, c == w.community, w.community == w.name", w.name, c, err)
+			t.Errorf("%s: got %d, %v, want %d, and the same word for it", w.name, c, err, w.community)
 		}
 	}
 }

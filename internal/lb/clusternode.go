@@ -10,8 +10,8 @@ type ClusterNode struct {
 // ClusterPort is the default TCP port of nodes of a cluster, as in the existing loxilb.
 const ClusterPort = "22222"
 
-// MostClusterNodes is the highest number of other nodes.
-const MostClusterNodes = 64
+// MaxClusterNodes is the highest number of other nodes.
+const MaxClusterNodes = 64
 
 // ParseClusterNode reads IP, HOST:PORT, [IPv6]:PORT or a DNS name.
 func ParseClusterNode(s string) (ClusterNode, error) {

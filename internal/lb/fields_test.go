@@ -105,7 +105,7 @@ func fill(t *testing.T, v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(t, v.Index(0))
 	default:
-		t.Fatalf("what is another value of a %s?", v.Type())
+		t.Fatalf("this test needs another value of a %s", v.Type())
 	}
 }
 
@@ -294,7 +294,7 @@ func BenchmarkFields(b *testing.B) {
 	b.Run("Equal", func(b *testing.B) {
 		for b.Loop() {
 			if !c.Equal(s, o) {
-				b.Fatal("they differ")
+				b.Fatal("equal services differ")
 			}
 		}
 	})

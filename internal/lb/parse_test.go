@@ -20,7 +20,7 @@ func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) 
 		case c.err != "" && (err == nil || err.Error() != c.err):
 			t.Errorf("%q: error\n%v, want\n%s", c.in, err, c.err)
 		case c.err == "" && err != nil:
-			t.Errorf("%q: got %v, want c.err not empty or no error", c.in, err)
+			t.Errorf("%q: got %v, want no error", c.in, err)
 		case c.err == "" && write(got) != c.want:
 			t.Errorf("%q: %s, want %s", c.in, write(got), c.want)
 		}
@@ -46,7 +46,7 @@ func TestParseDrain(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"\n", strings.Repeat("a", 1<<20)} {
 		if _, err := ParseDrain(text); err == nil || len(err.Error()) > 300 || strings.Contains(err.Error(), "\n") {
-			t.Errorf(`%.20q: got %.300v, want an error, len(err.Error()) <= 300, no "\n" in the error`, text, err)
+			t.Errorf("%.20q: got %.300v, want an error of one line, at most 300 bytes", text, err)
 		}
 	}
 }
@@ -84,7 +84,7 @@ func TestParseWords(t *testing.T) {
 		Mode(9).String(): "mode(9)", Algorithm(8).String(): "algorithm(8)", Protocol(2).String(): "protocol(2)",
 	} {
 		if got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("an unknown value reads %s, want %s", got, want)
 		}
 	}
 }

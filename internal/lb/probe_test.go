@@ -63,7 +63,7 @@ func TestProbeOf(t *testing.T) {
 			t.Errorf("%s: %+v is not complete", tc.service, got)
 		}
 		if name := NameOfProbe(s.Endpoints[0].Addr, &got); name != tc.name {
-			t.Errorf("%s: it is called %s, want %s", tc.service, name, tc.name)
+			t.Errorf("%s: the name is %s, want %s", tc.service, name, tc.name)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func TestEndpointProbe(t *testing.T) {
 	}
 	const want = `{"host":"2001:db8::1","probeType":"http","probePort":80,"probeRequest":"/x","probeInterval":"1s","probeRetries":5,"probeStatuses":["200-204"]}`
 	if diff := cmp.Diff(want, string(data)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the JSON differs (-want +got):\n%s", diff)
 	}
 	if again, err := UnmarshalEndpointProbe(data); err != nil || !cmp.Equal(again, e, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
 		t.Errorf("%+v came back as %+v, %v", e, again, err)
@@ -192,34 +192,26 @@ func TestEndpointProbe(t *testing.T) {
 	named := e
 	named.Name = e.Key()
 	if n := named.Normal(); n.Name != "" || n.Key() != e.Key() {
-		t.Errorf("named as it is anyway: %+v", n)
+		t.Errorf("a name that equals the default one is kept: %+v", n)
 	}
 	if n := (EndpointProbe{Addr: addr}).Normal(); n.Probe.Type != ProbePing || n.Validate() != nil {
 		t.Errorf("an address alone: %+v, %v", n, n.Validate())
 	}
-	for data, want := range map[string]string{
+	wrong := map[string]string{
 		`{"host":"10.0.0.1","probeType":"tcp"}`:                  `probe port "0" is zero, and probe type tcp needs one (allowed: 1 to 65535)`,
 		`{"host":"127.0.0.1","probeType":"ping"}`:                `endpoint address "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
-		`{"host":"169.254.169.254","probeType":"ping"}`:          `endpoint address "169.254.169.254" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"fd00:ec2::254","probeType":"ping"}`:            `endpoint address "fd00:ec2::254" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"fd20:ce::254","probeType":"ping"}`:             `endpoint address "fd20:ce::254" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"168.63.129.16","probeType":"ping"}`:            `endpoint address "168.63.129.16" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"100.100.100.200","probeType":"ping"}`:          `endpoint address "100.100.100.200" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"192.0.0.192","probeType":"ping"}`:              `endpoint address "192.0.0.192" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"64:ff9b::a9fe:a9fe","probeType":"ping"}`:       `endpoint address "64:ff9b::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"64:ff9b:1::a9fe:a9fe","probeType":"ping"}`:     `endpoint address "64:ff9b:1::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"::a9fe:a9fe","probeType":"ping"}`:              `endpoint address "::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"::ffff:0:a9fe:a9fe","probeType":"ping"}`:       `endpoint address "::ffff:0:a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"2002:a9fe:a9fe::1","probeType":"ping"}`:        `endpoint address "2002:a9fe:a9fe::1" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"64:ff9b::6464:64c8","probeType":"ping"}`:       `endpoint address "64:ff9b::6464:64c8" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
-		`{"host":"fd00:c1::a9fe:a9fe","probeType":"ping"}`:       `endpoint address "fd00:c1::a9fe:a9fe" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`,
 		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
 		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
 		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 384 printable characters without slashes)`,
 		`{"host":"10.0.0.1","probeType":"ping","novelty":1}`:     `unknown member "novelty"`,
 		`{"host":"10.0.0.1","probeType":"ping","probePort":"x"}`: `probePort is of the wrong type`,
 		`[]`: `json: cannot unmarshal array into Go value of type map[string]interface {}`,
-	} {
+	}
+	for _, host := range metadataAddresses() {
+		wrong[`{"host":"`+host+`","probeType":"ping"}`] = `endpoint address "` + host +
+			`" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`
+	}
+	for data, want := range wrong {
 		if _, err := UnmarshalEndpointProbe([]byte(data)); errorText(err) != want {
 			t.Errorf("%s: %v\nwant %s", data, err, want)
 		}
@@ -268,5 +260,16 @@ func TestProbesOfMetadata(t *testing.T) {
 		if s.Probes(e) != want {
 			t.Errorf("%s is probed: %v, want %v", address, !want, want)
 		}
+	}
+}
+
+// metadataAddresses returns addresses of the metadata services of clouds, also as translated
+// addresses.
+func metadataAddresses() []string {
+	return []string{
+		"169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16",
+		"100.100.100.200", "192.0.0.192", "64:ff9b::a9fe:a9fe", "64:ff9b:1::a9fe:a9fe",
+		"::a9fe:a9fe", "::ffff:0:a9fe:a9fe", "2002:a9fe:a9fe::1", "64:ff9b::6464:64c8",
+		"fd00:c1::a9fe:a9fe",
 	}
 }

@@ -29,7 +29,7 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 			t.Errorf("%s: format %d, %v", want, format, err)
 		}
 		if diff := cmp.Diff(want, string(got)); diff != "" {
-			t.Error(diff)
+			t.Errorf("the result differs (-want +got):\n%s", diff)
 		}
 	}
 	none := Service{IdleTimeout: time.Second}

@@ -27,7 +27,7 @@ func TestSuggestedWords(t *testing.T) {
 		"x":       `mode "x" is not known (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`,
 	} {
 		if _, err := ParseMode(text); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("parsing %q fails with %v, want %s", text, err, want)
 		}
 	}
 	if _, err := ParseAlgorithm("n4"); err == nil || strings.Contains(err.Error(), "n2") {

@@ -40,7 +40,8 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
 		{
 			v4 + " mode=fullproxy",
-			`mode "fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr, hostonearm or auto)`,
+			`mode "fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, ` +
+				`onearm, fullnat, dsr, hostonearm or auto)`,
 		},
 		{v4 + " mode=dsr", `endpoint port "8080" is not the service's, and mode dsr keeps ports (allowed: 80, or mode auto or onearm for other ports, as node ports)`},
 		{
@@ -68,7 +69,8 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:69-70/udp helper=tftp endpoints=10.1.0.1:69-70", `helper "tftp" is for services with one port (allowed: none, or a single port)`},
 		{
 			v4 + " select=n2",
-			`select "n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc, n3, random or quic)`,
+			`select "n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, ` +
+				`hash, priority, persist, lc, n3, random or quic)`,
 		},
 		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},
 		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},
@@ -157,7 +159,7 @@ func TestValidateBuiltServices(t *testing.T) {
 		s := good.Clone()
 		change(&s)
 		if err := s.Validate(); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("Validate returns %v, want %s", err, want)
 		}
 	}
 	good.Endpoints = endpoints(4096)

@@ -49,7 +49,7 @@ func TestParseAndString(t *testing.T) {
 	for _, line := range lines() {
 		p, err := Parse(line)
 		if err != nil {
-			t.Errorf("%v", err)
+			t.Errorf("parse %q: %v", line, err)
 			continue
 		}
 		again, err := Parse(p.String())
@@ -279,7 +279,7 @@ func TestDiffIsReadable(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]string{"! dst want 2.2.2.2 got 2.2.2.3", "! csum want right got bad"}, marked); diff != "" {
-		t.Error(diff)
+		t.Errorf("the marked fields differ (-want +got):\n%s", diff)
 	}
 }
 

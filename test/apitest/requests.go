@@ -267,7 +267,7 @@ func (b *Bench) Statuses(query string) []v1.Status {
 func (b *Bench) SummaryOfOne() {
 	b.T.Helper()
 	if w := b.Call("GET", httpapi.BaseURL+"/status/services?state=degraded", ""); !strings.Contains(w.Body.String(), `"evidence":"31.31.31.3:8080: said down"`) {
-		b.T.Errorf("why it is degraded: %s", w.Body)
+		b.T.Errorf("the reasons of the state degraded are %s", w.Body)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/status/service?key=20.20.20.3:80/tcp", "")
 	var one v1.ServiceDetail
@@ -277,7 +277,7 @@ func (b *Bench) SummaryOfOne() {
 	if one.Summary.State != "degraded" || one.Summary.Up != 1 || one.Service.ServiceArguments.Name != "web-3" || len(one.Endpoints) != 2 ||
 		one.Endpoints[0].State != "down" || one.Endpoints[0].Evidence != "said down" || one.Endpoints[1].State != "up" {
 		b.T.Errorf(`got %s, want one.Summary.State == "degraded", one.Summary.Up == 1, one.Service.ServiceArguments.Name == "web-3", `+
-			`len(one.Endpoints) == 2, one.Endpoints[0].State == "down", one.Endpoints[0].Evidence == "said down", one.Endpoints[1].State == "up"`,
+			`2 elements in one.Endpoints, one.Endpoints[0].State == "down", one.Endpoints[0].Evidence == "said down", one.Endpoints[1].State == "up"`,
 			w.Body)
 	}
 	times := v1.HandshakeTimes{Count: 2, Median: 0.001, P99: 0.002}
@@ -286,7 +286,7 @@ func (b *Bench) SummaryOfOne() {
 	}
 	for query, want := range map[string]int{"": 400, "?key=x": 400, "?key=20.20.20.9:80/tcp": 404} {
 		if w := b.Call("GET", httpapi.BaseURL+"/status/service"+query, ""); w.Code != want {
-			b.T.Errorf("%s: got %d %s, want code want", query, w.Code, w.Body)
+			b.T.Errorf("%s: got %d %s, want code %d", query, w.Code, w.Body, want)
 		}
 	}
 }

@@ -133,7 +133,7 @@ func Golden(t *testing.T, s *Server, name string, lines ...string) {
 	for _, args := range lines {
 		r := Run(t, "", s.Args(args)...)
 		if r.Code != session.ExitOK && r.Code != session.ExitNo || r.Stderr != "" {
-			t.Fatalf("%s: got %+v, want code session.ExitOK or code session.ExitNo, no r.Stderr", args, r)
+			t.Fatalf("%s: got %+v, want exit code ExitOK or exit code ExitNo, nothing on stderr", args, r)
 		}
 		got.WriteString("$ loxicmd " + args + "\n" + r.Stdout + "\n")
 	}

@@ -11,9 +11,9 @@ import (
 type difference struct {
 	name string
 	what string // the packet, the kernel's behavior, and loxilb's
-	why  string // ... is right
+	why  string // why loxilb's behavior is right
 	is   func(*comparedStep) bool
-	ends bool // the two remember different things from then on, so the sequence is compared no further
+	ends bool // both have different state afterwards, so the rest of the sequence is not compared
 }
 
 // differences returns all intended differences. Each must occur in the sequences, so outdated

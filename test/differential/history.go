@@ -11,7 +11,7 @@ func (h *comparedStep) tcp() bool { return h.packet.Proto == pkt.TCP }
 
 func (h *comparedStep) v6() bool { return h.flow.vip.Addr().Is6() }
 
-// leftOnly reports whether all that left went out on one side.
+// leftOnly reports whether all packets that were sent left on one side.
 func (o outcome) leftOnly(server bool) bool {
 	for _, s := range o.left {
 		if (s.link == "server") != server {
@@ -21,7 +21,7 @@ func (o outcome) leftOnly(server bool) bool {
 	return len(o.left) > 0
 }
 
-// expired reports whether the packet's time was up.
+// expired reports whether the packet arrived with a TTL of at most 1.
 func (h *comparedStep) expired() bool { return h.packet.Has(pkt.TTL) && h.packet.Num(pkt.TTL) <= 1 }
 
 // bothAnswer reports whether both balancers answered the sender.
@@ -69,7 +69,7 @@ func (h *comparedStep) opens() bool {
 	return !h.server && h.tcp() && kind(h.packet) == pkt.FlagSYN
 }
 
-// kind returns the flags that state machines go by.
+// kind returns the flags that change states.
 func kind(p *pkt.Packet) uint64 {
 	return p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagFIN | pkt.FlagRST)
 }
@@ -173,8 +173,8 @@ func (h *comparedStep) had(flag uint64) bool {
 	})
 }
 
-// clientHad does the same for another flow of the client's address and port, since the endpoint
-// sees the same tuple.
+// clientHad reports whether a segment of any flow of the client's address and port had the flag:
+// the endpoint sees the same tuple.
 func (h *comparedStep) clientHad(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0

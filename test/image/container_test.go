@@ -144,7 +144,7 @@ func (c *container) healthy(check []string) {
 	labtest.Eventually(c.t, rig.Patience, func(context.Context) error {
 		select {
 		case <-c.process.Done():
-			c.t.Fatalf("it has ended: %v", c.process.Wait())
+			c.t.Fatalf("the container has ended: %v", c.process.Wait())
 		default:
 		}
 		if out, err := c.exec(check...); err != nil {

@@ -36,7 +36,7 @@ func TestContainer(t *testing.T) {
 	c.loxicmd("create lb " + vip + " --tcp=80:80 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1 --monitor --probetype=tcp --probeport=80")
 	c.loxicmd("create lb " + vip6 + " --tcp=80:80 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1,[2001:db8:17::1]:1")
 	if out := c.loxicmd("get status --failed -o json"); !strings.Contains(out, "[]") {
-		t.Errorf("what does not work: %s", out)
+		t.Errorf("objects that failed: %s", out)
 	}
 	for _, address := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pods start with a delay
@@ -49,7 +49,7 @@ func TestContainer(t *testing.T) {
 		b.flows(t)
 		c.stop(signal)
 		if _, err := c.exec(check...); err == nil {
-			t.Error("it is healthy without a process")
+			t.Error("the container is healthy without a process")
 		}
 		b.flows(t)
 		six.flows(t)
@@ -89,7 +89,7 @@ func TestAnotherUser(t *testing.T) {
 	c.loxicmd("create lb " + vip + " --tcp=80:80 --endpoints=31.31.31.1:1")
 	c.loxicmd("create lb " + vip6 + " --tcp=80:80 --endpoints=[2001:db8:31::1]:1")
 	if out := c.loxicmd("get status --failed -o json"); !strings.Contains(out, "[]") {
-		t.Errorf("what does not work: %s", out)
+		t.Errorf("objects that failed: %s", out)
 	}
 	for _, address := range []string{vip, vip6} {
 		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pod starts with a delay

@@ -45,7 +45,7 @@ func whole(t testing.TB, dir string) v1.ImageIndex {
 	}
 	m, err := top.IndexManifest()
 	if err != nil || len(m.Manifests) != 1 {
-		t.Fatalf("got %v: %+v, want no error, len(m.Manifests) == 1", err, m)
+		t.Fatalf("got %v: %+v, want no error, 1 element in m.Manifests", err, m)
 	}
 	index, err := top.ImageIndex(m.Manifests[0].Digest)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestContent(t *testing.T) {
 				t.Fatal(err)
 			}
 			if h.Uid != 0 || h.Gid != 0 || (h.Mode&0o022 != 0 && h.Typeflag != tar.TypeSymlink && h.Name != "tmp") || h.Mode&0o6000 != 0 {
-				t.Errorf("%s: %s is of %d:%d, mode %o", arch, h.Name, h.Uid, h.Gid, h.Mode)
+				t.Errorf("%s: %s has owner %d:%d and mode %o", arch, h.Name, h.Uid, h.Gid, h.Mode)
 			}
 			if h.Typeflag != tar.TypeReg || h.Mode&0o111 == 0 {
 				continue
@@ -168,7 +168,7 @@ func TestBill(t *testing.T) {
 	needImage(t)
 	files, err := filepath.Glob(filepath.Join(layouts()[0], "*_linux_"+goArch+".cdx.json"))
 	if err != nil || len(files) != 1 {
-		t.Fatalf("got %v: %v, want no error, len(files) == 1", err, files)
+		t.Fatalf("got %v: %v, want no error, 1 element in files", err, files)
 	}
 	text, err := os.ReadFile(files[0])
 	if err != nil {
@@ -177,7 +177,7 @@ func TestBill(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "root")
 	unpack(t, root)
 	if inside, err := os.ReadFile(filepath.Join(root, "usr/share/sbom/loxilb.cdx.json")); err != nil || !bytes.Equal(inside, text) {
-		t.Errorf("the bill in the image is another one: %v", err)
+		t.Errorf("the bill of materials in the image differs: %v", err)
 	}
 	var listed struct {
 		Components []struct{ Name, Version string }

@@ -64,14 +64,14 @@ func (m *machine) installs() {
 		m.t.Errorf("after the installation the service is %s", s)
 	}
 	if out := m.run("loxicmd", "get", "status", "--failed", "-o", "json"); !strings.Contains(out, "[]") {
-		m.t.Errorf("what does not work: %s", out)
+		m.t.Errorf("objects that failed: %s", out)
 	}
 	log := m.run("journalctl", "--no-pager", "--output=cat", "--unit=loxilb")
 	if ready, started := strings.Index(log, "ready version="), strings.Index(log, "Started loxilb"); ready < 0 || started < ready {
-		m.t.Errorf("it was started before it was ready: %s", log)
+		m.t.Errorf("the unit counts as started before it was ready: %s", log)
 	}
 	if group := m.run("stat", "--format=%G %a", m.socket()); strings.TrimSpace(group) != "loxilb 660" {
-		m.t.Errorf("the API's socket is of %s", group)
+		m.t.Errorf("the API's socket has group and mode %s", group)
 	}
 	for _, page := range []string{"man8/loxilb.8.gz", "man1/loxicmd.1.gz", "man8/loxilb-agent.8.gz"} {
 		if !m.has("/usr/share/man/" + page) {
@@ -100,7 +100,7 @@ func (m *machine) keepsConnections(r *rig.Rig) {
 		pid := m.property("MainPID")
 		out := m.run("dpkg", "--install", "/"+packages()+"/"+version+".deb")
 		if now := m.property("MainPID"); now == pid || m.property("ActiveState") != "active" {
-			m.t.Errorf("after the %s package is there process %s runs, it was %s: %s: %s", version, now, pid, m.property("ActiveState"), out)
+			m.t.Errorf("with the %s package installed, process %s runs, it was %s: %s: %s", version, now, pid, m.property("ActiveState"), out)
 		}
 		crowd.Flows()
 	}
@@ -117,7 +117,9 @@ func (m *machine) keepsConnections(r *rig.Rig) {
 // getsStuck stops the daemon's process, and checks that systemd notices and restarts it.
 func (m *machine) getsStuck() {
 	m.t.Helper()
-	m.run("sh", "-c", "mkdir -p /run/systemd/system/loxilb.service.d && printf '[Service]\\nWatchdogSec=1s\\n' >/run/systemd/system/loxilb.service.d/soon.conf && systemctl daemon-reload && systemctl restart loxilb")
+	m.run("sh", "-c",
+		"mkdir -p /run/systemd/system/loxilb.service.d && printf '[Service]\\nWatchdogSec=1s\\n' >/run/systemd/system/loxilb.service.d/soon.conf && "+
+			"systemctl daemon-reload && systemctl restart loxilb")
 	pid := m.property("MainPID")
 	await.Steady(m.t, 2*time.Second, func() error { // longer than the watchdog's timeout
 		if now := m.property("MainPID"); now != pid {

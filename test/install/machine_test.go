@@ -74,11 +74,11 @@ func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 		// its first child only creates process 1
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", nspawn.Process.Pid, nspawn.Process.Pid))
 		if m.init, _ = strconv.Atoi(strings.TrimSpace(string(children))); m.init == 0 {
-			return errors.Join(errors.New("it has no process 1"), err)
+			return errors.Join(errors.New("the machine has no process 1"), err)
 		}
 		// degraded: some unit that does not work in a container has failed
 		if out, err := m.try("systemctl", "is-system-running"); err != nil && strings.TrimSpace(out) != "degraded" {
-			return fmt.Errorf("it does not run: %s", out)
+			return fmt.Errorf("the machine does not run: %s", out)
 		}
 		return nil
 	})

@@ -81,7 +81,7 @@ func TestSchemas(t *testing.T) {
 		"an unknown field": strings.Replace(text, "hostNetwork:", "hostNetwrok:", 1), "a wrong type": strings.Replace(text, "minReadySeconds: ", "minReadySeconds: x", 1),
 	} {
 		if validate(t, dir, wrong) == nil {
-			t.Errorf("%s is taken", what)
+			t.Errorf("%s is accepted", what)
 		}
 	}
 }
@@ -120,7 +120,8 @@ func writeSchemas(t *testing.T, dir string) {
 	}
 	for file, definition := range map[string]string{
 		"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service", "configmap-v1": "io.k8s.api.core.v1.ConfigMap",
-		"deployment-apps-v1": "io.k8s.api.apps.v1.Deployment", "job-batch-v1": "io.k8s.api.batch.v1.Job", "pod-v1": "io.k8s.api.core.v1.Pod", "serviceaccount-v1": "io.k8s.api.core.v1.ServiceAccount",
+		"deployment-apps-v1": "io.k8s.api.apps.v1.Deployment", "job-batch-v1": "io.k8s.api.batch.v1.Job", "pod-v1": "io.k8s.api.core.v1.Pod",
+		"serviceaccount-v1":                         "io.k8s.api.core.v1.ServiceAccount",
 		"poddisruptionbudget-policy-v1":             "io.k8s.api.policy.v1.PodDisruptionBudget",
 		"role-rbac-v1":                              "io.k8s.api.rbac.v1.Role",
 		"rolebinding-rbac-v1":                       "io.k8s.api.rbac.v1.RoleBinding",
@@ -248,7 +249,7 @@ func TestLongRelease(t *testing.T) {
 	}
 	names := regexp.MustCompile(`(?m)^ *(?:name|app\.kubernetes\.io/name): (r\S+)$`).FindAllStringSubmatch(text, -1)
 	if len(names) < 10 {
-		t.Errorf("there are names %q", names)
+		t.Errorf("the names are %q", names)
 	}
 	for _, name := range names {
 		if len(name[1]) > 63 && !strings.HasSuffix(name[1], "-uninstall-controller") { // names of rights may be longer
@@ -308,7 +309,7 @@ func TestValues(t *testing.T) {
 func describe(t *testing.T, place string, p *property, values *yaml.Node) {
 	t.Helper()
 	if p.AdditionalProperties != false {
-		t.Errorf("%s: anything is taken", place)
+		t.Errorf("%s: any value is accepted", place)
 	}
 	missing := maps.Clone(p.Properties)
 	for i := 0; i < len(values.Content); i += 2 {

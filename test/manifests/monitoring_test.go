@@ -88,7 +88,7 @@ func TestDashboardMetrics(t *testing.T) {
 	for _, name := range dashboards() {
 		used := regexp.MustCompile(`\bloxilb[_:][a-z0-9_:]+`).FindAllString(file(t, "deploy/grafana/"+name), -1)
 		if len(used) < 5 {
-			t.Errorf("%s has the metrics %v only", name, used)
+			t.Errorf("%s has only the metrics %v", name, used)
 		}
 		for _, metric := range used {
 			if !regexp.MustCompile(`\b` + suffix.ReplaceAllString(metric, "") + `\b`).MatchString(known) {
@@ -143,21 +143,21 @@ func TestMonitoring(t *testing.T) {
 	service, scrape := found["Service"][0], found["ServiceMonitor"][0]
 	for key, value := range scrape.Spec.Selector.MatchLabels {
 		if service.Metadata.Labels[key] != value {
-			t.Errorf("the Service has not the label %s=%s", key, value)
+			t.Errorf("the Service lacks the label %s=%s", key, value)
 		}
 	}
 	e := scrape.Spec.Endpoints[0]
 	if e.Port != service.Spec.Ports[0].Name || service.Spec.Ports[0].Port != 8091 || e.Scheme != "https" || e.Path != "/metrics" || e.Interval != "30s" {
-		t.Errorf("it scrapes %+v of %+v", e, service.Spec.Ports)
+		t.Errorf("Prometheus scrapes %+v of %+v", e, service.Spec.Ports)
 	}
 	if e.Authorization.Credentials.Key != "token" || e.TLSConfig.CA.Secret.Name != e.Authorization.Credentials.Name {
-		t.Errorf("it is not let in: %+v", e)
+		t.Errorf("Prometheus is not let in: %+v", e)
 	}
 	wantRules(t, found["PrometheusRule"])
 	wantDashboards(t, found["ConfigMap"])
 	plain, err := render(t, versions()[0], "--set=api.access=open")
 	if err != nil || strings.Contains(plain, "monitoring.coreos.com") || strings.Contains(plain, "-metrics") || strings.Contains(plain, "grafana") {
-		t.Errorf("there is monitoring by default (%v)", err)
+		t.Errorf("monitoring is enabled by default (%v)", err)
 	}
 }
 
@@ -170,7 +170,7 @@ func wantDashboards(t *testing.T, maps []monitor) {
 	}
 	for _, name := range dashboards() {
 		if strings.TrimSpace(maps[0].Data[name]) != strings.TrimSpace(file(t, "deploy/grafana/"+name)) {
-			t.Errorf("dashboard %s is another one", name)
+			t.Errorf("dashboard %s differs", name)
 		}
 	}
 }
@@ -191,7 +191,7 @@ func wantRules(t *testing.T, rules []monitor) {
 		want = append(want, groups.Groups...)
 	}
 	if diff := cmp.Diff(want, have); diff != "" {
-		t.Error(diff)
+		t.Errorf("the rules differ (-want +got):\n%s", diff)
 	}
 	if rules[0].Metadata.Labels["release"] != "prometheus" {
 		t.Errorf("labels are %v", rules[0].Metadata.Labels)

@@ -129,7 +129,7 @@ func wantRollout(t *testing.T, d daemonSet) {
 	t.Helper()
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy
 	if update.Type != "RollingUpdate" || update.RollingUpdate.MaxUnavailable != 1.0 || update.RollingUpdate.MaxSurge != 0.0 || d.Spec.MinReadySeconds < 10 {
-		t.Errorf("it is replaced by %+v, and waits for %d s", update, d.Spec.MinReadySeconds)
+		t.Errorf("the DaemonSet is replaced by %+v, and waits for %d s", update, d.Spec.MinReadySeconds)
 	}
 	if !pod.HostNetwork || pod.HostPID || pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
 		t.Errorf("got %+v, want pod.HostNetwork, not pod.HostPID, "+
@@ -210,7 +210,7 @@ func wantAccess(t *testing.T, c container, access string) {
 				got.API)
 		}
 	default:
-		t.Errorf("nobody knows what %q is to be", access)
+		t.Errorf("this test does not know the access %q", access)
 	}
 	for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
 		host := p.HTTPGet.Host
@@ -218,7 +218,7 @@ func wantAccess(t *testing.T, c container, access string) {
 			host = node // the pod has the node's address
 		}
 		if host != asked || p.HTTPGet.Port != int(got.API.Plain.Port()) {
-			t.Errorf("asked at %s:%d, and it answers at %s", host, p.HTTPGet.Port, got.API.Plain)
+			t.Errorf("the probe uses %s:%d, and the API answers at %s", host, p.HTTPGet.Port, got.API.Plain)
 		}
 	}
 }

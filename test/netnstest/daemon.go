@@ -89,7 +89,7 @@ func (d *Daemon) answers(ctx context.Context) error {
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("it says %s", bytes.TrimSpace(text))
+		err = fmt.Errorf("the daemon says %s", bytes.TrimSpace(text))
 	}
 	return errors.Join(err, resp.Body.Close())
 }

@@ -36,7 +36,7 @@ func TestDocs(t *testing.T) {
 			t.Fatalf("%s: %v", s.name, err)
 		}
 		for _, f := range r.failures {
-			t.Errorf("%s: %s of the example", s.name, f)
+			t.Errorf("%s: in the example, %s", s.name, f)
 		}
 	}
 }

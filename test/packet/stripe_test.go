@@ -57,7 +57,7 @@ func fillStripe(t *testing.T) error {
 		inStripe := port%datapath.PortStripes == stripe
 		switch {
 		case used[port]:
-			return fmt.Errorf("connection %d: port %d is another connection's", i, port)
+			return fmt.Errorf("connection %d: port %d belongs to another connection", i, port)
 		case client%datapath.PortStripes == stripe && !used[uint64(client)] && port != uint64(client):
 			return fmt.Errorf("connection %d: port %d in place of the client's own, %d", i, port, client)
 		case !inStripe && i < own/2:

@@ -29,7 +29,8 @@ func otherTests() []string {
 	return []string{
 		"../../internal/kernel/datapath/complete_test.go", "../../internal/kernel/datapath/attach/decap_test.go", "../../internal/kernel/datapath/fragment_test.go",
 		"../../internal/kernel/datapath/restart_test.go", "../../internal/kernel/datapath/select_test.go", "../../internal/kernel/datapath/snat_test.go",
-		"../../internal/kernel/datapath/tables/adopt_test.go", "../../internal/kernel/datapath/verifier_test.go", "../../internal/lb/validate_test.go", "../../internal/control/compile/maglev_test.go",
+		"../../internal/kernel/datapath/tables/adopt_test.go", "../../internal/kernel/datapath/verifier_test.go", "../../internal/lb/validate_test.go",
+		"../../internal/control/compile/maglev_test.go",
 		"../../test/differential/differential_test.go", "../../test/model/model_test.go", "../../test/net/services/counters_test.go",
 		"vectors_test.go",
 	}

@@ -40,7 +40,7 @@ func TestRelease(t *testing.T) {
 	}
 	slices.Sort(want)
 	if got := files(t, one); !slices.Equal(got, want) {
-		t.Errorf("there is %q, want %q", got, want)
+		t.Errorf("the release has %q, want %q", got, want)
 	}
 	for _, name := range want {
 		if a, b := read(t, one, name), read(t, other, name); !bytes.Equal(a, b) {
@@ -130,7 +130,7 @@ func wantImages(t *testing.T, dir string) {
 	}
 	manifest, err := top.IndexManifest()
 	if err != nil || len(manifest.Manifests) != 1 {
-		t.Fatalf("there is not one image: %v, %v", manifest, err)
+		t.Fatalf("want one image, got %v, %v", manifest, err)
 	}
 	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
 	if err != nil {

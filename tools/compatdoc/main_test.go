@@ -20,6 +20,6 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if strings.Contains(page(false), "*better*: ") || !strings.Contains(page(true), "*better*: ") {
-		t.Error("not only the manual page has what is better")
+		t.Error("the document lists improvements, which belong in the manual page")
 	}
 }

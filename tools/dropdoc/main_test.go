@@ -22,13 +22,13 @@ func TestValues(t *testing.T) {
 	}
 	want := []value{{"no-route", "no route to the endpoint or the client"}, {"a", "a | b"}}
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(value{})); d != "" {
-		t.Error(d)
+		t.Errorf("the result differs (-want +got):\n%s", d)
 	}
 	if _, err := values("enum drop_reason {\n\tDROP_A,\n};", "drop_reason", "DROP_", "NONE"); !errors.Is(err, errNoComment) {
 		t.Errorf("a value without comment: %v", err)
 	}
 	if _, err := values("enum other {", "drop_reason", "DROP_", "NONE"); err == nil {
-		t.Error("a header without the enum is taken")
+		t.Error("a header without the enum is accepted")
 	}
 }
 
@@ -44,6 +44,6 @@ func TestSource(t *testing.T) {
 		t.Errorf("%s %v\nwant %s", code, err, want)
 	}
 	if _, err := source(header, "| reason | usual cause | what to do |\n"); err == nil {
-		t.Error("a reason without a remedy is taken")
+		t.Error("a reason without a remedy is accepted")
 	}
 }

@@ -9,7 +9,9 @@ import (
 // TestManual converts a page with every kind of Markdown element.
 func TestManual(t *testing.T) {
 	t.Parallel()
-	got := Manual("loxilb-x", "<!-- Generated. -->\n\n# Words of x\n\nAll of *them*,\nfor `a-b`.\n\n## More\n\n- `a`, `b`: the first\n  two\n- plain, see [here](x.md)\n\n### Less\n\n- `c` *differs*: how\n\n.end\n")
+	got := Manual("loxilb-x",
+		"<!-- Generated. -->\n\n# Words of x\n\nAll of *them*,\nfor `a-b`.\n\n## More\n\n- `a`, `b`: the first\n  two\n- plain, see "+
+			"[here](x.md)\n\n### Less\n\n- `c` *differs*: how\n\n.end\n")
 	want := `.\" Generated.
 .TH LOXILB-X 7 "" loxilb "Reference"
 .SH NAME
@@ -31,6 +33,6 @@ how
 \&.end
 `
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }

@@ -43,7 +43,7 @@ func TestEvents(t *testing.T) {
 			err, page)
 	}
 	if _, err := events(strings.Replace(string(code), "// Health is", "// Health has", 1)); err == nil {
-		t.Error("a type without a sentence is taken")
+		t.Error("a type without a sentence is accepted")
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 // library.
 func TestLinked(t *testing.T) {
 	t.Parallel()
-	info, err := debug.ParseBuildInfo("path\tloxilb/cmd/loxilb\nmod\tloxilb\t(devel)\t\ndep\ta.example/one\tv1.0.0\th1:x=\ndep\ta.example/two\tv2.0.0\n=>\tb.example/fork\tv2.0.1\th1:y=\n")
+	info,
+		err := debug.ParseBuildInfo("path\tloxilb/cmd/loxilb\nmod\tloxilb\t(devel)\t\ndep\ta.example/one\tv1.0.0\th1:x=\ndep\ta.example/two\tv2.0.0\n=>\tb.example/fork\tv2.0.1\th1:y=\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestLinked(t *testing.T) {
 	}
 	want := []string{"pkg:golang/a.example/one@v1.0.0", "pkg:golang/b.example/fork@v2.0.1", "pkg:golang/std@1.26.8"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -44,7 +45,7 @@ func TestBill(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(text.String(), again.String()); diff != "" {
-		t.Errorf("it is another one the second time: %s", diff)
+		t.Errorf("the second bill of materials differs: %s", diff)
 	}
 	var b bill
 	if err := json.Unmarshal(text.Bytes(), &b); err != nil {

@@ -95,7 +95,7 @@ func TestHandshake(t *testing.T) {
 	}
 	a.expire(now.Add(499 * ms))
 	if a.state != Up {
-		t.Error("it ended too early")
+		t.Error("the session ended before its detection time")
 	}
 	a.expire(now.Add(500 * ms))
 	if a.state != Down || a.diagnostic != TimeExpired || a.remoteDiscr != 0 {
@@ -119,7 +119,7 @@ func TestForged(t *testing.T) {
 		{State: Down, Multiplier: 3, My: b.localDiscr, Your: a.localDiscr + 1, MinTx: ms, MinRx: ms},
 	} {
 		if a.receive(&p, now) || a.state != Up {
-			t.Errorf("%+v: got %v, want not a.receive(&p, now), a.state == Up", p, a.state)
+			t.Errorf("invalid packet %+v: accepted, or the session is now %v instead of Up", p, a.state)
 		}
 	}
 	b.become(AdminDown, AdminDownDiagn)

@@ -14,7 +14,7 @@ func TestMessage(t *testing.T) {
 	data := m.Append(nil)
 	got, ok := Parse(data)
 	if !ok || got.Restart != m.Restart || len(got.Entries) != 2 || got.Entries[0] != m.Entries[0] || got.Entries[1] != m.Entries[1] {
-		t.Errorf("got %+v, want ok, got.Restart == m.Restart, len(got.Entries) == 2, "+
+		t.Errorf("got %+v, want ok, got.Restart == m.Restart, 2 elements in got.Entries, "+
 			"got.Entries[0] == m.Entries[0], got.Entries[1] == m.Entries[1]",
 			got)
 	}

@@ -27,8 +27,9 @@ func (p *path) Extra() []byte {
 	return message.Append(nil)
 }
 
-// Heard lets the elections of a path decide by the peer's claims, unless they are old: a packet in
-// which the session is up, when it is down here, may have waited for the link since it failed.
+// Heard lets the elections of a path decide by the peer's claims, unless they are old: while the
+// session is down here, a packet of an established session may have been queued since before the
+// link failed.
 func (p *path) Heard(s bfd.Status, extra []byte) {
 	m := p.manager
 	m.mu.Lock()

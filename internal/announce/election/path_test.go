@@ -50,7 +50,7 @@ func TestPeerLeaves(t *testing.T) {
 	}
 	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.AdminDown}, claimOfMaster())
 	if role() != lb.RoleMaster {
-		t.Errorf("it is %s although its peer has left", role())
+		t.Errorf("the node is %s although its peer has left", role())
 	}
 	lease := func() Lease { return p.manager.elections[lb.DefaultInstance].machine.Lease() }
 	later := time.Now().Add(time.Minute)
@@ -117,15 +117,15 @@ func TestOldClaims(t *testing.T) {
 	t.Parallel()
 	p, role := listening(t, lb.RoleMaster)
 	if role() != lb.RoleMaster {
-		t.Fatalf("it begins as %s", role())
+		t.Fatalf("the node begins as %s, want MASTER", role())
 	}
 	p.Lost(bfd.Status{State: bfd.Down})
 	p.Heard(bfd.Status{State: bfd.Down, Remote: bfd.Up}, claimOfMaster())
 	if role() != lb.RoleMaster {
-		t.Errorf("it yields to an old packet: %s", p.manager.Roles()[lb.DefaultInstance].Why)
+		t.Errorf("the node yields to an old packet: %s", p.manager.Roles()[lb.DefaultInstance].Why)
 	}
 	p.Heard(bfd.Status{State: bfd.Init, Remote: bfd.Down}, claimOfMaster())
 	if role() != lb.RoleBackup {
-		t.Error("it does not yield to a peer of higher priority")
+		t.Error("the node does not yield to a peer of higher priority")
 	}
 }

@@ -16,11 +16,11 @@ func TestWaitsForSession(t *testing.T) {
 	m.Heard(false, true, Entry{Claim: Backup, Priority: 1}, 0, detection, now)
 	m.Lost(false, now.Add(detection))
 	if role, why := m.Role(); role != lb.RoleBackup {
-		t.Errorf("it becomes %s before %s have passed: %s", role, StartWait, why)
+		t.Errorf("the node becomes %s before %s have passed: %s", role, StartWait, why)
 	}
 	m.Heard(true, true, Entry{Claim: Backup, Priority: 1}, 0, detection, now.Add(2*detection))
 	if role, why := m.Role(); role != lb.RoleMaster {
-		t.Errorf("it outranks its peer and is %s: %s", role, why)
+		t.Errorf("a node that outranks its peer is %s: %s", role, why)
 	}
 }
 
@@ -31,10 +31,10 @@ func TestNewRank(t *testing.T) {
 	m := NewMachine(Rank{Priority: 1}, lb.RoleUnknown, Lease{}, now)
 	m.Heard(true, true, Entry{Claim: Backup, Priority: 100}, 0, detection, now)
 	if role, why := m.Role(); role != lb.RoleBackup {
-		t.Fatalf("it is %s: %s", role, why)
+		t.Fatalf("a node of lower priority than the MASTER is %s: %s", role, why)
 	}
 	m.SetRank(Rank{Priority: 200}, now)
 	if role, why := m.Role(); role != lb.RoleMaster || m.Claim(now).Priority != 200 {
-		t.Errorf("it is %s, of priority %d: %s", role, m.Claim(now).Priority, why)
+		t.Errorf("after the change the node is %s, of priority %d: %s", role, m.Claim(now).Priority, why)
 	}
 }

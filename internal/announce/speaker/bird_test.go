@@ -40,11 +40,11 @@ func birdHas(t testing.TB, b *routers.BIRD, prefixes ...string) {
 		}
 		for _, p := range prefixes {
 			if !strings.Contains(out, p) {
-				return fmt.Errorf("BIRD has no %s: %s", p, out)
+				return fmt.Errorf("BIRD has no route to %s: %s", p, out)
 			}
 		}
 		if n := strings.Count(out, "unicast ["); n != len(prefixes) {
-			return fmt.Errorf("BIRD has others than %v: %s", prefixes, out)
+			return fmt.Errorf("BIRD has more routes than %v: %s", prefixes, out)
 		}
 		return nil
 	})
@@ -68,7 +68,7 @@ func TestBIRD(t *testing.T) {
 	bfdUp(t, c, "2001:db8::2")
 	out, err := b.Birdc("show", "bfd", "sessions")
 	if err != nil || strings.Count(out, " Up ") != 2 {
-		t.Errorf(`got %v: %s, want no error, strings.Count(out, " Up ") == 2`, err, out)
+		t.Errorf("BIRD's BFD sessions are %s (%v), want two that are up", out, err)
 	}
 	t.Log(out)
 
@@ -107,7 +107,7 @@ func TestIntervals(t *testing.T) {
 			await.Steady(t, 3*time.Second, func() error {
 				s, err := c.session("10.0.0.2")
 				if err == nil && s.BFD != "Up" {
-					err = fmt.Errorf("BFD has failed: %+v", s)
+					err = fmt.Errorf("BFD is not up any longer: %+v", s)
 				}
 				return err
 			})
@@ -166,18 +166,18 @@ func TestNeighborRestarts(t *testing.T) {
 	}
 	back("start")
 	b.Process().Kill()
-	lastError(t, c, "")
+	awaitSessionDown(t, c, "")
 	b = l.bird(t, "bfd on;")
 	back("killed")
 
 	b.Process().Signal(syscall.SIGSTOP)
-	lastError(t, c, "BFD is down")
+	awaitSessionDown(t, c, "BFD is down")
 	b.Process().Signal(syscall.SIGCONT)
 	back("silent")
 
 	if _, err := b.Birdc("restart", "four"); err != nil {
 		t.Fatal(err)
 	}
-	lastError(t, c, "")
+	awaitSessionDown(t, c, "")
 	back("restarted")
 }

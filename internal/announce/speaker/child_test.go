@@ -164,7 +164,7 @@ func TestRaced(t *testing.T) {
 		want        bool
 	}{{theirs, theirs, false}, {theirs, ours, true}, {ours, theirs, true}} {
 		if got := raced("INFO\n" + fmt.Sprintf(report, c.read, c.write) + "INFO\n"); got != c.want {
-			t.Errorf("%s and %s: %v", c.read, c.write, got)
+			t.Errorf("a race of %s and %s counts as ours: %v, want %v", c.read, c.write, got, c.want)
 		}
 	}
 	if raced("INFO\n") {

@@ -79,11 +79,11 @@ func TestCollisions(t *testing.T) {
 	for range 4 * rounds {
 		seen(t, f, vip)
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "down")
-		until(t, f, time.Now(), "no route", gone)
+		timeUntil(t, f, time.Now(), "no route", gone)
 		// The node connects 1.5 to 2 s after a pause of 1 s.
 		await.Steady(t, 1500*ms, func() error { return nil })
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "up")
-		if back := until(t, f, time.Now(), "the route", has(vip)); back > 10*time.Second {
+		if back := timeUntil(t, f, time.Now(), "the route", has(vip)); back > 10*time.Second {
 			t.Errorf("the route was back after %v", back)
 		}
 	}

@@ -90,7 +90,7 @@ func TestRead(t *testing.T) {
 		Applications: []bgp.Application{{Neighbor: bgp.AllNeighbors, Policies: []string{"low"}, Reject: true}},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	for _, object := range []interface{ Validate() error }{got.Speaker, got.Neighbors[0], got.Sets[0], got.Policies[0], got.Applications[0]} {
 		if err := object.Validate(); err != nil {

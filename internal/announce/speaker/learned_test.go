@@ -125,7 +125,7 @@ func TestTooManyPrefixes(t *testing.T) {
 		return err
 	})
 	announces(t, f, "198.51.102.0/24", true)
-	lastError(t, c, "more than 2 prefixes")
+	awaitSessionDown(t, c, "more than 2 prefixes")
 	c.call("DeleteNeighbor", "10.0.0.2")
 	announces(t, f, "198.51.102.0/24", false)
 	c.call("SetNeighbor", neighbor("10.0.0.2"))

@@ -13,13 +13,14 @@ import (
 	"loxilb/test/netnstest/routers"
 )
 
-// lastError waits until the session with 10.0.0.2 is not established, for a reason.
-func lastError(t testing.TB, c *child, want string) {
+// awaitSessionDown waits until the session with 10.0.0.2 is down, with a last error that contains
+// want.
+func awaitSessionDown(t testing.TB, c *child, want string) {
 	t.Helper()
 	await.NoError(t, patience, func() error {
 		s, err := c.session("10.0.0.2")
 		if err == nil && (s.State == Established || !strings.Contains(s.LastError, want)) {
-			err = fmt.Errorf("session: %+v", s)
+			err = fmt.Errorf("the session is %+v, want it down by %q", s, want)
 		}
 		return err
 	})
@@ -76,7 +77,7 @@ func TestWrongASN(t *testing.T) {
 	n := neighbor("10.0.0.2")
 	n.ASN = 65099
 	c.call("SetNeighbor", n)
-	lastError(t, c, "peer as")
+	awaitSessionDown(t, c, "peer as")
 	n.ASN = routerASN
 	c.call("SetNeighbor", n)
 	seen(t, f, vip)
@@ -95,7 +96,7 @@ func TestPortInUse(t *testing.T) {
 	c.call("SetRoutes", []bgp.Route{route(vip)})
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	lastError(t, c, "port 179 is in use")
+	awaitSessionDown(t, c, "port 179 is in use")
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestManyRoutes(t *testing.T) {
 	for range rounds {
 		start := time.Now()
 		c.call("SetRoutes", routes)
-		all = append(all, until(t, f, start, "all routes", count(len(routes))))
+		all = append(all, timeUntil(t, f, start, "all routes", count(len(routes))))
 		if s, err := c.session("10.0.0.2"); err != nil || s.Sent != len(routes) {
 			t.Errorf("session: %+v, %v", s, err)
 		}
@@ -49,17 +49,17 @@ func TestManyRoutes(t *testing.T) {
 		start = time.Now()
 		c.call("SetRoutes", routes)
 		calls = append(calls, time.Since(start))
-		one = append(one, until(t, f, start, "the change", func(r map[netip.Prefix][]routers.Path) bool {
+		one = append(one, timeUntil(t, f, start, "the change", func(r map[netip.Prefix][]routers.Path) bool {
 			return r[routes[17].Prefix][0].MED == 5
 		}))
 		routes[17].MED = 0
 		c.call("SetRoutes", []bgp.Route{})
-		until(t, f, time.Now(), "no routes", count(0))
+		timeUntil(t, f, time.Now(), "no routes", count(0))
 	}
 	c.call("SetRoutes", routes)
-	until(t, f, time.Now(), "all routes", count(len(routes)))
+	timeUntil(t, f, time.Now(), "all routes", count(len(routes)))
 	c.call("SetPolicies", refusals(routes[:100]))
-	until(t, f, time.Now(), "refused routes", count(len(routes)-100))
+	timeUntil(t, f, time.Now(), "refused routes", count(len(routes)-100))
 	var counts []time.Duration // of announced routes: gobgp applies all policies to all of them
 	for range 20 {
 		start := time.Now()
@@ -72,9 +72,9 @@ func TestManyRoutes(t *testing.T) {
 	if t.Logf("sessions with 100 policies: %v", counts); counts[len(counts)/2] > counts[len(counts)-1]/4 {
 		t.Error("routes are counted again although nothing has changed")
 	}
-	median(t, "10,000 routes", 5*time.Second, all)
-	median(t, "one of them", time.Second, one)
-	median(t, "SetRoutes that changes one of them", 200*ms, calls)
+	checkMedian(t, "10,000 routes", 5*time.Second, all)
+	checkMedian(t, "one of them", time.Second, one)
+	checkMedian(t, "SetRoutes that changes one of them", 200*ms, calls)
 }
 
 // refusals returns a policy for each route, which keeps it from all neighbors.

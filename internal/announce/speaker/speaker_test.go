@@ -89,7 +89,7 @@ func seen(t testing.TB, f *routers.FRR, prefixes ...string) map[netip.Prefix][]r
 			}
 		}
 		if len(routes) != len(prefixes) {
-			return fmt.Errorf("FRR has others than %v: %v", prefixes, routes)
+			return fmt.Errorf("FRR has more routes than %v: %v", prefixes, routes)
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func TestAnnounce(t *testing.T) {
 	for prefix, next := range map[string]string{"100.64.0.1/32": "10.0.0.1", "2001:db8:1::1/128": "2001:db8::1"} {
 		p := routes[netip.MustParsePrefix(prefix)][0]
 		if p.NextHops[0] != next || p.ASPath != fmt.Sprint(nodeASN) || !p.Valid {
-			t.Errorf("%s: got %+v, want p.NextHops[0] == next, p.ASPath == fmt.Sprint(nodeASN), p.Valid", prefix, p)
+			t.Errorf("%s: got path %+v, want a valid one by %s from AS %d", prefix, p, next, nodeASN)
 		}
 	}
 	c.established("10.0.0.2")

@@ -19,8 +19,8 @@ import (
 // ms is the unit of BFD's intervals in tests.
 const ms = time.Millisecond
 
-// until returns how long after start FRR's table matches, by looking each millisecond.
-func until(t testing.TB, f *routers.FRR, start time.Time, what string, is func(map[netip.Prefix][]routers.Path) bool) time.Duration {
+// timeUntil polls FRR's table each millisecond, and returns how long after start it matches.
+func timeUntil(t testing.TB, f *routers.FRR, start time.Time, what string, is func(map[netip.Prefix][]routers.Path) bool) time.Duration {
 	t.Helper()
 	for ; ; time.Sleep(ms) {
 		routes, err := f.Routes()
@@ -42,22 +42,22 @@ func has(prefix string) func(map[netip.Prefix][]routers.Path) bool {
 
 func gone(r map[netip.Prefix][]routers.Path) bool { return len(r[netip.MustParsePrefix(vip)]) == 0 }
 
-// median logs what was measured, and checks it against the goal.
-func median(t testing.TB, what string, goal time.Duration, measured []time.Duration) {
+// checkMedian logs measured times, and checks their median against the goal.
+func checkMedian(t testing.TB, what string, goal time.Duration, measured []time.Duration) {
 	t.Helper()
 	slices.Sort(measured)
 	m := measured[len(measured)/2]
 	t.Logf("%s: median %v of %v", what, m.Round(ms), measured)
 	if m > goal*slowdown {
-		t.Errorf("%s takes %v, more than %v", what, m, goal)
+		t.Errorf("%s: the median is %v, more than %v", what, m, goal)
 	}
 }
 
-// TestTimes checks how fast FRR sees changes of routes.
+// TestRouteChangeTimes checks how fast FRR sees changes of routes.
 //
 // P77 Routers see within 200 ms that a VIP is withdrawn, or announced with another MED or
 // community.
-func TestTimes(t *testing.T) {
+func TestRouteChangeTimes(t *testing.T) {
 	l := newLink(t)
 	f := l.frr(t, nodeASN)
 	c := startChild(t, l.node)
@@ -72,7 +72,7 @@ func TestTimes(t *testing.T) {
 		t.Helper()
 		start := time.Now()
 		c.call("SetRoutes", routes)
-		*to = append(*to, until(t, f, start, what, is))
+		*to = append(*to, timeUntil(t, f, start, what, is))
 	}
 	path := func(is func(routers.Path) bool) func(map[netip.Prefix][]routers.Path) bool {
 		return func(r map[netip.Prefix][]routers.Path) bool {
@@ -91,11 +91,12 @@ func TestTimes(t *testing.T) {
 	for what, m := range map[string][]time.Duration{
 		"announce": announce, "another MED": med, "GRACEFUL_SHUTDOWN": shutdown, "withdraw": withdraw,
 	} {
-		median(t, what, 200*ms, m)
+		checkMedian(t, what, 200*ms, m)
 	}
 }
 
-// TestFailures checks how fast FRR drops the routes of a node that fails, and has them again.
+// TestFailures checks how fast FRR drops the routes of a node that fails, and how fast it relearns
+// them.
 //
 // P78 Routers drop the routes of a node within 200 ms after its link or process ends, and within
 // 500 ms after it falls silent, by BFD at 3 x 100 ms.
@@ -113,7 +114,7 @@ func TestFailures(t *testing.T) {
 	}
 	up := func(c *child) routers.Neighbor {
 		t.Helper()
-		until(t, f, time.Now(), "the route", has(vip))
+		timeUntil(t, f, time.Now(), "the route", has(vip))
 		bfdUp(t, c, "10.0.0.2")
 		s, err := f.Neighbor("10.0.0.1")
 		if err != nil {
@@ -126,9 +127,9 @@ func TestFailures(t *testing.T) {
 	for range rounds {
 		before := up(c)
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "down")
-		down = append(down, until(t, f, time.Now(), "no route", gone))
+		down = append(down, timeUntil(t, f, time.Now(), "no route", gone))
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "up")
-		back = append(back, until(t, f, time.Now(), "the route", has(vip)))
+		back = append(back, timeUntil(t, f, time.Now(), "the route", has(vip)))
 		after := up(c)
 		if after.Dropped != before.Dropped+1 {
 			t.Errorf("the session was reset %d times by one failure of the link", after.Dropped-before.Dropped)
@@ -137,19 +138,19 @@ func TestFailures(t *testing.T) {
 	for range rounds {
 		up(c)
 		c.process.Signal(syscall.SIGSTOP)
-		silent = append(silent, until(t, f, time.Now(), "no route", gone))
+		silent = append(silent, timeUntil(t, f, time.Now(), "no route", gone))
 		c.process.Signal(syscall.SIGCONT)
 	}
 	for range rounds {
 		up(c)
 		c.process.Signal(syscall.SIGKILL)
-		killed = append(killed, until(t, f, time.Now(), "no route", gone))
+		killed = append(killed, timeUntil(t, f, time.Now(), "no route", gone))
 		c = begin()
 	}
-	median(t, "link down", 200*ms, down)
-	median(t, "link back", 5*time.Second, back)
-	median(t, "kill -9", 200*ms, killed)
-	median(t, "silent", 500*ms, silent)
+	checkMedian(t, "link down", 200*ms, down)
+	checkMedian(t, "link back", 5*time.Second, back)
+	checkMedian(t, "kill -9", 200*ms, killed)
+	checkMedian(t, "silent", 500*ms, silent)
 }
 
 // bfdUp waits until BFD with a neighbor is up.
@@ -196,21 +197,21 @@ func TestGracefulRestart(t *testing.T) {
 			await.NoError(t, patience, func() error {
 				s, err := f.Neighbor("10.0.0.1")
 				if err == nil && s.State == Established {
-					err = fmt.Errorf("FRR has not noticed: %+v", s)
+					err = fmt.Errorf("FRR has not noticed that the daemon stopped: %+v", s)
 				}
 				return err
 			})
 			c = begin()
-			await.Steady(t, 3*time.Second, func() error { // routes are not known yet: nothing is withdrawn
+			await.Steady(t, 3*time.Second, func() error { // before SetRoutes, the new daemon withdraws nothing
 				if r, err := f.Routes(); err != nil || len(r) != len(routes) {
-					return fmt.Errorf("FRR has %v, %w", r, err)
+					return fmt.Errorf("FRR has the routes %v, want %v (%w)", r, routes, err)
 				}
 				return nil
 			})
 			c.call("SetRoutes", routes)
 			c.established("10.0.0.2")
 			c.established("2001:db8::2")
-			until(t, f, time.Now(), "fresh routes", func(r map[netip.Prefix][]routers.Path) bool {
+			timeUntil(t, f, time.Now(), "fresh routes", func(r map[netip.Prefix][]routers.Path) bool {
 				for _, paths := range r {
 					for _, p := range paths {
 						if p.Stale {
@@ -220,23 +221,24 @@ func TestGracefulRestart(t *testing.T) {
 				}
 				return len(r) == len(routes)
 			})
-			c.call("SetRoutes", append(routes, route("100.64.0.3/32"))) // the only change
-			until(t, f, time.Now(), "another route", has("100.64.0.3/32"))
+			c.call("SetRoutes", append(routes, route("100.64.0.3/32"))) // the only change that the kernel may see
+			timeUntil(t, f, time.Now(), "another route", has("100.64.0.3/32"))
 			var got []string
 			await.NoError(t, patience, func() error {
 				if got = changes(); !strings.Contains(strings.Join(got, "\n"), "100.64.0.3") {
-					return fmt.Errorf("the last change is not seen: %q", got)
+					return fmt.Errorf("the added route is missing in the changes %q", got)
 				}
 				return nil
 			})
 			if len(got) != 1 {
-				t.Errorf("routes of the kernel changed: %q", got)
+				t.Errorf("the kernel's routes changed %d times, want once: %q", len(got), got)
 			}
 		})
 	}
 }
 
-// watchRoutes returns a function that returns the changes of routes in the router's kernel since.
+// watchRoutes watches the router's kernel. The returned function returns the changes of routes so
+// far.
 func watchRoutes(t testing.TB, l *link) func() []string {
 	t.Helper()
 	p, err := l.router.Start(monitor())
@@ -245,7 +247,7 @@ func watchRoutes(t testing.TB, l *link) func() []string {
 	}
 	n := 0
 	await.NoError(t, patience, func() error {
-		n++ // a route that is there already is no change
+		n++ // a new route each time: an existing one causes no message
 		labtest.Run(t, l.router, "ip", "route", "add", fmt.Sprintf("192.0.2.%d/32", n), "dev", "lo")
 		if !strings.Contains(p.Output(), "192.0.2.") {
 			return fmt.Errorf("ip monitor is not ready: %q", p.Output())
@@ -254,7 +256,7 @@ func watchRoutes(t testing.TB, l *link) func() []string {
 	})
 	return func() (changes []string) {
 		for line := range strings.Lines(p.Output()) {
-			// "Error: Peer netns reference is invalid." is about no route
+			// "Error: Peer netns reference is invalid." does not concern a route
 			if !strings.Contains(line, "192.0.2.") && !strings.HasPrefix(line, "Error: ") {
 				changes = append(changes, line)
 			}
@@ -275,7 +277,7 @@ func inKernel(t testing.TB, h *netnstest.Host, prefixes ...string) {
 			}
 		}
 		if n := strings.Count(out, "\n"); n != len(prefixes) {
-			return fmt.Errorf("the kernel has others than %v: %s", prefixes, out)
+			return fmt.Errorf("the kernel has more routes than %v: %s", prefixes, out)
 		}
 		return nil
 	})

@@ -28,7 +28,7 @@ func TestAudit(t *testing.T) {
 	}
 	path := filepath.Join(dir, auditName)
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	// A crash has truncated the last line.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
@@ -47,9 +47,7 @@ func TestAudit(t *testing.T) {
 	}
 	list, err := a.Last(3)
 	if err != nil || len(list) != 3 || list[0].Path != "3" || list[2].Who != "bob" || list[2].Time.IsZero() {
-		t.Errorf(`got %v %+v, want no error, 3 elements, list[0].Path == "3", `+
-			`list[2].Who == "bob", not list[2].Time.IsZero()`,
-			err, list)
+		t.Errorf("got %v %+v, want 3 entries, from path 3 to one by bob with a time", err, list)
 	}
 }
 
@@ -76,7 +74,7 @@ func TestAuditRotates(t *testing.T) {
 	}
 	files, err := os.ReadDir(dir)
 	if err != nil || len(files) != 2 {
-		t.Errorf("got %v %v, want no error, len(files) == 2", files, err)
+		t.Errorf("got %v %v, want no error, 2 elements in files", files, err)
 	}
 	for _, f := range files {
 		if info, err := f.Info(); err != nil || info.Size() > auditSize {
@@ -148,7 +146,7 @@ func TestAuditFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	a := NewAudit(dir)
 	if err := a.Write(Entry{}); err == nil {
-		t.Error("there is no directory, and it was written")
+		t.Error("an entry was written without a directory")
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

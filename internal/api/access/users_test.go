@@ -50,7 +50,7 @@ func TestKept(t *testing.T) {
 		t.Errorf("the file: %v %s", err, text)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	again := Open(dir)
 	if again.Err() != nil {
@@ -76,7 +76,7 @@ func TestLogin(t *testing.T) {
 	ann := add(t, u, "ann", Admin)
 	for _, tc := range []struct{ name, password string }{{"ann", "wrong"}, {"ann", ""}, {"", ""}, {"nobody", secret}, {"ann", strings.Repeat("x", 1<<20)}, {"ann", secret + "\x00"}} {
 		if token, _, err := u.Login(t.Context(), tc.name, tc.password, false); !errors.Is(err, ErrLogin) || token != "" {
-			t.Errorf("%q: got %v, want error ErrLogin, no token", tc.name, err)
+			t.Errorf("%q: got %v, want the error ErrLogin, no token", tc.name, err)
 		}
 	}
 	now := time.Now()
@@ -132,16 +132,16 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	if _, err := u.Add(t.Context(), "ann", secret, View); !errors.Is(err, ErrExists) {
-		t.Errorf("got %v, want error ErrExists", err)
+		t.Errorf("got %v, want the error ErrExists", err)
 	}
 	if err := u.Update(t.Context(), ann.ID, bob.Name, "", 0); !errors.Is(err, ErrExists) {
-		t.Errorf("got %v, want error ErrExists", err)
+		t.Errorf("got %v, want the error ErrExists", err)
 	}
 	if err := u.Update(t.Context(), 99, "x", "", 0); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want error ErrNotFound", err)
+		t.Errorf("got %v, want the error ErrNotFound", err)
 	}
 	if err := u.Delete(99); !errors.Is(err, ErrNotFound) {
-		t.Errorf("got %v, want error ErrNotFound", err)
+		t.Errorf("got %v, want the error ErrNotFound", err)
 	}
 	if n := len(u.List()); n != 2 {
 		t.Errorf("%d users", n)
@@ -150,12 +150,12 @@ func TestRefused(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := u.Login(ctx, "ann", secret, false); !errors.Is(err, errBusy) {
-		t.Errorf("got %v, want error errBusy", err)
+		t.Errorf("got %v, want the error errBusy", err)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, _, err := u.Login(ctx, "ann", secret, true); err != nil {
-		t.Errorf("strangers keep out who has logged in before: %v", err)
+		t.Errorf("failed logins from other addresses keep out a user who has logged in before: %v", err)
 	}
 	if err := u.CheckPassword(ctx, ann.ID, secret); err != nil {
 		t.Errorf("strangers keep users from their passwords: %v", err)
@@ -201,7 +201,8 @@ func TestHash(t *testing.T) {
 		t.Error("two hashes of a password are the same: there is no salt")
 	}
 	for text, want := range map[string]bool{
-		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false, "$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
+		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false,
+		"$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
 	} {
 		if got, err := h.matches(t.Context(), text, secret, false); err != nil || got != want {
 			t.Errorf("%s: got %v %v, want no error, %v", text, got, err, want)
@@ -225,7 +226,7 @@ func TestRoles(t *testing.T) {
 	}
 	for word, want := range map[string]Role{"": View, "viewer": View, "Admin": Admin, "operator": Operate, "king": 0} {
 		if got, err := ParseRole(word); got != want || (err == nil) != (want != 0) {
-			t.Errorf("%q: got %v %v, want %v, err == nil == want != 0", word, got, err, want)
+			t.Errorf("%q: got %v, %v, want role %v; an error only for role 0", word, got, err, want)
 		}
 	}
 	for _, r := range []Role{View, Operate, Admin} {
@@ -257,10 +258,10 @@ func TestWhile(t *testing.T) {
 		select {
 		case <-good.Done():
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: it goes on", what)
+			t.Fatalf("%s: the session does not end", what)
 		}
 		if !errors.Is(context.Cause(good), ErrEnded) {
-			t.Errorf("%s: got %v, want error ErrEnded", what, context.Cause(good))
+			t.Errorf("%s: got %v, want the error ErrEnded", what, context.Cause(good))
 		}
 	}
 	ends("another role", func() error { return u.Update(t.Context(), ann.ID, "", "", View) })

@@ -21,17 +21,17 @@ func TestLargeBodiesAtOnce(t *testing.T) {
 	large := strings.Repeat(" ", rest.MaxSmall) + apitest.Demo
 	pw := b.PostSlowly(t, large, ended)
 	if w := b.Post(large); w.Code != 503 || !strings.Contains(apitest.ProblemOf(t, w).Message, "more than 4 MiB") {
-		t.Errorf("a second large one: %d %s", w.Code, w.Body)
+		t.Errorf("a second large body gets %d %s, want code 503", w.Code, w.Body)
 	}
 	b.MustPost(apitest.Kube("", `"Monitor":false`, `"Monitor":true`))
 	if err := pw.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if code := <-ended; code != 200 {
-		t.Errorf("the first one: %d", code)
+		t.Errorf("the first large body gets code %d, want 200", code)
 	}
 	if w := b.Post(large); w.Code != 409 {
-		t.Errorf("after it: %d %s", w.Code, w.Body)
+		t.Errorf("a large body after the first gets %d %s, want code 409", w.Code, w.Body)
 	}
 }
 
@@ -47,11 +47,11 @@ func TestLargeBodiesWait(t *testing.T) {
 		all = append(all, b.PostSlowly(t, spaces, ended))
 	}
 	b.MustPost(apitest.Demo)
-	await.True(t, time.Minute, "all wait", func() bool {
+	await.True(t, time.Minute, "large bodies that wait", func() bool {
 		return len(b.API.Objects.Reader.WaitingBodies) == rest.MaxBodies
 	})
 	if w := b.Post(spaces + apitest.Demo); w.Code != 503 || !strings.Contains(apitest.ProblemOf(t, w).Message, "more than 4 MiB") {
-		t.Errorf("one more: %d %s", w.Code, w.Body)
+		t.Errorf("a large body beyond the limit gets %d %s, want code 503", w.Code, w.Body)
 	}
 	for _, pw := range all {
 		go func() {
@@ -61,7 +61,7 @@ func TestLargeBodiesWait(t *testing.T) {
 	}
 	for range all {
 		if code := <-ended; code != 409 {
-			t.Errorf("after a wait: %d", code)
+			t.Errorf("a body that waited gets code %d, want 409", code)
 		}
 	}
 }
@@ -78,14 +78,14 @@ func TestBodiesAtOnce(t *testing.T) {
 	}
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "8 other requests with a body") {
-		t.Errorf(`got %d %+v, want code 503, "8 other requests with a body" in e.Message`, w.Code, e)
+		t.Errorf(`got %d %+v, want code 503, "8 other requests with a body" in the message`, w.Code, e)
 	}
 	if len(b.List()) != 0 {
-		t.Error("a request without a body waited, or the refused one was done")
+		t.Error("a request without a body was not answered, or the refused one was applied")
 	}
 	_ = slow[0].Close()
 	if code := <-ended; code != 400 {
-		t.Errorf("a body that broke off: %d", code)
+		t.Errorf("an incomplete body gets code %d, want 400", code)
 	}
 	b.MustPost(apitest.Demo)
 	for _, pw := range slow[1:] {

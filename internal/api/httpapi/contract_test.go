@@ -113,6 +113,6 @@ func TestCleanPaths(t *testing.T) {
 		}
 	}
 	if w := b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {
-		t.Errorf("a variable is not as it was sent: %q", w.Header())
+		t.Errorf("a variable differs from what was sent: %q", w.Header())
 	}
 }

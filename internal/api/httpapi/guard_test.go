@@ -95,7 +95,7 @@ func TestTooLarge(t *testing.T) {
 	b := apitest.New(t, nil)
 	w := b.Post(strings.Repeat(" ", rest.MaxBody+1))
 	if e := apitest.ProblemOf(t, w); w.Code != 413 || !strings.Contains(e.Message, "64 MiB") {
-		t.Errorf(`got %d %+v, want code 413, "64 MiB" in e.Message`, w.Code, e)
+		t.Errorf(`got %d %+v, want code 413, "64 MiB" in the message`, w.Code, e)
 	}
 }
 

@@ -129,16 +129,18 @@ func TestKubeEgress(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	const at = httpapi.BaseURL + "/config/firewall"
-	const rule = `{"ruleArguments":{"sourceIP":"10.244.1.5/32","destinationIP":"","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":0},` +
-		`"opts":{"drop":false,"trap":false,"redirect":false,"redirectPortName":"","allow":false,"fwMark":0,"record":false,"doSnat":true,"toIP":"123.123.123.192","toPort":0,"onDefault":true,"counter":""}}`
+	const rule = `{"ruleArguments":{"sourceIP":"10.244.1.5/32","destinationIP":"","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,` +
+		`"maxDestinationPort":0,"protocol":0,"portName":"","preference":0},` +
+		`"opts":{"drop":false,"trap":false,"redirect":false,"redirectPortName":"","allow":false,"fwMark":0,"record":false,"doSnat":true,` +
+		`"toIP":"123.123.123.192","toPort":0,"onDefault":true,"counter":""}}`
 	post := func() *httptest.ResponseRecorder {
 		return b.Call("POST", at, rule, "Content-Type", "application/json")
 	}
 	if w := post(); !apitest.KubeChanged(w) {
-		t.Fatalf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
+		t.Fatalf("got %d %s, want an answer that reports a change", w.Code, w.Body)
 	}
 	if w := post(); w.Code != 409 || apitest.ProblemOf(t, w).Result != "fwrule-exists error" {
-		t.Errorf("again: %d %s", w.Code, w.Body)
+		t.Errorf("the repeated request is answered %d %s", w.Code, w.Body)
 	}
 	if got := b.Store.Rules.Len(b.Store.Snapshot()); got != 1 {
 		t.Errorf("%d rules", got)
@@ -174,11 +176,10 @@ func TestKubeWithoutBGP(t *testing.T) {
 		word := strings.SplitN(request, " ", 3)
 		w := b.Call(word[0], httpapi.BaseURL+word[1], word[2], "Content-Type", "application/json")
 		if w.Code != code || code == 501 && apitest.ProblemOf(t, w).Message == "" {
-			t.Errorf("%s: got %d %s, want code code, code != 501 or apitest.ProblemOf(t, w).Message not empty",
-				request, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code %d, and a sentence with 501", request, w.Code, w.Body, code)
 		}
 		if code == 501 && strings.Contains(request, "bgp") && !strings.Contains(w.Body.String(), "BGP is off: start loxilb with --bgp") {
-			t.Errorf(`%s: got %s, want code != 501 or no "bgp" in request or "BGP is off: start loxilb with --bgp" in w.Body`,
+			t.Errorf(`%s: got %s, want code != 501 or no "bgp" in request or "BGP is off: start loxilb with --bgp" in the body`,
 				request, w.Body)
 		}
 	}
@@ -197,12 +198,12 @@ func TestConditions(t *testing.T) {
 			list[0].Status)
 	}
 	if got := list[1].Status.Conditions; len(got) != 0 {
-		t.Errorf("got %+v, want no got", list[1].Status)
+		t.Errorf("got status %+v, want no error", list[1].Status)
 	}
 	b.Fake.Update(func(w *status.Writer) { w.Want(status.ID{Kind: "service", Key: "0.0.0.0:80/tcp"}, 1) })
 	for name, id := range map[string]string{"0.0.0.0:80/tcp": "BGP", "default_web:llb-inst0": "Egress"} {
 		if w := b.Call("GET", httpapi.BaseURL+"/status/objects?name="+name, ""); !strings.Contains(w.Body.String(), `"type":"`+id+`"`) {
-			t.Errorf("%s: got %s, want `\"type\":\"`+id+`\"` in w.Body", name, w.Body)
+			t.Errorf("%s: got %s, want an object of type %q", name, w.Body, id)
 		}
 	}
 }

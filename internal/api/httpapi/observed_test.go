@@ -42,7 +42,7 @@ func TestUnread(t *testing.T) {
 			t.Errorf("%d bytes were written: %v", answer.Load(), err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("it waits for a client that does not read")
+		t.Error("the handler waits for a client that does not read")
 	}
 }
 

@@ -98,8 +98,7 @@ func TestSelect(t *testing.T) {
 	for name, says := range map[string]string{"state": `field "state" is ambiguous: give one of parts.state, deep.state`, "nope": "there are Args"} {
 		_, err := fields.Find(name)
 		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(says[:min(len(says), 12)])) {
-			t.Errorf("%s: got %v, want an error, strings.ToLower(says[:min(len(says), 12)]) in strings.ToLower(err.Error())",
-				name, err)
+			t.Errorf("%s: got %v, want an error like %q", name, err, says)
 		}
 	}
 }
@@ -180,7 +179,7 @@ func TestSelectorIsBounded(t *testing.T) {
 		"name in (" + strings.Repeat("x,", maxValues-1) + "x)": true, "name in (" + strings.Repeat("x,", maxValues) + "x)": false,
 	} {
 		if _, err := ParseSelector(text); (err == nil) != ok {
-			t.Errorf("%.40s: got %v, want err == nil == ok", text, err)
+			t.Errorf("%.40s: got %v, want an error: %t", text, err, !ok)
 		}
 	}
 }
@@ -239,7 +238,7 @@ func TestResolveSort(t *testing.T) {
 	for sort, want := range map[string]string{"": "", "Count": "count", "-args.STATE": "-args.state"} {
 		q := &Query{Sort: sort}
 		if err := q.ResolveSort(fields); err != nil || q.Sort != want {
-			t.Errorf("%q: got %q, %v, want no error, q.Sort == want", sort, q.Sort, err)
+			t.Errorf("%q: got %q, %v, want sort order %q", sort, q.Sort, err, want)
 		}
 	}
 	if err := (&Query{Sort: "nosuch"}).ResolveSort(fields); err == nil {

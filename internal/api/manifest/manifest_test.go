@@ -29,9 +29,11 @@ func TestRead(t *testing.T) {
 	for file, want := range map[string]string{
 		head + "lb\nspec: {a: 0x10, b: 1_000, c: 010, d: 1.5, e: ~, f: yes, g: 2001-01-01, h: 'x', i: true, j: 1:2, k: \"\\u00e9\"}": "Loadbalancer  " +
 			`{"a":16,"b":1000,"c":8,"d":1.5,"e":null,"f":"yes","g":"2001-01-01","h":"x","i":true,"j":"1:2","k":"é"}` + "\n",
-		head + "fw\nmetadata: {name: x}\nspec: {}\n--- \n" + head + "VLAN-member\nmetadata:\n  vid: 5\nspec: {dev: eth0}\n...\n" + head + "bfd\nspec: {}\n": "Firewall {\"name\":\"x\"} {}\n" +
+		head + "fw\nmetadata: {name: x}\nspec: {}\n--- \n" + head + "VLAN-member\nmetadata:\n  vid: 5\nspec: {dev: eth0}\n...\n" + head +
+			"bfd\nspec: {}\n": "Firewall {\"name\":\"x\"} {}\n" +
 			"VlanMember {\"vid\":5} {\"dev\":\"eth0\"}\nBFD  {}\n",
-		"base: &b {x: 1, y: 2}\n" + head + "lb\nspec: {}":                                          "f:1:7: base does not go with spec: an object has apiVersion, kind, metadata and spec\n",
+		"base: &b {x: 1, y: 2}\n" + head +
+			"lb\nspec: {}": "f:1:7: base does not go with spec: an object has apiVersion, kind, metadata and spec\n",
 		head + "lb\nspec: {a: &b {x: 1, y: [1]}, c: {<<: *b, x: 3}, d: *b}":                        `Loadbalancer  {"a":{"x":1,"y":[1]},"c":{"x":3,"y":[1]},"d":{"x":1,"y":[1]}}` + "\n",
 		head + "lb\nspec: {a: .nan, b: .inf}":                                                      "f:3:11: .nan is not a JSON number\nf:3:20: .inf is not a JSON number\n",
 		head + "lb\nspec: {[1]: 2}":                                                                "f:3:8: the name of a property is not a string\n",
@@ -89,7 +91,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, o := range objects {
 			if !json.Valid(o.Spec) || o.Metadata != nil && !json.Valid(o.Metadata) {
-				t.Fatalf("%q: got %s %s, want json.Valid(o.Spec), o.Metadata == nil or json.Valid(o.Metadata)",
+				t.Fatalf("%q: got %s %s, want valid JSON in o.Spec, o.Metadata == nil or valid JSON in o.Metadata",
 					file, o.Metadata, o.Spec)
 			}
 			for _, field := range []string{"", "a.b[0].c", "metadata.x", "[3].[", "a[99999999999999999999]"} {

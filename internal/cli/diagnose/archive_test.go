@@ -103,12 +103,10 @@ func TestWrite(t *testing.T) {
 	}
 	names, files := unpack(t, archive.Bytes())
 	if got := strings.Join(names, " "); got != "x/README x/a.txt x/b/c.txt x/long x/MANIFEST" {
-		t.Errorf("there are %s", got)
+		t.Errorf("the archive has the files %s", got)
 	}
 	if files["x/a.txt"] != "token=[removed] from 7.7.7.7" || files["x/b/c.txt"] != "from [address]" || len(files["x/long"]) != partBytes {
-		t.Errorf(`got %q %q %d, want files["x/a.txt"] == "token=[removed] from 7.7.7.7", `+
-			`files["x/b/c.txt"] == "from [address]", len(files["x/long"]) == partBytes`,
-			files["x/a.txt"], files["x/b/c.txt"], len(files["x/long"]))
+		t.Errorf("got %q, %q and %d bytes, want secrets removed, and the large file cut", files["x/a.txt"], files["x/b/c.txt"], len(files["x/long"]))
 	}
 	for _, words := range []string{"broken", "failed: password=[removed] is wrong", "failed: not done in 1ms", "cut: it is longer"} {
 		if !strings.Contains(files["x/MANIFEST"], words) {

@@ -60,10 +60,10 @@ func TestBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := clitest.RunWith(t, token, "", s.Args("support-bundle -o "+file)...); got.Code != 0 || !strings.Contains(got.Stdout, "x.tar.gz has ") {
-		t.Fatalf(`got %+v, want got.Code == 0, "x.tar.gz has " in got.Stdout`, got)
+		t.Fatalf(`got %+v, want exit code 0, "x.tar.gz has " on stdout`, got)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	parts := unpack(t, file)
 	for name, text := range parts {
@@ -75,7 +75,8 @@ func TestBundle(t *testing.T) {
 	}
 	for name, words := range map[string]string{
 		"objects/services.json": `"externalIP":"20.20.20.1"`, "state/log.json": `client=[address]:4000 vip=20.20.20.1`, "state/connections.json": `"of": "web tcp est"`,
-		"machine/kernel.txt": "== /proc/version", "network/links.txt": "lo:", "README": "Client addresses are replaced", "MANIFEST": "objects/export.json", "checks/verify.json": "20.20.20.1",
+		"machine/kernel.txt": "== /proc/version", "network/links.txt": "lo:", "README": "Client addresses are replaced", "MANIFEST": "objects/export.json",
+		"checks/verify.json": "20.20.20.1",
 	} {
 		if !strings.Contains(parts[name], words) {
 			t.Errorf("%q is not in %s: %.300s", words, name, parts[name])
@@ -83,7 +84,7 @@ func TestBundle(t *testing.T) {
 	}
 	before, _ := os.ReadFile(file)
 	if got := clitest.Run(t, "", s.Args("support-bundle -o "+file)...); got.Code != 1 || !strings.Contains(got.Stderr, "already exists") {
-		t.Errorf(`got %+v, want got.Code == 1, "already exists" in got.Stderr`, got)
+		t.Errorf(`got %+v, want exit code 1, "already exists" on stderr`, got)
 	}
 	if after, _ := os.ReadFile(file); string(after) != string(before) {
 		t.Error("the file was written over")

@@ -52,6 +52,6 @@ func TestAsks(t *testing.T) {
 		"GET /netlox/v1/explain?client=1.1.1.1&endpoint=31.31.31.1%3A80&length=0&mark=0",
 		"GET /netlox/v1/explain?connectionID=000b01020304&from=1.1.1.1&length=0&mark=0&to=20.20.20.1%3A443",
 	}, s.Requests); diff != "" {
-		t.Error(diff)
+		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}
 }

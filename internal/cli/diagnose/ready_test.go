@@ -28,8 +28,7 @@ func TestReady(t *testing.T) {
 		s.Code, s.Body = test.code, test.body
 		got := clitest.Run(t, "", s.Args("ready")...)
 		if got.Code != test.exit || got.Stdout != test.out || got.Stderr != test.err {
-			t.Errorf("got %d %q: %+v, want got.Code == test.exit, got.Stdout == test.out, got.Stderr == test.err",
-				test.code, test.body, got)
+			t.Errorf("got %d %q: %+v, want exit code %d, %q on stdout and %q on stderr", test.code, test.body, got, test.exit, test.out, test.err)
 		}
 	}
 	if !slices.Equal(s.Requests, slices.Repeat([]string{"GET /readyz"}, 3)) {

@@ -54,15 +54,15 @@ func topCommand(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// mostServices is the largest number of services in the server's update.
-const mostServices = 1000
+// maxServices is the largest number of services in the server's update.
+const maxServices = 1000
 
 func (t *topOptions) run(ctx context.Context) error {
 	if err := errors.Join(session.AtLeast(0, "limit", t.limit), session.AtLeast(0, "iterations", t.iterations), checkSort(t.sort)); err != nil {
 		return err
 	}
-	if t.limit > mostServices {
-		return fmt.Errorf("--limit %d is out of range (allowed: 0 to %d)", t.limit, mostServices)
+	if t.limit > maxServices {
+		return fmt.Errorf("--limit %d is out of range (allowed: 0 to %d)", t.limit, maxServices)
 	}
 	if t.once && t.iterations > 1 {
 		return errors.New("--once cannot be combined with --iterations")

@@ -341,7 +341,7 @@ func TestTopProgram(t *testing.T) {
 		t.Fatal("q does not end it")
 	}
 	if strings.Contains(out.String(), "\x1b[31m") {
-		t.Error("there are colors, which NO_COLOR does not want")
+		t.Error("there are colors in spite of NO_COLOR")
 	}
 }
 

@@ -44,14 +44,15 @@ func TestConfirmed(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","message":"revision 9 confirmed by root"}`)
 	if got := clitest.Run(t, "", s.Args("confirm")...); got != (clitest.Result{Stdout: "revision 9 confirmed by root\n"}) {
-		t.Errorf(`got %+v, want clitest.Result{Stdout: "revision 9 confirmed by root\n"}`, got)
+		t.Errorf(`got %+v, want "revision 9 confirmed by root\n" on stdout`, got)
 	}
 }
 
 func TestApply(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	const spec = `{"kind":"Loadbalancer","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1}]}}`
+	const spec = `{"kind":"Loadbalancer","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},` +
+		`"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1}]}}`
 	named := strings.Replace(spec, `"spec"`, `"metadata":{"name":"test"},"spec"`, 1)
 	path := write(t, dir, "f", oneYAML)
 	write(t, dir, "a/1.yaml", document)
@@ -73,9 +74,7 @@ func TestApply(t *testing.T) {
 		s := clitest.NewServer(t, 200, applied)
 		got := clitest.Run(t, tc.stdin, s.Args(tc.args)...)
 		if got != (clitest.Result{Stdout: "success: revision 7: 1 added, 0 changed, 0 removed, 1 unchanged\n"}) || len(s.Requests) != 1 {
-			t.Errorf(`%s: got %+v %q, want got == clitest.Result{Stdout: "success: revision 7: 1 added, `+
-				`0 changed, 0 removed, 1 unchanged\n"}, len(s.Requests) == 1`,
-				tc.args, got, s.Requests)
+			t.Errorf("%s: got %+v and requests %q, want one request, and success with revision 7", tc.args, got, s.Requests)
 			continue
 		}
 		if diff := cmp.Diff("POST /netlox/v1/config/apply "+tc.want, s.Requests[0]); diff != "" {
@@ -104,7 +103,8 @@ func TestApplyRefused(t *testing.T) {
 		"":                 "- contains no object",
 		"# nothing\n---\n": "- contains no object",
 		"a: [":             "-:1:1: it is not YAML: ",
-		"a: 1\n---\nkind: lb\napiVersion: netlox/v1\nspec: {a: 1,\n  a: 2}": "-:1:1: kind is missing: one of Vlan, VlanMember, Vxlan, VxlanPeer, IPaddress, Neighbor, FDB, Route, Endpoint, " +
+		"a: 1\n---\nkind: lb\napiVersion: netlox/v1\nspec: {a: 1,\n  a: 2}": "-:1:1: kind is missing: one of Vlan, VlanMember, Vxlan, VxlanPeer, " +
+			"IPaddress, Neighbor, FDB, Route, Endpoint, " +
 			"Loadbalancer, Drain, Policy, Mirror, Firewall, BGP, BGPDefinedSet, BGPPolicy, BGPPolicyApply, BGPNeighbor, BFD, ClusterNode, Session, SessionULCL\n-:6:3: a is given twice\n",
 		"- 1":                                  "-:1:3: it is neither an object nor a list of objects",
 		"{\n \"lbAttr\": [}":                   "-:2:13: it is not JSON: invalid character '}' looking for beginning of value",
@@ -118,7 +118,7 @@ func TestApplyRefused(t *testing.T) {
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("apply -f /nowhere")...); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, "/nowhere: no such file") {
-		t.Errorf(`got %+v, want got.Code == session.ExitUsage, "/nowhere: no such file" in got.Stderr`, got)
+		t.Errorf(`got %+v, want exit code ExitUsage, "/nowhere: no such file" on stderr`, got)
 	}
 	if len(s.Requests) > 0 {
 		t.Errorf("requests were made: %q", s.Requests)
@@ -136,31 +136,34 @@ func TestApplyLocates(t *testing.T) {
 	want := "Error: nothing was changed:\n-:8:5: endpoints[0].weight is missing\n-:15:52: port is wrong\n-:10:1: it is given twice, also at -:1:1\n-:17:3: far out\n"
 	want = strings.Replace(want, "-:8:5:", "-:8:56:", 1)
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("exit code or output differ (-want +got):\n%s", diff)
 	}
 	got = clitest.Run(t, "[\n"+oneJSON+",\n"+oneJSON+"]", s.Args("apply -f -")...)
 	want = "Error: nothing was changed:\n-:2:69: endpoints[0].weight is missing\n-:3:126: port is wrong\n-:3:1: it is given twice, also at -:2:1\n-:3:14: far out\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitRefused, Stderr: want}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("exit code or output differ (-want +got):\n%s", diff)
 	}
 }
 
 // TestApplyUndone checks that a rollback that keeps changes of others is not reported as complete.
 func TestApplyUndone(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 400, `{"code":400,"message":"the change was undone, except for objects that others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+
-		`"errors":[{"index":0,"message":"no"}]}`)
+	s := clitest.NewServer(t, 400,
+		`{"code":400,"message":"the change was undone, except for objects that others have changed since (service [::1]:80/tcp): objects[0]: no","result":"x",`+
+			`"errors":[{"index":0,"message":"no"}]}`)
 	want := "Error: the change was undone, except for objects that others have changed since (service [::1]:80/tcp):\n-:1:1: no\n"
 	if got := clitest.Run(t, document, s.Args("apply -f -")...); got.Code != session.ExitRefused || got.Stderr != want {
-		t.Errorf("%+v, want %s", got, want)
+		t.Errorf("got %+v, want exit code %d and on stderr: %s", got, session.ExitRefused, want)
 	}
 }
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","unchanged":2,"changes":[{"kind":"Loadbalancer","name":"a","action":"add"},`+
-		`{"kind":"Loadbalancer","name":"b","action":"change","fields":[{"field":"mode","before":"0","after":"1"},{"field":"name","after":"web"}],"moreFields":3,"connections":12,"cut":4},`+
-		`{"kind":"Loadbalancer","name":"d","action":"change","fields":[{"field":"endpoints[1.1.1.1 80].endpointIP","before":"1.1.1.1"},{"field":"endpoints[1.1.1.1 80].targetPort","before":"80"},{"field":"endpoints[1.1.1.1 80].weight","before":"1"},`+
+		`{"kind":"Loadbalancer","name":"b","action":"change","fields":[{"field":"mode","before":"0","after":"1"},{"field":"name","after":"web"}],`+
+		`"moreFields":3,"connections":12,"cut":4},`+
+		`{"kind":"Loadbalancer","name":"d","action":"change","fields":[{"field":"endpoints[1.1.1.1 80].endpointIP","before":"1.1.1.1"},`+
+		`{"field":"endpoints[1.1.1.1 80].targetPort","before":"80"},{"field":"endpoints[1.1.1.1 80].weight","before":"1"},`+
 		`{"field":"endpoints[1.1.1.2 80].backup","after":"true"},{"field":"endpoints[1.1.1.2 80].endpointIP","after":"1.1.1.2"},{"field":"endpoints[1.1.1.2 80].weight","after":"2"},`+
 		`{"field":"endpoints[1.1.1.3 80].weight","before":"1","after":"2"},{"field":"secondaryIPs[1.1.1.9].secondaryIP","after":"1.1.1.9"}]},`+
 		`{"kind":"Firewall","name":"c","action":"remove","pruned":true,"warning":"ssh of 10.0.0.1 is cut"}],"ruleCut":9}`)
@@ -171,18 +174,18 @@ func TestPlan(t *testing.T) {
 		"- Firewall c, which is not in the files\n    WARNING: ssh of 10.0.0.1 is cut\n" +
 		"1 to add, 2 to change, 1 to remove, 2 unchanged; cuts 4 live connections, firewall rules would end 9\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitPlanned, Stdout: want}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("exit code or output differ (-want +got):\n%s", diff)
 	}
 	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"dryRun":true`) {
 		t.Errorf("got %q, want 1 element, `\"dryRun\":true` in s.Requests[0]", s.Requests)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","unchanged":1,"changes":[]}`)
 	if got := clitest.Run(t, oneYAML, s.Args("plan -f -")...); got != (clitest.Result{Stdout: "nothing to do\n"}) {
-		t.Errorf(`got %+v, want clitest.Result{Stdout: "nothing to do\n"}`, got)
+		t.Errorf(`got %+v, want "nothing to do\n" on stdout`, got)
 	}
 	for _, args := range []string{"plan", "plan -f /nowhere", "plan --no-such-flag", "plan -f - -p 0"} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitRefused {
-			t.Errorf("%s: got %+v, want got.Code == session.ExitRefused", args, got)
+			t.Errorf("%s: got %+v, want exit code ExitRefused", args, got)
 		}
 	}
 }
@@ -193,7 +196,7 @@ func TestRevisions(t *testing.T) {
 		`{"revisionAttr":[{"revision":9,"time":"2026-01-02T03:04:05Z","who":"ann","from":"10.0.0.1","doing":"apply","created":1,"confirm":"2026-01-02T03:05:05Z"}]}`)
 	got := clitest.Run(t, "", s.Args("get revisions")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | 10.0.0.1 |") {
-		t.Errorf(`got %+v, want got.Code == session.ExitOK, "| ann | 10.0.0.1 |" in got.Stdout`, got)
+		t.Errorf(`got %+v, want exit code ExitOK, "| ann | 10.0.0.1 |" on stdout`, got)
 	}
 	for args, want := range map[string]string{
 		"rollback 7 --managed": `POST /netlox/v1/config/rollback {"managed":true,"revision":7}`,
@@ -205,10 +208,10 @@ func TestRevisions(t *testing.T) {
 		s.Requests = nil
 		got := clitest.Run(t, "", s.Args(args)...)
 		if last := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || last != want {
-			t.Errorf("%s: got %+v %s, want got.Code == session.ExitOK, last == want", args, got, last)
+			t.Errorf("%s: got %+v, last line %q, want success and last line %q", args, got, last, want)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("rollback x")...); got.Code != session.ExitUsage {
-		t.Errorf("got %+v, want got.Code == session.ExitUsage", got)
+		t.Errorf("got %+v, want exit code ExitUsage", got)
 	}
 }

@@ -50,11 +50,11 @@ func TestReplaceFolderKeepsPrevious(t *testing.T) {
 		t.Errorf("a mount in the backup: %v", err)
 	}
 	if content(path) != "third" || content(path+".bk") != "second" {
-		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
+		t.Errorf("the folder has %q and %q", content(path), content(path+".bk"))
 	}
 	leftovers, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".save-*"))
 	if err != nil || len(leftovers) != 1 {
-		t.Fatalf("leftovers are %v, %v", leftovers, err)
+		t.Fatalf("the remaining files are %v, %v", leftovers, err)
 	}
 	if err := errors.Join(unix.Unmount(filepath.Join(leftovers[0], "eth0"), 0), os.RemoveAll(leftovers[0])); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func TestReplaceFolderKeepsPrevious(t *testing.T) {
 		t.Fatal(err)
 	}
 	if content(path) != "third" || content(path+".bk") != "second" {
-		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
+		t.Errorf("the folder has %q and %q", content(path), content(path+".bk"))
 	}
 	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 2 {
 		t.Errorf("got %v, %v, want no error, 2 elements", list, err)

@@ -32,7 +32,7 @@ func TestInterfaces(t *testing.T) {
 	}
 	for range 3 {
 		if got := clitest.Run(t, "", s.Args("save -i -c "+dir)...); got != (clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}) {
-			t.Fatalf(`got %+v, want clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}`,
+			t.Fatalf(`got %+v, want "success: 3 lines of 2 interfaces in " + path + "\n" on stdout`,
 				got)
 		}
 	}
@@ -42,7 +42,8 @@ func TestInterfaces(t *testing.T) {
 			t.Errorf("%q is in %s", content(at+"eth0/ipv4addr"), at)
 		}
 	}
-	const address, route = `{"kind":"IPaddress","spec":{"dev":"eth0","ipAddress":"10.0.0.1/24"}}`, `{"kind":"Route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}}`
+	const address, route = `{"kind":"IPaddress","spec":{"dev":"eth0","ipAddress":"10.0.0.1/24"}}`,
+		`{"kind":"Route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}}`
 	const vlan = `{"kind":"Vlan","spec":{"vid":100}}`
 	applied := clitest.NewServer(t, 200, `{"result":"Success","changes":[],"unchanged":2}`)
 	for args, want := range map[string]string{
@@ -54,8 +55,7 @@ func TestInterfaces(t *testing.T) {
 	} {
 		got := clitest.Run(t, "", applied.Args(args)...)
 		if request := applied.Requests[len(applied.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"objects":`+want) {
-			t.Errorf("%s: got %+v, %s, want got.Code == session.ExitOK, `\"objects\":`+want in request",
-				args, got, request)
+			t.Errorf("%s: got %+v and request %s, want success and objects %s", args, got, request, want)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(path, "eth0", "ipv4addr"), []byte("ip addr add 10.0.0.1/24 dev eth0\nreboot\n"), 0o600); err != nil {
@@ -74,7 +74,7 @@ func TestInterfaces(t *testing.T) {
 		"save -i -a": "none of the others can be",
 	} {
 		if got := clitest.Run(t, "", applied.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, %q in it", args, got, want)
+			t.Errorf("%s: got %+v, want a failure, %q in it", args, got, want)
 		}
 	}
 	if all := strings.Join(applied.Requests[sent:], "\n"); strings.Contains(all, "POST") {
@@ -82,7 +82,7 @@ func TestInterfaces(t *testing.T) {
 	}
 	evil := clitest.NewServer(t, 200, `{"ipAttr":[{"dev":"../../x","ipAddress":["10.0.0.1/24"]}]}`)
 	if got := clitest.Run(t, "", evil.Args("save -i -c "+dir)...); got.Code == session.ExitOK || content("ipconfig/vlan100/type") == "" {
-		t.Errorf(`got %+v, want got.Code != session.ExitOK, content("ipconfig/vlan100/type") not empty`, got)
+		t.Errorf("got %+v, want a failure, and files of vlan100 that stay", got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
 		t.Errorf("got %v %v, want no error, 2 elements", list, err)
@@ -94,7 +94,8 @@ func TestInterfacesLeftOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := clitest.NewServer(t, 200, `{"ipAttr":[],"objects":[],"routeAttr":[{"destinationIPNet":"::/0","gateway":"fe80::1","dev":"eth0","protocol":4},`+
-		`{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4,"metric":5},{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4}]}`)
+		`{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4,"metric":5},{"destinationIPNet":"10.1.0.0/16",`+
+		`"gateway":"10.0.0.1","dev":"eth0","protocol":4}]}`)
 	want := clitest.Result{Stdout: "success: 1 lines of 1 interfaces in " + dir + "/ipconfig\n",
 		Stderr: "Warning: routes not saved: 1, which have a link-local gateway, such as fe80::1: routes of loxilb name no interface\n" +
 			"Warning: routes not saved: 1, which have a metric: routes of loxilb have the default one\n"}
@@ -119,7 +120,7 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	got := clitest.Run(t, "", s.Args("apply --ip "+dir)...)
 	if request := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"spec":{"dev":"eth0","tagged":true}`) {
-		t.Errorf("got %+v, %s, want got.Code == session.ExitOK, `\"spec\":{\"dev\":\"eth0\",\"tagged\":true}` in request",
+		t.Errorf("got %+v, %s, want exit code ExitOK, `\"spec\":{\"dev\":\"eth0\",\"tagged\":true}` in request",
 			got, request)
 	}
 }
@@ -143,8 +144,7 @@ func TestInterfaceFilesThatAreNone(t *testing.T) {
 		}
 		for _, args := range []string{"apply --per-intf eth0 -c " + dir, "apply -i " + dir} {
 			if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, dir+"/eth0/ipv4addr") {
-				t.Errorf(`got %s, %s: %+v, want got.Code != session.ExitOK, dir+"/eth0/ipv4addr" in got.Stderr`,
-					name, args, got)
+				t.Errorf("got %s, %s: %+v, want a failure that names the file of eth0", name, args, got)
 			}
 		}
 		if err := make(dir + "/one.yaml"); err != nil {

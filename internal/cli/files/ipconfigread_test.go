@@ -54,7 +54,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	r.Finish()
 	if diff := cmp.Diff(interfaceLeftOut{"have a metric: routes of loxilb have the default one": 1}, left); diff != "" {
-		t.Error(diff)
+		t.Errorf("the settings left out differ (-want +got):\n%s", diff)
 	}
 	var want []string
 	for _, o := range objects {
@@ -63,7 +63,8 @@ func TestRoundTrip(t *testing.T) {
 	for _, spec := range []string{"10.0.0.1/24", "2001:db8::1/64"} {
 		want = append(want, fmt.Sprintf(`IPaddress  {"dev":"eth0","ipAddress":%q}`, spec))
 	}
-	want = append(want, `Route  {"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`, `Route  {"destinationIPNet":"0.0.0.0/0","gateway":"10.0.0.254","protocol":"boot"}`,
+	want = append(want, `Route  {"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`,
+		`Route  {"destinationIPNet":"0.0.0.0/0","gateway":"10.0.0.254","protocol":"boot"}`,
 		`Route  {"destinationIPNet":"2001:db8:1::/48","gateway":"2001:db8::2","protocol":"boot"}`)
 	got := said(r)
 	slices.Sort(got)
@@ -73,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	for _, dev := range []string{"", ".", "..", "a/b", "/etc"} {
 		if _, _, err := newInterfaceConfig([]v1.DeviceAddresses{{Dev: dev, IpAddress: []string{"10.0.0.1/24"}}}, nil, nil); err == nil {
-			t.Errorf("interface %q is one", dev)
+			t.Errorf("%q is accepted as the name of an interface", dev)
 		}
 	}
 }
@@ -94,7 +95,7 @@ func TestRoutesLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(interfaceConfig{"eth0": {"ipv4route": {"ip route add 10.2.0.0/16 via 10.0.0.1 proto static"}}}, c); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(interfaceLeftOut{
 		"have a link-local gateway, such as fe80::1: routes of loxilb name no interface": 1,
@@ -103,7 +104,7 @@ func TestRoutesLeftOut(t *testing.T) {
 		"have a metric: routes of loxilb have the default one":                        1,
 		"are of a type that loxilb does not create":                                   1,
 	}, left); diff != "" {
-		t.Error(diff)
+		t.Errorf("the settings left out differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -112,7 +113,8 @@ func TestRoutesLeftOut(t *testing.T) {
 func TestTunnelFrom(t *testing.T) {
 	t.Parallel()
 	const tunnel = "ip link add vxlan7 type vxlan id 7 local %s dev eth0 dstport 4789\n"
-	const addresses = "ip addr add fe80::1/64 dev eth0\nip addr add fd00::1/64 dev eth0\nip addr add 10.0.0.1/24 dev eth0\nip addr add 10.0.0.2/24 dev eth0\nip addr add 10.0.0.3/24 dev eth1\n" +
+	const addresses = "ip addr add fe80::1/64 dev eth0\nip addr add fd00::1/64 dev eth0\nip addr add 10.0.0.1/24 dev eth0\nip addr add 10.0.0.2/24 " +
+		"dev eth0\nip addr add 10.0.0.3/24 dev eth1\n" +
 		"ip addr add fe80::1/64 dev eth6\nip addr add fd00::1/64 dev eth6\nip addr add fd00::2/64 dev eth6\n"
 	for _, c := range []struct {
 		text string
@@ -126,8 +128,7 @@ func TestTunnelFrom(t *testing.T) {
 		r.Read("f", c.text)
 		r.Finish()
 		if good := len(r.Wrong) == 0; good != c.good || !good && !strings.HasPrefix(r.Wrong.Error(), "f:1:1: local ") {
-			t.Errorf(`%s: got %v, want good == c.good, good or r.Wrong.Error() begins with "f:1:1: local "`,
-				c.text, r.Wrong)
+			t.Errorf("%s: got %v, want it accepted: %t, or an error with its position", c.text, r.Wrong, c.good)
 		}
 	}
 }
@@ -203,7 +204,7 @@ func FuzzRead(f *testing.F) {
 		r.Read("f", text)
 		for _, o := range r.Objects {
 			if !json.Valid(o.Spec) {
-				t.Errorf("got %s, want json.Valid(o.Spec)", o.Spec)
+				t.Errorf("got %s, want valid JSON in o.Spec", o.Spec)
 			}
 		}
 	})

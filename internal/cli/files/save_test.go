@@ -25,13 +25,12 @@ func TestSave(t *testing.T) {
 	}
 	for range 3 {
 		if got := clitest.Run(t, "", s.Args("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}) {
-			t.Fatalf(`got %+v, want clitest.Result{Stdout: "success: 1 object saved to " + dir + "/lbconfig.txt\n"}`,
+			t.Fatalf(`got %+v, want "success: 1 object saved to " + dir + "/lbconfig.txt\n" on stdout`,
 				got)
 		}
 	}
 	if want := `{"lbAttr":[` + spec + "]}\n"; content("lbconfig.txt") != want || content("lbconfig.txt.bk") != want {
-		t.Errorf(`got %q, want content("lbconfig.txt") == want, content("lbconfig.txt.bk") == want`,
-			content("lbconfig.txt"))
+		t.Errorf("got %q, want the same content in lbconfig.txt and its backup", content("lbconfig.txt"))
 	}
 	if !strings.HasPrefix(s.Requests[0], "GET /netlox/v1/config/objects?kind=Loadbalancer") {
 		t.Errorf(`got %q, want s.Requests[0] begins with "GET /netlox/v1/config/objects?kind=Loadbalancer"`,
@@ -39,32 +38,28 @@ func TestSave(t *testing.T) {
 	}
 	if got := clitest.Run(t, "", s.Args("save -a --config-path="+dir)...); got.Code != session.ExitOK ||
 		strings.Count(got.Stdout, "success") != 7 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
-		t.Errorf(`got %+v, want got.Code == session.ExitOK, strings.Count(got.Stdout, "success") == 7, `+
-			"content(\"FWconfig.txt\") begins with `{\"fwAttr\":[`, content(\"EPconfig.txt\") begins with `{\"Attr\":[`",
-			got)
+		t.Errorf("got %+v, want success for each of seven files", got)
 	}
 	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK ||
 		!strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
-		t.Errorf("got %+v %s, want got.Code == session.ExitOK, "+
-			`content("all.yaml") begins with "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n"`,
-			got, content("all.yaml"))
+		t.Errorf("got %+v with all.yaml %s, want success, and a file of kind Loadbalancer", got, content("all.yaml"))
 	}
 	if !strings.HasPrefix(content("BFDconfig.txt"), `{"Attr":[`) {
-		t.Errorf("got %v, want content(\"BFDconfig.txt\") begins with `{\"Attr\":[`", content("BFDconfig.txt"))
+		t.Errorf("got %v, want BFD sessions in BFDconfig.txt", content("BFDconfig.txt"))
 	}
 	if info, err := os.Stat(dir + "/all.yaml"); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	for args, want := range map[string]string{
 		"save": "at least one of the flags", "save -a -l": "none of the others can be",
 		"save -l -c /dev/null/x": "cannot create the folder of the files: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is unchanged",
 	} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
-			t.Errorf("%s: got %+v, want got.Code != session.ExitOK, %q in it", args, got, want)
+			t.Errorf("%s: got %+v, want a failure, %q in it", args, got, want)
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {
-		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
+		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 	if content("new/folder/lbconfig.txt") != content("lbconfig.txt") {
 		t.Error("the new folder has something else")
@@ -72,7 +67,7 @@ func TestSave(t *testing.T) {
 	refusing := clitest.NewServer(t, 503, `{"code":503,"message":"x","result":"x"}`)
 	before := content("lbconfig.txt")
 	if got := clitest.Run(t, "", refusing.Args("save -l -c "+dir)...); got.Code != session.ExitRefused || content("lbconfig.txt") != before {
-		t.Errorf(`got %+v, want got.Code == session.ExitRefused, content("lbconfig.txt") == before`, got)
+		t.Errorf("got %+v, want exit code ExitRefused, and the file unchanged", got)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 10 {
 		t.Errorf("got %v %v, want no error, 10 elements", list, err)

@@ -84,18 +84,18 @@ func TestSavedWords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	s := clitest.NewServer(t, 200, savedNumbers)
 	if got := clitest.Run(t, "", s.Args("save -f "+file)...); got.Code != session.ExitOK {
-		t.Fatalf("got %+v, want got.Code == session.ExitOK", got)
+		t.Fatalf("got %+v, want exit code ExitOK", got)
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(savedWords, string(text)); diff != "" {
-		t.Fatal(diff)
+		t.Fatalf("the saved file differs (-want +got):\n%s", diff)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	if got := clitest.Run(t, "", s.Args("apply -f "+file)...); got != (clitest.Result{Stdout: "unchanged\n"}) {
-		t.Fatalf(`got %+v, want clitest.Result{Stdout: "unchanged\n"}`, got)
+		t.Fatalf(`got %+v, want "unchanged\n" on stdout`, got)
 	}
 	type object struct {
 		Kind string         `json:"kind"`
@@ -115,7 +115,7 @@ func TestSavedWords(t *testing.T) {
 		"externalIP": "20.20.20.1", "port": float64(80), "protocol": "tcp", "mode": "onearm", "select": "priority",
 	}
 	if diff := cmp.Diff(saved, sent); diff != "" {
-		t.Error(diff)
+		t.Errorf("sent objects differ from saved ones (-want +got):\n%s", diff)
 	}
 }
 
@@ -126,8 +126,8 @@ func TestWrongWords(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
 	got := clitest.Run(t, "apiVersion: netlox/v1\nkind: Firewall\nspec:\n  ruleArguments:\n    Protocol: tpc\n", s.Args("apply -f -")...)
 	if got.Code != session.ExitRefused || len(s.Requests) != 0 || !strings.Contains(got.Stderr, `-:5:15: protocol "tpc" is not a protocol`) {
-		t.Errorf("got %+v %q, want got.Code == session.ExitRefused, no s.Requests, "+
-			"`-:5:15: protocol \"tpc\" is not a protocol` in got.Stderr",
+		t.Errorf("got %+v %q, want exit code ExitRefused, no s.Requests, "+
+			"`-:5:15: protocol \"tpc\" is not a protocol` on stderr",
 			got, s.Requests)
 	}
 }

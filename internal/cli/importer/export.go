@@ -9,8 +9,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// IPVS writes services in the format of `ipvsadm -R`. Notes report what IPVS does not support;
-// their line is that of the service in the text, or the next one.
+// IPVS writes services in the format of `ipvsadm -R`. Notes report what IPVS does not support. A
+// note about a service has the line of the text that creates it; a note about a skipped service has
+// the line that it would have had.
 func IPVS(services []lb.Service) (text string, notes []Note) {
 	var b strings.Builder
 	line := 0
@@ -41,7 +42,7 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 		if s.Mode.TranslatesSource() {
 			note("IPVS masquerading keeps the client's address, mode %s does not", s.Mode)
 		}
-		if names := onlyOurs(s); len(names) > 0 {
+		if names := unsupportedSettings(s); len(names) > 0 {
 			note("IPVS does not have these settings, which are ignored: %s", strings.Join(names, ", "))
 		}
 		for _, e := range s.Endpoints {
@@ -49,7 +50,7 @@ func IPVS(services []lb.Service) (text string, notes []Note) {
 				note("IPVS has no backups: endpoint %s is skipped", e)
 				continue
 			}
-			fmt.Fprintf(&b, "-a %s %s -r %s %s -w %d\n", flag, at, e.AddrPort(), ipvsWay(s), e.Weight)
+			fmt.Fprintf(&b, "-a %s %s -r %s %s -w %d\n", flag, at, e.AddrPort(), ipvsForwarding(s), e.Weight)
 			line++
 		}
 	}
@@ -79,8 +80,8 @@ func beyondIPVS(s *lb.Service) string {
 	return ""
 }
 
-// onlyOurs returns the settings of a service that are lost.
-func onlyOurs(s *lb.Service) (names []string) {
+// unsupportedSettings returns the settings of a service that IPVS does not have.
+func unsupportedSettings(s *lb.Service) (names []string) {
 	for _, f := range lb.Fields() {
 		switch f.Name {
 		case lb.FieldMode, lb.FieldSelect, lb.FieldEndpoints, lb.FieldPersistTimeout, lb.FieldPersistPrefix, lb.FieldTunnel,
@@ -114,7 +115,7 @@ func ipvsScheduler(s *lb.Service, note func(string, ...any)) string {
 	return "wrr"
 }
 
-func ipvsWay(s *lb.Service) string {
+func ipvsForwarding(s *lb.Service) string {
 	switch {
 	case s.Mode == lb.ModeDSR && s.Tunnel == lb.TunnelGUE:
 		return "-i --tun-type gue --tun-port 6080"

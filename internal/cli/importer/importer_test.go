@@ -67,7 +67,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	if _, err := Read("nginx", ""); err == nil {
-		t.Error("an unknown format is taken")
+		t.Error("an unknown format is accepted")
 	}
 }
 
@@ -139,7 +139,7 @@ func TestIPVSRoundTrip(t *testing.T) {
 	}
 	r, err := Read("ipvsadm", text)
 	if err != nil || len(r.Services) != len(services) {
-		t.Fatalf("got %v %s\n%s, want no error, len(r.Services) == len(services)", err, text, dump(r))
+		t.Fatalf("got %v %s\n%s, want %d services", err, text, dump(r), len(services))
 	}
 	for i := range services {
 		if got, want := r.Services[i].String(), services[i].String(); got != want {

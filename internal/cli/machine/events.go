@@ -48,7 +48,7 @@ func getEvents(o *session.Options) *cobra.Command {
 	fs.SortFlags = false
 	fs.BoolVarP(&watch, "watch", "w", false, "show new events until interrupted")
 	fs.StringVar(&params.Kind, "kind", "", "show only events of these kinds, comma-separated: "+strings.Join(eventKinds(), ", "))
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(eventKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(eventKinds(), cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 	fs.StringVar(&params.Object, "object", "", "show only events about this object, such as: service 20.20.20.1:2020/tcp")
 	fs.IntVar(&params.Limit, "limit", 0, "show only the last N; 0 shows all that the server keeps")
 	return cmd

@@ -15,7 +15,7 @@ func TestHastate(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"Attr":[{"instance":"llb-inst0","state":"MASTER","vip":"0.0.0.0","sync":0}]}`)
 	for _, args := range []string{"get hastate", "get ha", "get HAstate"} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| llb-inst0 | MASTER  |") {
-			t.Errorf(`%s: got %+v, want got.Code == session.ExitOK, "| llb-inst0 | MASTER |" in got.Stdout`,
+			t.Errorf(`%s: got %+v, want exit code ExitOK, "| llb-inst0 | MASTER |" on stdout`,
 				args, got)
 		}
 	}
@@ -30,10 +30,10 @@ func TestHastate(t *testing.T) {
 		}
 	}
 	if got := clitest.Run(t, "", "set", "hastate", "MASTER", "--lease=4s"); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `lease "4s" is out of range`) {
-		t.Errorf("got %+v, want got.Code == session.ExitUsage, `lease \"4s\" is out of range` in got.Stderr", got)
+		t.Errorf("got %+v, want exit code ExitUsage, `lease \"4s\" is out of range` on stderr", got)
 	}
 	if got := clitest.Run(t, "", "set", "hastate", "ACTIVE"); got.Code != session.ExitUsage || !strings.Contains(got.Stderr, `state "ACTIVE" is not known`) {
-		t.Errorf("got %+v, want got.Code == session.ExitUsage, `state \"ACTIVE\" is not known` in got.Stderr", got)
+		t.Errorf("got %+v, want exit code ExitUsage, `state \"ACTIVE\" is not known` on stderr", got)
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 func TestMachine(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ args, path, body, want string }{
-		{"get process", "status/process", `{"processAttr":[{"pid":"1","user":"root","priority":"20","nice":"0","virtMemory":"10","residentSize":"5","sharedMemory":"2","status":"S","CPUUsage":"0.1","MemoryUsage":"0.2","time":"0:01.00","command":"a\u001bb"}]}`,
+		{"get process", "status/process",
+			`{"processAttr":[{"pid":"1","user":"root","priority":"20","nice":"0","virtMemory":"10","residentSize":"5","sharedMemory":"2","status":"S",` +
+				`"CPUUsage":"0.1","MemoryUsage":"0.2","time":"0:01.00","command":"a\u001bb"}]}`,
 			"| PID | USER | PRIORITY | NICE | VIRTMEMORY | RESIDENTSIZE | SHAREDMEMORY | STATUS | CPUUSAGE | MEMORYUSAGE |  TIME   | COMMAND |\n" +
 				"|-----|------|----------|------|------------|--------------|--------------|--------|----------|-------------|---------|---------|\n" +
 				"|   1 | root |       20 |    0 |         10 |            5 |            2 | S      | 0.1      | 0.2         | 0:01.00 | a.b     |\n"},
@@ -29,7 +31,7 @@ func TestMachine(t *testing.T) {
 	} {
 		s := clitest.NewServer(t, 200, tc.body)
 		if got := clitest.Run(t, "", s.Args(tc.args)...); got != (clitest.Result{Stdout: tc.want}) {
-			t.Errorf("%s: got %d %s\n%s, want got == clitest.Result{Stdout: tc.want}",
+			t.Errorf("%s: got %d %s\n%s, want tc.want on stdout",
 				tc.args, got.Code, got.Stderr, got.Stdout)
 		}
 		if want := "GET /netlox/v1/" + tc.path; len(s.Requests) != 1 || s.Requests[0] != want {
@@ -45,15 +47,15 @@ func TestSetLogLevel(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, clitest.Success)
 	if got := clitest.Run(t, "", s.Args("set log-level critical")...); got != (clitest.Result{Stdout: "success\n"}) {
-		t.Errorf(`got %+v, want clitest.Result{Stdout: "success\n"}`, got)
+		t.Errorf(`got %+v, want "success\n" on stdout`, got)
 	}
 	if got := clitest.Run(t, "", s.Args("set loglevel loud")...); got.Code != session.ExitUsage ||
 		!strings.Contains(got.Stderr, `log level "loud" is unknown (allowed: trace, debug`) {
-		t.Errorf("got %+v, want got.Code == session.ExitUsage, "+
-			"`log level \"loud\" is unknown (allowed: trace, debug` in got.Stderr",
+		t.Errorf("got %+v, want exit code ExitUsage, "+
+			"`log level \"loud\" is unknown (allowed: trace, debug` on stderr",
 			got)
 	}
 	if want := `POST /netlox/v1/config/params {"logLevel":"critical"}`; len(s.Requests) != 1 || s.Requests[0] != want {
-		t.Errorf("asked %q", s.Requests)
+		t.Errorf("the requests are %q", s.Requests)
 	}
 }

@@ -40,7 +40,7 @@ func getStatus(o *session.Options) *cobra.Command {
 	fs.SortFlags = false
 	fs.BoolVar(&params.Failed, "failed", false, "show only failed objects")
 	fs.StringVar(&params.Kind, "kind", "", "show only objects of this kind, such as service, endpoint, interface, network, vip, firewall or route")
-	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(statusKinds(), cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(statusKinds(), cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 	return kind.GetWith(o, cmd)
 }
 

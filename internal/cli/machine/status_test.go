@@ -42,7 +42,7 @@ func TestFilters(t *testing.T) {
 		"GET /netlox/v1/events?kind=link%2Cobject&limit=3",
 		"GET /netlox/v1/status/objects?failed=true&kind=service&name=web",
 	}, s.Requests); diff != "" {
-		t.Error(diff)
+		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestStatusOfNothing(t *testing.T) {
 	} {
 		r := clitest.Run(t, "", s.Args(args)...)
 		if (r.Code == session.ExitRefused) != (want != "") || !strings.Contains(r.Stderr, want) {
-			t.Errorf(`%s: got %+v, want r.Code == session.ExitRefused == want != "", want in r.Stderr`, args, r)
+			t.Errorf("%s: got %+v, want %q on stderr, and a refusal exactly if that is not empty", args, r, want)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestWatchEvents(t *testing.T) {
 	hold <- struct{}{} // ended by the server
 	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events lost") ||
 		!strings.Contains(errs.String(), "the event stream ended: the token has ended\n") {
-		t.Errorf(`got %d %s, want code session.ExitUnreachable, "3 events lost" in errs, `+
+		t.Errorf(`got %d %s, want exit code ExitUnreachable, "3 events lost" in errs, `+
 			`"the event stream ended: the token has ended\n" in errs`,
 			code, errs.String())
 	}
@@ -99,7 +99,7 @@ func TestWatchEvents(t *testing.T) {
 		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.Args("get events -w -o json"))
 	}()
 	if line := <-out.Out; !strings.HasPrefix(line, `{"seq":7`) || strings.Count(line, "\n") != 1 {
-		t.Errorf("got %q, want line begins with `{\"seq\":7`, strings.Count(line, \"\\n\") == 1", line)
+		t.Errorf("got %q, want line begins with `{\"seq\":7`, \"\\n\" once in line", line)
 	}
 	cancel() // ended by the user
 	if code := <-done; code != session.ExitOK {

@@ -79,7 +79,8 @@ func TestNetObjectTables(t *testing.T) {
 	t.Parallel()
 	const port = `{"portAttr":[{"portName":"eth0","portNo":2,"zone":"root","portSoftwareInformation":{"osId":2,"portType":1,"portProp":0,"portActive":true,"bpfLoaded":true},` +
 		`"portHardwareInformation":{"rawMacAddress":[],"macAddress":"02:00:00:00:00:09","mtu":1500,"link":true,"state":true,"master":"","real":"","tunnelId":0},` +
-		`"portStatisticInformation":{"rxBytes":1,"rxPackets":2,"rxErrors":3,"txBytes":4,"txPackets":5,"txErrors":6},"portL3Information":{"routed":true,"IPv4Address":["10.0.0.1/24","10.0.0.2/24"],"IPv6Address":[]},` +
+		`"portStatisticInformation":{"rxBytes":1,"rxPackets":2,"rxErrors":3,"txBytes":4,"txPackets":5,"txErrors":6},"portL3Information":{"routed":true,` +
+		`"IPv4Address":["10.0.0.1/24","10.0.0.2/24"],"IPv6Address":[]},` +
 		`"portL2Information":{"isPvid":false,"vid":0},"DataplaneSync":0}]}`
 	for args, c := range map[string][2]string{
 		"get ip -o wide": {`{"ipAttr":[{"dev":"eth0","ipAddress":["10.0.0.1/24","2001:db8::1/64"],"sync":0}]}`, `

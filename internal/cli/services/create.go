@@ -31,8 +31,8 @@ type createFlags struct {
 	doubtful []string // probable mistakes in endpoints
 }
 
-// mostLikelyWeight is the largest weight in IP:WEIGHT that is unlikely to be a port.
-const mostLikelyWeight = 256
+// maxPlausibleWeight is the largest weight in IP:WEIGHT that is unlikely to be a port.
+const maxPlausibleWeight = 256
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1 --monitor
   loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
@@ -156,7 +156,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 			}
 			e.Backup = 1
 		}
-		if e.Port == 0 && e.Weight > mostLikelyWeight {
+		if e.Port == 0 && e.Weight > maxPlausibleWeight {
 			f.doubtful = append(f.doubtful, fmt.Sprintf("endpoint %s has weight %d and the port of --tcp or --udp: if %d is its port, write %s",
 				strings.TrimSpace(text), e.Weight, e.Weight, netip.AddrPortFrom(e.Addr, e.Weight).String()+":1"))
 		}

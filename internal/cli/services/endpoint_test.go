@@ -35,7 +35,7 @@ func TestGetEndpoint(t *testing.T) {
 	} {
 		got := clitest.Run(t, "", s.Args(tc.args)...)
 		if got.Code != session.ExitOK {
-			t.Errorf("%s: got %+v, want got.Code == session.ExitOK", tc.args, got)
+			t.Errorf("%s: got %+v, want exit code ExitOK", tc.args, got)
 		}
 		if diff := cmp.Diff(squeeze(tc.want), squeeze(got.Stdout)); diff != "" {
 			t.Errorf("%s:\n%s", tc.args, diff)
@@ -51,7 +51,7 @@ func TestGetEndpoint(t *testing.T) {
 		}
 	}
 	if got := clitest.Run(t, "", s.Args("get ep -o json --name=31.31.31.1")...); !strings.Contains(got.Stdout, `"history"`) || strings.Contains(got.Stdout, "mine") {
-		t.Errorf("got %+v, want `\"history\"` in got.Stdout, no \"mine\" in got.Stdout", got)
+		t.Errorf("got %+v, want `\"history\"` on stdout, no \"mine\" on stdout", got)
 	}
 	// Scripts for the existing loxilb read seconds, and its three words for a state.
 	old := session.Env{Getenv: func(name string) string { return map[string]string{"LOXILB_COMPAT": "1"}[name] }}
@@ -64,7 +64,7 @@ func TestGetEndpoint(t *testing.T) {
 	}
 	exists := clitest.NewServer(t, 409, `{"code":409,"message":"endpoint x exists already with the same content","result":"x"}`)
 	if got := clitest.Run(t, "", exists.Args("create ep 31.31.31.1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
-		t.Errorf(`got %+v, want clitest.Result{Stdout: "unchanged\n"}`, got)
+		t.Errorf(`got %+v, want "unchanged\n" on stdout`, got)
 	}
 }
 

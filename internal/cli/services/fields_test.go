@@ -21,7 +21,8 @@ func TestFieldFlags(t *testing.T) {
 		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
 		"syn-protect": {"always", `"always"`}, "max-rate": {"1000", "1000"}, "max-connections": {"7", "7"},
 		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"}, "deny": {"10.0.0.0/8,11.1.1.1", `["10.0.0.0/8","11.1.1.1/32"]`},
-		"monitor": {"true", "true"}, "all-down": {"panic", `"panic"`}, "outlier": {"off", `"off"`}, "probetype": {"http", `"http"`}, "probeport": {"81", "81"}, "probereq": {"/x", `"/x"`},
+		"monitor": {"true", "true"}, "all-down": {"panic", `"panic"`}, "outlier": {"off", `"off"`}, "probetype": {"http", `"http"`}, "probeport": {"81",
+			"81"}, "probereq": {"/x", `"/x"`},
 		"proberesp": {"ok", `"ok"`}, "probe-interval": {"500ms", `"500ms"`}, "probe-wait": {"1s", `"1s"`}, "probe-retries": {"5", "5"}, "probe-rise": {"7", "7"},
 		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
 		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},
@@ -42,13 +43,13 @@ func TestFieldFlags(t *testing.T) {
 		}
 		want, ok := values[field.Flag]
 		if !ok {
-			t.Errorf("--%s: what is a value of it?", field.Flag)
+			t.Errorf("--%s: this test needs a value for it", field.Flag)
 			continue
 		}
 		s := clitest.NewServer(t, 200, clitest.Success)
 		args := append(s.Args("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
 		if got := clitest.Run(t, "", args...); got.Code != session.ExitOK {
-			t.Errorf("%v: got %+v, want got.Code == session.ExitOK", args, got)
+			t.Errorf("%v: got %+v, want exit code ExitOK", args, got)
 			continue
 		}
 		_, body, _ := strings.Cut(s.Requests[0], "{")
@@ -68,7 +69,7 @@ func TestFieldFlags(t *testing.T) {
 		help := cmd.Flag(field.Flag).Usage
 		for _, c := range field.Choices() {
 			if !strings.Contains(help, c.Word) || c.Available && !strings.Contains(help, c.Word+" ("+c.Help+")") {
-				t.Errorf("--%s: the help does not tell of %s: %s", field.Flag, c.Word, help)
+				t.Errorf("--%s: the help does not mention %s: %s", field.Flag, c.Word, help)
 			}
 		}
 	}

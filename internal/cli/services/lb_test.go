@@ -54,10 +54,10 @@ func TestDescribe(t *testing.T) {
 	clitest.Golden(t, s, "describe",
 		"describe lb", "describe lb web", "describe lb [2001:db8::9]:53-54/udp/mark=7", "describe lb 10.0.0.1:0/icmp", "describe lb web -o yaml")
 	if diff := cmp.Diff([]string{"", "service 20.20.20.1:2020/tcp", "service [2001:db8::9]:53-54/udp/mark=7"}, asked); diff != "" {
-		t.Error(diff) // one request for any number of services, and none to a server without status
+		t.Errorf("the queries differ (-want +got):\n%s", diff) // one request for any number of services, and none to a server without status
 	}
 	if r := clitest.Run(t, "", s.Args("describe lb none")...); r.Code != session.ExitRefused || !strings.Contains(r.Stderr, `service "none" not found`) || r.Stdout != "" {
-		t.Errorf("got %+v, want code %d, `service \"none\" not found` in r.Stderr, no r.Stdout", r, session.ExitRefused)
+		t.Errorf("got %+v, want code %d, `service \"none\" not found` on stderr, nothing on stdout", r, session.ExitRefused)
 	}
 }
 

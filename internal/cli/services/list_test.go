@@ -36,19 +36,21 @@ func TestListed(t *testing.T) {
 	t.Parallel()
 	s := services(t)
 	for args, want := range map[string]string{
-		"get lb -o name":                                                                                "lb/20.20.20.9:80/tcp lb/20.20.20.10:81/tcp lb/20.20.20.11:82/tcp lb/20.20.20.12:83/tcp",
-		"get lb web -o name":                                                                            "lb/20.20.20.9:80/tcp lb/20.20.20.11:82/tcp",
-		"get lb dns 20.20.20.12:83/tcp -o name":                                                         "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
-		"get lb -l mode=dsr -o name":                                                                    "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
-		"get lb -l mode=default,name=web --limit=1 -o name":                                             "lb/20.20.20.9:80/tcp",
-		"get lb --selector state!=applied -o name":                                                      "lb/20.20.20.12:83/tcp",
-		"get lb --field-selector endpointIP=31.31.31.1 -o name":                                         "lb/20.20.20.10:81/tcp",
-		"get lb --state=failed -o name":                                                                 "lb/20.20.20.12:83/tcp",
-		"get lb --vip=20.20.20.10 --endpoint=31.31.31.1 -o name":                                        "lb/20.20.20.10:81/tcp",
-		"get lb --sort-by=-externalIP --limit=2 -o name":                                                "lb/20.20.20.12:83/tcp lb/20.20.20.11:82/tcp",
-		"get lb --sort-by=name -o jsonpath={.items[*].serviceArguments.name}":                           "10 dns web web",
-		"get lb web -o jsonpath={.lbAttr[0].serviceArguments.port}":                                     "80",
-		"get lb -l mode=dsr -o custom-columns=VIP:.serviceArguments.externalIP,NONE:.nope":              "|     VIP     |  NONE  | |-------------|--------| | 20.20.20.10 | <none> | | 20.20.20.12 | <none> |",
+		"get lb -o name": "lb/20.20.20.9:80/tcp lb/20.20.20.10:81/tcp " +
+			"lb/20.20.20.11:82/tcp lb/20.20.20.12:83/tcp",
+		"get lb web -o name":                                                  "lb/20.20.20.9:80/tcp lb/20.20.20.11:82/tcp",
+		"get lb dns 20.20.20.12:83/tcp -o name":                               "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
+		"get lb -l mode=dsr -o name":                                          "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
+		"get lb -l mode=default,name=web --limit=1 -o name":                   "lb/20.20.20.9:80/tcp",
+		"get lb --selector state!=applied -o name":                            "lb/20.20.20.12:83/tcp",
+		"get lb --field-selector endpointIP=31.31.31.1 -o name":               "lb/20.20.20.10:81/tcp",
+		"get lb --state=failed -o name":                                       "lb/20.20.20.12:83/tcp",
+		"get lb --vip=20.20.20.10 --endpoint=31.31.31.1 -o name":              "lb/20.20.20.10:81/tcp",
+		"get lb --sort-by=-externalIP --limit=2 -o name":                      "lb/20.20.20.12:83/tcp lb/20.20.20.11:82/tcp",
+		"get lb --sort-by=name -o jsonpath={.items[*].serviceArguments.name}": "10 dns web web",
+		"get lb web -o jsonpath={.lbAttr[0].serviceArguments.port}":           "80",
+		"get lb -l mode=dsr -o custom-columns=VIP:.serviceArguments.externalIP,NONE:.nope": "|     VIP     |  NONE  | " +
+			"|-------------|--------| | 20.20.20.10 | <none> | | 20.20.20.12 | <none> |",
 		"get lb dns --no-headers -o custom-columns=N:.serviceArguments.name,E:.endpoints[*].endpointIP": "| dns | 31.31.31.1 |",
 	} {
 		got := clitest.Run(t, "", s.Args(args)...)
@@ -72,13 +74,13 @@ func TestListed(t *testing.T) {
 		Continue string
 	}
 	if got := clitest.Run(t, "", s.Args("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
-		t.Errorf("got %+v, want json.Unmarshal([]byte(got.Stdout), &list) == nil, len(list.LbAttr) == 2, list.Continue not empty",
+		t.Errorf("got %+v, want JSON in got.Stdout, 2 elements in list.LbAttr, list.Continue not empty",
 			got)
 	}
 	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused ||
 		!strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
-		t.Errorf("got %+v, want got.Code == session.ExitRefused, "+
-			"`service \"nope\" not found: give its name, or its key` in got.Stderr, no got.Stdout",
+		t.Errorf("got %+v, want exit code ExitRefused, "+
+			"`service \"nope\" not found: give its name, or its key` on stderr, nothing on stdout",
 			got)
 	}
 	// The server gets the whole query, so it can return less.
@@ -136,7 +138,10 @@ func TestWatch(t *testing.T) {
 			fmt.Fprint(w, `{"statusAttr":[]}`)
 			return
 		}
-		fmt.Fprintf(w, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"kind":"service","key":"20.20.20.1:80/tcp","state":%q}}]}`, state)
+		fmt.Fprintf(w,
+			`{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"kind":"service",`+
+				`"key":"20.20.20.1:80/tcp","state":%q}}]}`,
+			state)
 	}))}
 	t.Cleanup(s.Close)
 	out := clitest.Lines{Out: make(chan string, 100)}

@@ -23,7 +23,7 @@ func TestNameWithComma(t *testing.T) {
 	} {
 		got := clitest.Run(t, "", s.Args(args)...)
 		if last := s.Requests[len(s.Requests)-1]; got.Stdout != "lb/20.20.20.1:80/tcp\n" || !strings.HasSuffix(last, "?"+asked) {
-			t.Errorf("%s: %+v, asked by %s", args, got, last)
+			t.Errorf("%s: got %+v after the request %s, want the request to end with ?%s", args, got, last, asked)
 		}
 	}
 }
@@ -62,15 +62,17 @@ func TestRatesOfEndpoint(t *testing.T) {
 // of a drain.
 func TestSinceOfDrain(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained","since":"2020-01-02T03:04:05Z"}]}`)
+	s := clitest.NewServer(t, 200,
+		`{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"drained",`+
+			`"since":"2020-01-02T03:04:05Z"}]}`)
 	for _, args := range []string{"get endpoint", "describe endpoint 31.31.31.1"} {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
-			t.Errorf(`%s: got %+v, want got.Code == 0, no "2020-01-02" in got.Stdout, "drained" in got.Stdout`,
+			t.Errorf(`%s: got %+v, want exit code 0, no "2020-01-02" on stdout, "drained" on stdout`,
 				args, got)
 		}
 	}
 	s.Body = `{"drainAttr":[{"endpoint":"31.31.31.1:80","connections":3,"sockets":0,"rate":200}]}`
 	if got := clitest.Run(t, "", s.Args("get drain")...); !strings.Contains(got.Stdout, "| 200/s |") {
-		t.Errorf("no unit of the rate: %+v", got)
+		t.Errorf("the rate of a drain has no unit: %+v", got)
 	}
 }

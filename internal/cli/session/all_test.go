@@ -59,7 +59,7 @@ func TestAgreed(t *testing.T) {
 		o := &Options{Env: Env{Stdin: terminal, Stderr: &said}}
 		f := AllFlags{All: true, yes: c.yes}
 		if err := f.Agreed(o, c.count, "service"); (err == nil) != c.goes || said.String() != c.asks {
-			t.Errorf("%+v: got %v, %q, want err == nil == c.goes, said == c.asks", c, err, said.String())
+			t.Errorf("%+v: got %v after %q, want the command to go on: %t, after asking %q", c, err, said.String(), c.goes, c.asks)
 		}
 	}
 	script := &Options{Env: Env{Stdin: strings.NewReader("")}}

@@ -101,7 +101,7 @@ func (k Kind[L, T]) GetWith(o *Options, cmd *cobra.Command) *cobra.Command {
 func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 	value := cmd.Flags().String(flag, "", help)
 	if words := k.Words[path]; len(words) > 0 {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 	}
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

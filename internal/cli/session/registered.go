@@ -28,7 +28,7 @@ func RegisteredCommands(o *Options) Commands {
 			commands[Delete] = append(commands[Delete], r.delete(o))
 		}
 		if r.about.Set != nil {
-			commands[r.creates()] = append(commands[r.creates()], r.create(o))
+			commands[r.createVerb()] = append(commands[r.createVerb()], r.create(o))
 		}
 	}
 	return commands
@@ -43,8 +43,9 @@ type registered struct {
 
 func registeredOf(k kinds.Any) registered { return registered{k, k.About(), k.Commands()} }
 
-// creates returns the verb that creates or changes an object: the only object of a kind is set.
-func (r registered) creates() Verb {
+// createVerb returns the verb that creates or changes an object: set for a kind with a single
+// object, otherwise create.
+func (r registered) createVerb() Verb {
 	if r.Only() != "" {
 		return Set
 	}
@@ -54,7 +55,7 @@ func (r registered) creates() Verb {
 func (r registered) kind(o *Options) Kind[[]any, any] {
 	path, _ := r.Paths()
 	return Kind[[]any, any]{
-		GetHelp: r.shows(), DescribeHelp: r.describes(),
+		GetHelp: r.getHelp(), DescribeHelp: r.describeHelp(),
 		Word: r.words.Command, Aliases: r.words.Aliases, Key: r.words.List, Object: r.words.Name,
 		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return send(ctx, c, http.MethodGet, path+"/all", nil, edit...)
@@ -86,8 +87,8 @@ func (r registered) table(list []any, wide bool) *Table {
 	return t
 }
 
-// shows returns the help of get.
-func (r registered) shows() Help {
+// getHelp returns the help of get.
+func (r registered) getHelp() Help {
 	h := Help{Short: "Show " + r.about.Plural, Example: "  loxicmd get " + r.words.Command}
 	if r.about.Details != "" {
 		h.Short += "; -o wide shows their " + r.about.Details
@@ -96,15 +97,16 @@ func (r registered) shows() Help {
 	return h
 }
 
-// describes returns the help of describe.
-func (r registered) describes() Help {
+// describeHelp returns the help of describe.
+func (r registered) describeHelp() Help {
 	return Help{
 		Short:   "Show " + r.about.Singular + " in full, with its status and events",
 		Example: "  loxicmd describe " + r.words.Command,
 	}
 }
 
-// command returns a command about one object, which its argument names unless it is the only one.
+// command returns a command about one object. Its argument is the object's name; a kind with a
+// single object takes none.
 func (r registered) command(verb Verb) *cobra.Command {
 	example := "loxicmd " + string(verb) + " " + r.words.Command
 	if r.Only() != "" {
@@ -131,7 +133,7 @@ func (r registered) delete(o *Options) *cobra.Command {
 }
 
 func (r registered) create(o *Options) *cobra.Command {
-	cmd := r.command(r.creates())
+	cmd := r.command(r.createVerb())
 	cmd.Short = "Create or change " + r.about.Singular
 	if r.Only() != "" {
 		cmd.Short = "Set up " + r.about.Singular
@@ -147,11 +149,11 @@ func (r registered) create(o *Options) *cobra.Command {
 			cmd.Flags().Func(f.Name, f.Usage, set)
 		}
 		if f.Required {
-			_ = cmd.MarkFlagRequired(f.Name) // the flag is there
+			_ = cmd.MarkFlagRequired(f.Name) // fails only for unknown flags
 		}
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r.about.Set(body, strings.Join(args, "")) // one, or none
+		r.about.Set(body, strings.Join(args, "")) // the name; empty for a kind with a single object
 		return o.CreateAt(cmd.Context(), r.Any, body)
 	}
 	return cmd
@@ -193,8 +195,7 @@ func (o *Options) CreateAt(ctx context.Context, k kinds.Any, body any) error {
 	})
 }
 
-// ApplyAt creates or removes several objects of a registered kind: all of them, or none. One is
-// sent as the existing loxilb's clients send it.
+// ApplyAt creates or removes several objects of a registered kind atomically.
 func (o *Options) ApplyAt(ctx context.Context, k kinds.Any, bodies []any, remove bool) error {
 	verb := Create
 	if remove {
@@ -235,7 +236,8 @@ func DeleteAt(ctx context.Context, c *v1.Client, k kinds.Any, key string, query 
 	return send(ctx, c, http.MethodDelete, path, nil)
 }
 
-// fillPath replaces the parameters of a path by the parts of a key. The last one has the rest.
+// fillPath replaces the parameters of a path by the parts of a key. The last parameter takes the
+// rest of the key.
 func fillPath(path, key string) string {
 	parts := strings.Split(path, "/")
 	left := strings.Count(path, "{")
@@ -252,8 +254,8 @@ func fillPath(path, key string) string {
 	return strings.Join(parts, "/")
 }
 
-// send sends a request about a registered kind, for which the client has no method. A body of nil
-// is none.
+// send sends a request about a registered kind, for which the client has no method. With a nil
+// body, the request has none.
 func send(ctx context.Context, c *v1.Client, method, path string, body any, edit ...v1.RequestEditorFn) (*http.Response, error) {
 	var data bytes.Buffer
 	if body != nil {

@@ -54,7 +54,7 @@ func (f *connectionFilter) watch() v1.WatchConntracksParams {
 // completeFilter offers the states, and the protocols.
 func completeFilter(cmd *cobra.Command) {
 	for flag, words := range map[string][]string{"state": report.ConnectionStates(), "proto": lb.ProtocolWords()} {
-		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 	}
 }
 

@@ -19,7 +19,8 @@ import (
 // tableChunk is the number of rows that are printed at once.
 const tableChunk = 1000
 
-const connection = `{"destinationIP":"20.20.20.1","sourceIP":"10.0.0.1","destinationPort":80,"sourcePort":%d,"protocol":"tcp","ident":"","conntrackState":"est","conntrackAct":"x","packets":1,"bytes":2,"servName":"web"}`
+const connection = `{"destinationIP":"20.20.20.1","sourceIP":"10.0.0.1","destinationPort":80,"sourcePort":%d,"protocol":"tcp","ident":"",` +
+	`"conntrackState":"est","conntrackAct":"x","packets":1,"bytes":2,"servName":"web"}`
 
 // TestGetCT prints testdata/ct.json and compares with ct.txt.
 func TestGetCT(t *testing.T) {
@@ -81,16 +82,16 @@ func TestConntrackBreaksOff(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
 	if r := clitest.Run(t, "", s.Args("get ct -o json")...); r.Code != session.ExitUnreachable ||
 		!strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "ended early") {
-		t.Errorf("got %+v, want code session.ExitUnreachable, `\"sourcePort\": 1` in r.Stdout, \"ended early\" in r.Stderr",
+		t.Errorf("got %+v, want exit code ExitUnreachable, `\"sourcePort\": 1` on stdout, \"ended early\" on stderr",
 			r)
 	}
 	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
-		t.Errorf(`got %+v, want code %d, r.Stderr == "Error: Error: not now\n"`, r, session.ExitRefused)
+		t.Errorf(`got %+v, want code %d, stderr == "Error: Error: not now\n"`, r, session.ExitRefused)
 	}
 	s = clitest.NewServer(t, 503, `{"code":503,"message":"not now","result":"not now"}`)
 	if r := clitest.Run(t, "", s.Args("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
-		t.Errorf(`got %+v, want code %d, r.Stderr == "Error: not now\n"`, r, session.ExitRefused)
+		t.Errorf(`got %+v, want code %d, stderr == "Error: not now\n"`, r, session.ExitRefused)
 	}
 }
 
@@ -99,19 +100,21 @@ func TestWatchConntracks(t *testing.T) {
 	var asked string
 	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.Header.Get("Accept") + " " + r.URL.Path + " " + r.URL.RawQuery
-		_, _ = io.WriteString(w, ": hello\n\nevent: connection\ndata: {\"time\":\"2020-01-02T03:04:05Z\",\"act\":\"opened\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
-			"\"source\":\"30.30.30.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\"}\n\nevent: untold\ndata: {\"sampled\":3,\"lost\":2}\n\n"+
-			"event: connection\ndata: {\"time\":\"2020-01-02T03:04:06Z\",\"act\":\"ended\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
-			"\"source\":\"10.0.0.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\",\"reason\":\"reset\",\"closedBy\":\"client\",\"packetsIn\":5,\"bytesIn\":500,\"packetsOut\":4,\"bytesOut\":400,\"oneOf\":16}\n\n")
+		_, _ = io.WriteString(w,
+			": hello\n\nevent: connection\ndata: {\"time\":\"2020-01-02T03:04:05Z\",\"act\":\"opened\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\","+
+				"\"vip\":\"20.20.20.1:80\","+
+				"\"source\":\"30.30.30.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\"}\n\nevent: untold\ndata: {\"sampled\":3,\"lost\":2}\n\n"+
+				"event: connection\ndata: {\"time\":\"2020-01-02T03:04:06Z\",\"act\":\"ended\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
+				"\"source\":\"10.0.0.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\",\"reason\":\"reset\",\"closedBy\":\"client\","+
+				"\"packetsIn\":5,\"bytesIn\":500,\"packetsOut\":4,\"bytesOut\":400,\"oneOf\":16}\n\n")
 	}))}
 	t.Cleanup(s.Close)
 	r := clitest.Run(t, "", s.Args("get ct -w --vip=20.20.20.1 --rate=500")...)
 	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
-		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (sampled 1 of 16 connections)\n"
+		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 " +
+		"packets, 400 bytes  (sampled 1 of 16 connections)\n"
 	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events not shown because of sampling, and 2 lost") {
-		t.Errorf("got %+v, want code session.ExitUnreachable, r.Stdout == want, "+
-			`"3 events not shown because of sampling, and 2 lost" in r.Stderr`,
-			r)
+		t.Errorf("got %+v, want exit code ExitUnreachable, the events on stdout, and the numbers of others on stderr", r)
 	}
 	if !strings.HasPrefix(asked, "text/event-stream /netlox/v1/config/conntrack/events ") || !strings.Contains(asked, "vip=20.20.20.1") || !strings.Contains(asked, "rate=500") {
 		t.Errorf(`got %v, want asked begins with "text/event-stream /netlox/v1/config/conntrack/events ", `+

@@ -34,7 +34,7 @@ func TestConntrackFilters(t *testing.T) {
 		s.Requests[i] = path + "?" + strings.Join(parts, "&")
 	}
 	if diff := cmp.Diff(want, s.Requests); diff != "" {
-		t.Error(diff)
+		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestConnectionsOfNoService(t *testing.T) {
 		"get ct -w --servName=nosuch",
 	} {
 		if r := clitest.Run(t, "", gone.Args(args)...); r.Code != session.ExitRefused || r.Stdout != "" || !strings.Contains(r.Stderr, "\" not found") {
-			t.Errorf(`%s: got %+v, want code %d, no r.Stdout, "\" not found" in r.Stderr`, args, r, session.ExitRefused)
+			t.Errorf(`%s: got %+v, want code %d, nothing on stdout, "\" not found" on stderr`, args, r, session.ExitRefused)
 		}
 	}
 	last := clitest.NewServer(t, 200, `{"lbAttr":[],"ctAttr":[`+fmt.Sprintf(connection, 1)+`]}`)

@@ -38,7 +38,7 @@ func TestKillCT(t *testing.T) {
 			t.Cleanup(s.Close)
 			r := clitest.Run(t, "", s.Args("kill ct --source=10.0.0.1 --rate=50 -o "+output)...)
 			if r.Code != session.ExitOK || r.Stdout != want {
-				t.Errorf("got %+v, want code %d, r.Stdout == want", r, session.ExitOK)
+				t.Errorf("got %+v, want exit code %d and %q on stdout", r, session.ExitOK, want)
 			}
 		})
 	}

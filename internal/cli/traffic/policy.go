@@ -52,7 +52,7 @@ func createPolicy(o *session.Options) *cobra.Command {
 	fs.StringVar(&f.block, "block-size", "", "bursts as EXCESS:COMMITTED, in bytes (in packets for packet rates); 0 or absent is 100 ms of the rate, at least 15000 bytes")
 	fs.BoolVar(&f.color, "color", false, "treat the color in the DSCP as an upper bound (AFx2 yellow, AFx3 red)")
 	fs.StringVar(&f.kind, "pol-type", "0", "0 or trTCM: two rates (RFC 2698); 1 or srTCM: one rate (RFC 2697)")
-	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{policy.PolicerTypeWord(false), policy.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	_ = cmd.RegisterFlagCompletionFunc("pol-type", cobra.FixedCompletions([]string{policy.PolicerTypeWord(false), policy.PolicerTypeWord(true)}, cobra.ShellCompDirectiveNoFileComp)) // fails only for unknown flags
 	fs.StringVar(&f.direction, "direction", "", "in (to endpoints, the default), out or both; not for interfaces")
 	_ = cmd.MarkFlagRequired("rate")
 	_ = cmd.MarkFlagRequired("target")

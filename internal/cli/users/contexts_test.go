@@ -52,7 +52,7 @@ func TestContexts(t *testing.T) {
 	do("success", "config", "set-context", "here", "--insecure")
 	do("token: s3cret", "config", "view", "--raw")
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v, want no error, info.Mode().Perm() == 0o600", info, err)
+		t.Errorf("got %v, %v, want no error, mode 0600", info, err)
 	}
 	do("success", "config", "delete-context", "here")
 	data, err := os.ReadFile(path)
@@ -103,6 +103,6 @@ func TestContextsRefused(t *testing.T) {
 	// An explicit server needs no file.
 	s := clitest.NewServer(t, 200, `{"version":"here"}`)
 	if got := clitest.RunIn(t, in(filepath.Join(dir, "broken")), "", s.WithoutToken("get lbversion")...); got.Code != session.ExitOK {
-		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
+		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 }

@@ -23,14 +23,14 @@ func TestLogin(t *testing.T) {
 	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
 	got := clitest.RunWith(t, file, "ann\nmy password\n", s.WithoutToken("set login")...)
 	if got != (clitest.Result{Stdout: "Login Success\n", Stderr: "Enter ID: Enter Password: "}) {
-		t.Errorf(`got %+v, want clitest.Result{Stdout: "Login Success\n", Stderr: "Enter ID: Enter Password: "}`, got)
+		t.Errorf(`got %+v, want "Login Success\n" on stdout and "Enter ID: Enter Password: " on stderr`, got)
 	}
 	if want := `POST /netlox/v1/auth/login {"password":"my password","username":"ann"}`; len(s.Requests) != 1 || s.Requests[0] != want {
-		t.Errorf("asked %q", s.Requests)
+		t.Errorf("the requests are %q", s.Requests)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info.Mode(), err)
+		t.Errorf("got %v %v, want no error, mode 0600", info.Mode(), err)
 	}
 	s.Body = `{"version":"1"}`
 	if got := clitest.RunWith(t, file, "", s.WithoutToken("get lbversion")...); got.Code != session.ExitOK || s.Auth != "s3cret-token" {
@@ -44,14 +44,14 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the token is still there: %v", err)
 	}
 	if got := clitest.RunWith(t, file, "given\n", "set", "login", "--provider=manual"); got.Code != session.ExitOK {
-		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
+		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "given\n" {
-		t.Errorf(`got %q %v, want no error, string(data) == "given\n"`, data, err)
+		t.Errorf(`got %q %v, want no error, data == "given\n"`, data, err)
 	}
 	s.Code, s.Body = 401, `{"code":401,"message":"the request has no valid token"}`
 	if got := clitest.RunWith(t, file, "", s.WithoutToken("set logout")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "no valid token") {
-		t.Errorf(`got %+v, want got.Code == session.ExitRefused, "no valid token" in got.Stderr`, got)
+		t.Errorf(`got %+v, want exit code ExitRefused, "no valid token" on stderr`, got)
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("a token that is over is still there: %v", err)
@@ -68,7 +68,7 @@ func TestLoginReplaces(t *testing.T) {
 	}
 	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
 	if got := clitest.RunWith(t, file, "secret\n", s.WithoutToken("set login --user=ann --password-file=-")...); got.Code != session.ExitOK {
-		t.Errorf("got %+v, want got.Code == session.ExitOK", got)
+		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 	if _, err := os.Stat(elsewhere); !os.IsNotExist(err) {
 		t.Errorf("the token went through the link: %v", err)
@@ -95,11 +95,11 @@ func TestLoginRefused(t *testing.T) {
 		{"set user ann", "", "nothing to change", session.ExitUsage},
 	} {
 		if got := clitest.RunWith(t, file, tc.stdin, s.WithoutToken(tc.args)...); got.Code != tc.code || !strings.Contains(got.Stderr, tc.message) || got.Stdout != "" {
-			t.Errorf("%s: got %+v, want got.Code == tc.code, %q in it, no got.Stdout", tc.args, got, tc.message)
+			t.Errorf("%s: got %+v, want exit code %d with %q, and nothing on stdout", tc.args, got, tc.code, tc.message)
 		}
 	}
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
-		t.Errorf("there is a token: %v", err)
+		t.Errorf("a token is stored: %v", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestUserCommands(t *testing.T) {
 	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7"} {
 		if got := clitest.Run(t, "my password\n", s.Args(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
-			t.Errorf(`%s: got %+v, want got.Code == session.ExitOK, got.Stdout == "success\n"`, args, got)
+			t.Errorf(`%s: got %+v, want exit code ExitOK, stdout == "success\n"`, args, got)
 		}
 	}
 	if diff := cmp.Diff([]string{
@@ -117,33 +117,35 @@ func TestUserCommands(t *testing.T) {
 		`PUT /netlox/v1/auth/users/7 {"password":"my password"}`,
 		`DELETE /netlox/v1/auth/users/7`,
 	}, s.Requests); diff != "" {
-		t.Error(diff)
+		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}
 	s = clitest.NewServer(t, 200, `[{"id":3,"username":"ann","role":"view","created_at":"2026-01-02T03:04:05Z"}]`)
 	want := "| ID | NAME | ROLE |       CREATED        |\n|----|------|------|----------------------|\n|  3 | ann  | view | 2026-01-02T03:04:05Z |\n"
 	if got := clitest.Run(t, "", s.Args("get users")...); got != (clitest.Result{Stdout: want}) {
-		t.Errorf("got %+v, want clitest.Result{Stdout: want}", got)
+		t.Errorf("got %+v, want %q on stdout", got, want)
 	}
 	if got := clitest.Run(t, "", s.Args("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `user "bob" not found`) {
-		t.Errorf("got %+v, want got.Code == session.ExitRefused, `user \"bob\" not found` in got.Stderr", got)
+		t.Errorf("got %+v, want exit code ExitRefused, `user \"bob\" not found` on stderr", got)
 	}
 	if clitest.Run(t, "", s.Args("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {
-		t.Errorf("asked %q", s.Requests)
+		t.Errorf("the requests are %q", s.Requests)
 	}
 }
 
 func TestGetAudit(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 200, `{"auditAttr":[{"time":"2026-01-02T03:04:05Z","who":"ann","role":"operate","from":"10.0.0.1:5","method":"POST","path":"/x\u001b","objects":["service a","service b"],"result":200,"revision":7},`+
-		`{"time":"2026-01-02T03:04:05Z","who":"-","from":"socket","method":"GET","path":"/y","result":401,"error":"no token"}]}`)
+	s := clitest.NewServer(t, 200,
+		`{"auditAttr":[{"time":"2026-01-02T03:04:05Z","who":"ann","role":"operate","from":"10.0.0.1:5","method":"POST","path":"/x\u001b",`+
+			`"objects":["service a","service b"],"result":200,"revision":7},`+
+			`{"time":"2026-01-02T03:04:05Z","who":"-","from":"socket","method":"GET","path":"/y","result":401,"error":"no token"}]}`)
 	got := clitest.Run(t, "", s.Args("get audit --limit=2")...)
 	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, service b |    200 |        7 | -        |") ||
 		!strings.Contains(got.Stdout, "| -   | -       | socket     | GET /y   | -                    |    401 | -        | no token |") {
-		t.Errorf(`got %+v, want got.Code == session.ExitOK, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, `+
-			`service b | 200 | 7 | - |" in got.Stdout, "| - | - | socket | GET /y | - | 401 | - | no token |" in got.Stdout`,
+		t.Errorf(`got %+v, want exit code ExitOK, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, `+
+			`service b | 200 | 7 | - |" on stdout, "| - | - | socket | GET /y | - | 401 | - | no token |" on stdout`,
 			got)
 	}
 	if s.Requests[0] != "GET /netlox/v1/audit?limit=2" {
-		t.Errorf("asked %q", s.Requests)
+		t.Errorf("the requests are %q", s.Requests)
 	}
 }

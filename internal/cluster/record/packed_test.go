@@ -42,7 +42,7 @@ func TestPacked(t *testing.T) {
 		for i, want := range list {
 			short := unpacker
 			if _, _, err := short.Decode(rest[:min(len(rest), 3+r.IntN(8))]); err == nil {
-				t.Fatalf("a part of record %d is taken", i)
+				t.Fatalf("a part of record %d is accepted", i)
 			}
 			var got report.ConnectionCopy
 			var err error
@@ -108,7 +108,7 @@ func FuzzPacked(f *testing.F) {
 			c, rest, err := unpacker.Decode(b)
 			if err != nil {
 				if !errors.Is(err, ErrShort) && !errors.Is(err, ErrMalformed) {
-					t.Errorf("got %v, want error ErrShort or error ErrMalformed", err)
+					t.Errorf("got %v, want the error ErrShort or error ErrMalformed", err)
 				}
 				return
 			}

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// leastKey is how long a key must be, in bytes: 128 bits in hexadecimal digits.
-	leastKey = 32
+	// minKeySize is how long a key must be, in bytes: 128 bits in hexadecimal digits.
+	minKeySize = 32
 	// maxKeys is how many keys a file may have: a node shows a certificate by each.
 	maxKeys = 4
 	// maxKeyFile is how long the file may be.
@@ -94,8 +94,8 @@ func keysOf(data []byte) (keys [][]byte, err error) {
 		if len(line) == 0 || line[0] == '#' {
 			continue
 		}
-		if len(line) < leastKey {
-			return nil, fmt.Errorf("has a key of %d characters in line %d, of at least %d: openssl rand -hex 32", len(line), number, leastKey)
+		if len(line) < minKeySize {
+			return nil, fmt.Errorf("has a key of %d characters in line %d, of at least %d: openssl rand -hex 32", len(line), number, minKeySize)
 		}
 		keys = append(keys, line)
 	}

@@ -57,7 +57,7 @@ func TestAcceptFails(t *testing.T) {
 		Failing: func(err error) {
 			failing.Add(1)
 			if !errors.Is(err, syscall.EMFILE) {
-				t.Errorf("got %v, want error syscall.EMFILE", err)
+				t.Errorf("got %v, want the error syscall.EMFILE", err)
 			}
 		},
 	}

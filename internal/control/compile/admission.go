@@ -24,7 +24,7 @@ type Snapshot interface {
 type Admission struct {
 	snapshot Snapshot // the state of the members below; nil: none
 	total    Cost
-	users    *users
+	vipUsers *vipUsers
 }
 
 // NewAdmission returns an Admission without a snapshot: the first check visits all services.
@@ -38,12 +38,12 @@ func (e *LimitError) Error() string { return e.text }
 // Load accepts a snapshot, and returns the limits that it exceeds: the state in files is never
 // refused.
 func (a *Admission) Load(s Snapshot) (over []error) {
-	a.snapshot, a.total, a.users = s, Cost{}, newUsers()
+	a.snapshot, a.total, a.vipUsers = s, Cost{}, newUsers()
 	r := NewResolver(s)
 	for service := range s.All() {
 		resolved, _, _ := r.Resolve(service)
 		a.total.add(1, CostOf(&resolved))
-		a.users.add(s, &service)
+		a.vipUsers.add(s, &service)
 	}
 	for _, l := range limits() {
 		if n := l.used(a.total); n > l.allowed {
@@ -64,8 +64,8 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	if a.snapshot != before {
 		a.Load(before)
 	}
-	fresh := a.users.newVIPUsers(before, after, changed)
-	keys := a.users.affected(before, after, changed, fresh)
+	fresh := a.vipUsers.newVIPUsers(before, after, changed)
+	keys := a.vipUsers.affected(before, after, changed, fresh)
 	total := a.total
 	was, is := NewResolver(before), NewResolver(after)
 	own := make(map[lb.Key]bool, len(changed))
@@ -92,7 +92,7 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 			return l.refuse(after, n, now)
 		}
 	}
-	a.users.update(before, after, changed, fresh)
+	a.vipUsers.update(before, after, changed, fresh)
 	a.snapshot, a.total = after, total
 	return nil
 }

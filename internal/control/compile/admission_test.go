@@ -150,19 +150,23 @@ func TestLimits(t *testing.T) {
 		},
 		"endpoints": {
 			heavy(wide, 64), one("172.16.0.1:80/tcp endpoints=1.1.1.1:1"),
-			"262145 endpoints, including those behind other services, are more than the data path has room for (allowed: 262144; now: 262144; most: 10.64.0.0:80/tcp 4096, 10.64.0.1:80/tcp 4096, 10.64.0.2:80/tcp 4096)",
+			"262145 endpoints, including those behind other services, are more than the data path has room for (allowed: 262144; now: 262144; most: " +
+				"10.64.0.0:80/tcp 4096, 10.64.0.1:80/tcp 4096, 10.64.0.2:80/tcp 4096)",
 		},
 		"slots": {
 			many(8193, "10.0.0.1:80/tcp select=hash endpoints=1.1.1.1:1:1,1.1.1.2:1:1000"), one("172.16.0.1:80/tcp select=hash endpoints=1.1.1.1:1:1,1.1.1.2:1:1000"),
-			"134225914 slots in the tables that choose endpoints are more than the data path has room for (allowed: 134217728; now: 134209533; most: 10.0.0.0:80/tcp 16381, 10.0.0.1:80/tcp 16381, 10.0.0.2:80/tcp 16381)",
+			"134225914 slots in the tables that choose endpoints are more than the data path has room for (allowed: 134217728; now: 134209533; most: " +
+				"10.0.0.0:80/tcp 16381, 10.0.0.1:80/tcp 16381, 10.0.0.2:80/tcp 16381)",
 		},
 		"sources": {
 			append(heavy(sources, 10), one("10.0.0.1:80/tcp sources=20.0.0.0/32 endpoints=1.1.1.1:1")), sources,
-			"1100001 prefixes of sources are more than the data path has room for (allowed: 1048576; now: 1000001; most: 10.64.0.0:80/tcp 100000, 10.64.0.1:80/tcp 100000, 10.64.0.2:80/tcp 100000)",
+			"1100001 prefixes of sources are more than the data path has room for (allowed: 1048576; now: 1000001; most: 10.64.0.0:80/tcp 100000, " +
+				"10.64.0.1:80/tcp 100000, 10.64.0.2:80/tcp 100000)",
 		},
 		"ranges": {
 			many(34952, "10.0.0.1:1-65534/tcp endpoints=1.1.1.1:1"), one("172.16.0.1:1-65534/tcp endpoints=1.1.1.1:1"),
-			"1048590 prefixes that ranges of ports are made of are more than the data path has room for (allowed: 1048576; now: 1048560; most: 10.0.0.0:1-65534/tcp 30, 10.0.0.1:1-65534/tcp 30, 10.0.0.2:1-65534/tcp 30)",
+			"1048590 prefixes that ranges of ports are made of are more than the data path has room for (allowed: 1048576; now: 1048560; most: " +
+				"10.0.0.0:1-65534/tcp 30, 10.0.0.1:1-65534/tcp 30, 10.0.0.2:1-65534/tcp 30)",
 		},
 		"SNAT": {
 			heavy(fullnat, 1024), one("172.16.0.1:80/tcp mode=fullnat snat=9.9.9.9 endpoints=1.1.1.1:1"),
@@ -197,7 +201,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("a name: %v", err)
 			}
 			if err := a.Check(same, full, []lb.Key{named.Key}); err != nil {
-				t.Errorf("deleting what is too much: %v", err)
+				t.Errorf("deleting services beyond the limit: %v", err)
 			}
 		})
 	}
@@ -286,7 +290,7 @@ func TestLoops(t *testing.T) {
 			}
 			// the error may name either service of a loop
 			if got != c.want && (c.want == "" || !strings.HasSuffix(got, loop)) {
-				t.Errorf("%s, want %s", got, c.want)
+				t.Errorf("the error is %q, want %q", got, c.want)
 			}
 		})
 	}
@@ -339,12 +343,12 @@ func TestAdmissionKeepsCount(t *testing.T) {
 		if diff := cmp.Diff(fresh.total, a.total); diff != "" {
 			t.Fatalf("-want +got\n%s", diff)
 		}
-		if !reflect.DeepEqual(fresh.users, a.users) {
-			t.Fatalf("users: want %v, got %v", fresh.users, a.users)
+		if !reflect.DeepEqual(fresh.vipUsers, a.vipUsers) {
+			t.Fatalf("users of VIPs: want %v, got %v", fresh.vipUsers, a.vipUsers)
 		}
 	}
 	if refused < 100 || accepted < 100 {
-		t.Errorf("%d refused, %d accepted: too few to tell", refused, accepted)
+		t.Errorf("%d changes refused and %d accepted, which is too few for this test", refused, accepted)
 	}
 }
 

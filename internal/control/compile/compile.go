@@ -78,7 +78,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		}
 	}
 	t.Tenths = s.SlowStart != 0
-	t.Slots = places(s, &w, seed)
+	t.Slots = slotsOf(s, &w, seed)
 	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t
 }

@@ -13,8 +13,8 @@ const (
 	spread = 2
 	// A cut is worthwhile if a rule shares its child with at most this part of the list.
 	worthwhile = 0.5
-	// mostBits bounds the children of a node.
-	mostBits = 12
+	// maxCutBits bounds the children of a node.
+	maxCutBits = 12
 	// headSize is the number of first rules considered if no cut is worthwhile.
 	headSize = 16
 	// fewBits and guardBits bound the children of a node whose rules overlap.
@@ -56,7 +56,7 @@ type cutter struct {
 	steps  int // that it has taken
 	sample []uint16
 	ranges [][2]uint32 // of the sample, in one word
-	count  [1<<mostBits + 1]int32
+	count  [1<<maxCutBits + 1]int32
 }
 
 // choose finds how to split a list. The first cut by ports separates packets without ports: their
@@ -81,7 +81,7 @@ func (k *cutter) choose(ids []uint16, at *regions) cut {
 // divide finds the bits that leave the fewest rules to the packets of a rule, on the average. It
 // weighs cuts from the highest bit on in which rules differ, and wide ones further down.
 func (k *cutter) divide(ids []uint16, at *regions) (best cut, ok bool) {
-	wide := min(max(bits.Len(uint(len(ids)/4)), 1), mostBits)
+	wide := min(max(bits.Len(uint(len(ids)/4)), 1), maxCutBits)
 	scale := float64(len(ids)) / float64(len(k.sample))
 	least := float64(len(ids)) * worthwhile
 	for w := range at {

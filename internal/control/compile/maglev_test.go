@@ -36,7 +36,7 @@ func TestPaper(t *testing.T) {
 			return 1
 		})
 		if !slices.Equal(MaglevTable(7, nodes), paper(MaglevSize(nodes), 7, nodes)) {
-			t.Errorf("%d nodes: another table", n)
+			t.Errorf("%d nodes: the table differs from the paper's", n)
 		}
 	}
 }
@@ -106,13 +106,13 @@ func TestShares(t *testing.T) {
 					light += 1 - due // still has a slot, at the cost of the others
 				}
 				if got := have[i]; node.Weight == 0 && got != 0 || node.Weight > 0 && (got < 1 || got > due+1.01) {
-					t.Errorf("%s, %d nodes: node %d of weight %d has %.0f places, want %.1f", name, n, i, node.Weight, got, due)
+					t.Errorf("%s, %d nodes: node %d of weight %d has %.0f slots, want %.1f", name, n, i, node.Weight, got, due)
 				}
 			}
 			for i, node := range nodes {
 				due := float64(node.Weight) / sum * float64(len(table))
 				if have[i] < math.Floor(due-1.01-light-float64(n)*float64(node.Weight)/sum) {
-					t.Errorf("%s, %d nodes: node %d of weight %d has %.0f places, want %.1f", name, n, i, node.Weight, have[i], due)
+					t.Errorf("%s, %d nodes: node %d of weight %d has %.0f slots, want %.1f", name, n, i, node.Weight, have[i], due)
 				}
 			}
 		}
@@ -136,7 +136,7 @@ func TestOrder(t *testing.T) {
 			want := names(nodes)
 			rand.Shuffle(n, func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
 			if !slices.Equal(want, names(nodes)) {
-				t.Errorf("%d nodes: another order, another table", n)
+				t.Errorf("%d nodes: another order gives another table", n)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestSeed(t *testing.T) {
 		}
 	}
 	if share := float64(same) / float64(len(a)); share > 0.15 { // by chance: 0.1
-		t.Errorf("%.0f %% of the places are the same under another seed", 100*share)
+		t.Errorf("%.0f %% of the slots are the same under another seed", 100*share)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestDisruption(t *testing.T) {
 			m := moved(seed, nodes, int(seed)%n)
 			sum, worst = sum+m, max(worst, m)
 		}
-		t.Logf("%4d nodes of %s weights, %5d places: %.2f %% of other slots moved, at worst %.2f %%",
+		t.Logf("%4d nodes of %s weights, %5d slots: %.2f %% of other slots moved, at worst %.2f %%",
 			n, weights, MaglevSize(named(n, weight)), 100*sum/seeds, 100*worst)
 		if sum/seeds > 0.02 || worst > 0.08 {
 			t.Errorf("%d nodes of %s weights: %.2f %% of other slots moved, at worst %.2f %%, want at most 2 and 8 %%", n, weights, 100*sum/seeds, 100*worst)
@@ -224,7 +224,7 @@ func TestSize(t *testing.T) {
 	} {
 		for _, weights := range list {
 			if got := of(weights...); got != want {
-				t.Errorf("%v: %d places, want %d", weights, got, want)
+				t.Errorf("weights %v: %d slots, want %d", weights, got, want)
 			}
 		}
 	}
@@ -234,20 +234,20 @@ func TestSize(t *testing.T) {
 		nodes := all[:n]
 		size := MaglevSize(nodes)
 		if size < last || size > 65536 || size < min(100*n, 65521) && n > 1 {
-			t.Fatalf("%d nodes: %d places, after %d", n, size, last)
+			t.Fatalf("%d nodes: %d slots, want 100 for each node, at most 65,536, and not fewer than %d of fewer nodes", n, size, last)
 		}
 		if size != last {
 			steps++
 			for d := 2; d*d <= size; d++ {
 				if size%d == 0 {
-					t.Errorf("%d is %d times %d", size, d, size/d)
+					t.Errorf("the size %d is not prime: %d times %d", size, d, size/d)
 				}
 			}
 		}
 		last = size
 		nodes[0].Down = true
 		if got := MaglevSize(nodes); got != size {
-			t.Fatalf("%d nodes, one of them down: %d places, want %d", n, got, size)
+			t.Fatalf("%d nodes, one of them down: %d slots, want %d", n, got, size)
 		}
 		nodes[0].Down = false
 	}
@@ -259,19 +259,19 @@ func TestSize(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	t.Parallel()
 	if got := MaglevTable(1, named(3, func(int) uint32 { return 0 })); got != nil {
-		t.Errorf("a table of %d places without a node", len(got))
+		t.Errorf("a table of %d slots without a node", len(got))
 	}
 	down := named(2, equal)
 	down[0].Down, down[1].Down = true, true
 	if got := MaglevTable(1, down); got != nil {
-		t.Errorf("a table of %d places without a node that is up", len(got))
+		t.Errorf("a table of %d slots without a node that is up", len(got))
 	}
 	if got := MaglevTable(1, named(1, equal)); !slices.Equal(got, []uint32{0}) {
-		t.Errorf("one node: %v", got)
+		t.Errorf("the table of one node is %v", got)
 	}
 	down[0].Down = false
 	if got := MaglevTable(1, down); len(got) != MaglevSize(down) || slices.Max(got) != 0 {
-		t.Errorf("the only one of two that is up does not have all of %d places", len(got))
+		t.Errorf("the only node that is up does not have all %d slots", len(got))
 	}
 }
 
@@ -290,7 +290,7 @@ func TestEvenness(t *testing.T) {
 	}
 	t.Logf("the largest share is %.4f of the mean", worst)
 	if worst > 1.01 {
-		t.Errorf("the largest share is %.4f of the mean", worst)
+		t.Errorf("the largest share is %.4f of the mean, want less than 1.01", worst)
 	}
 }
 

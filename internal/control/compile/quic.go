@@ -13,8 +13,8 @@ import (
 // block is the number of bytes of a block of AES.
 const block = 16
 
-// leastNonce is the length of the shortest nonce.
-const leastNonce = 4
+// minNonce is the length of the shortest nonce.
+const minNonce = 4
 
 // serverID returns the server ID in the maps' form.
 func serverID(text string) (id bpf.ServerID) {
@@ -54,7 +54,7 @@ func quicConfig(c lb.QUICConfig, length int) bpf.TcQuicConfig {
 	for i := range length {
 		mask[i] = 0xff
 	}
-	row := bpf.TcQuicConfig{IdMask: words(mask), IdLength: uint8(length), Length: uint8(length + leastNonce)}
+	row := bpf.TcQuicConfig{IdMask: words(mask), IdLength: uint8(length), Length: uint8(length + minNonce)}
 	if c.Key == "" {
 		return row
 	}

@@ -225,7 +225,7 @@ func TestResolveLinear(t *testing.T) {
 				t.Errorf("%d endpoints, want %d", len(first.Endpoints), c.endpoints)
 			}
 			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-				t.Errorf("%v, want %q", err, c.refused)
+				t.Errorf("the error is %v, want %q; empty: none", err, c.refused)
 			}
 		})
 	}

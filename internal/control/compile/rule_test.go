@@ -99,9 +99,9 @@ func TestRulesSize(t *testing.T) {
 // compared.
 func TestRulesHostile(t *testing.T) {
 	const (
-		mostSteps   = 2 * buildWork // the last split may exceed buildWork
-		mostBytes   = 200 << 20
-		mostRules   = 400 // compared with one packet in all trees, at worst
+		maxSteps    = 2 * buildWork // the last split may exceed buildWork
+		maxBytes    = 200 << 20
+		maxRules    = 400 // compared with one packet in all trees, at worst
 		averageCost = 100
 		packets     = 2000
 	)
@@ -129,10 +129,10 @@ func TestRulesHostile(t *testing.T) {
 		}
 		t.Logf("%s: %d thousand steps, %d MB; %d nodes, %d entries; packets look at %.1f, at most %+v",
 			name, steps/1000, bytes>>20, len(table.Nodes), len(table.Entries), float64(sum)/packets, cost)
-		if steps > mostSteps || bytes > mostBytes {
+		if steps > maxSteps || bytes > maxBytes {
 			t.Errorf("%s: compiling takes %d steps and %d bytes", name, steps, bytes)
 		}
-		if cost.Rules > mostRules || sum > averageCost*packets {
+		if cost.Rules > maxRules || sum > averageCost*packets {
 			t.Errorf("%s: packets look at too many rules", name)
 		}
 	}

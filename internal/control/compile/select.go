@@ -13,8 +13,9 @@ import (
 // compares two random ones.
 const scanLimit = 64
 
-// places returns the slots of the service's algorithm. An endpoint of weight 0 has none.
-func places(s lb.Service, w *Weights, seed uint64) []uint32 {
+// slotsOf returns the slots that the service's algorithm gives its endpoints. An endpoint of weight
+// 0 has none.
+func slotsOf(s lb.Service, w *Weights, seed uint64) []uint32 {
 	layout := s.Algorithm.Layout()
 	switch layout {
 	case lb.LayoutConsistent:
@@ -31,14 +32,13 @@ func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 		once[i] = min(weight, 1)
 	}
 	if layout == lb.LayoutCompared {
-		return slots(once) // its rows have the weights
+		return slots(once) // the data path weighs them by the weights in their rows
 	}
 	return slots(w.scaled(once))
 }
 
-// nodes returns the endpoints by their addresses and ports. weights are for new connections: an
-// endpoint that currently takes none is down, and its configured weight still counts for the size
-// of the table.
+// nodes returns the endpoints by their addresses and ports. An endpoint whose current weight is 0
+// is down; its configured weight still counts for the size of the table.
 func nodes(endpoints []lb.Endpoint, w *Weights) []MaglevNode {
 	nodes := make([]MaglevNode, len(endpoints))
 	for i, e := range endpoints {
@@ -80,8 +80,8 @@ func persist(s lb.Service) (time.Duration, uint8) {
 	return timeout, prefix
 }
 
-// smooth lays out one round in which endpoint i comes weights[i] times, at even distances: place k
-// of endpoint i is due at (2k+1)/(2w), and the places are taken in that order, ties in the order of
+// smooth lays out one round in which endpoint i has weights[i] slots, at even distances: slot k of
+// endpoint i is due at (2k+1)/(2w), and the slots are filled in that order, ties in the order of
 // the list.
 //
 // It is the "earliest deadline first" form of smooth weighted round robin: O(total log n), where
@@ -104,7 +104,7 @@ func smooth(weights []uint32, total int) []uint32 {
 	return out
 }
 
-// due is the position of an endpoint's next place: at/(2*weight) of the round.
+// due is the position of an endpoint's next slot: at/(2*weight) of the round.
 type due struct {
 	endpoint uint32
 	weight   uint64

@@ -6,16 +6,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// users are the services that have VIPs of other services as endpoints, by these VIPs.
-type users struct {
+// vipUsers are the services that have VIPs of other services as endpoints, by these VIPs.
+type vipUsers struct {
 	byVIP map[netip.Addr]map[lb.Key]struct{}
 	// named counts endpoints by a hash of their address, VIPs or not: most new VIPs are no
 	// endpoints, and need no search. A hash collision rarely costs a walk over all services.
 	named map[uint32]uint32
 }
 
-func newUsers() *users {
-	return &users{byVIP: map[netip.Addr]map[lb.Key]struct{}{}, named: map[uint32]uint32{}}
+func newUsers() *vipUsers {
+	return &vipUsers{byVIP: map[netip.Addr]map[lb.Key]struct{}{}, named: map[uint32]uint32{}}
 }
 
 // addrHash returns the FNV-1a hash.
@@ -28,7 +28,7 @@ func addrHash(a netip.Addr) uint32 {
 }
 
 // add enters a service of a snapshot.
-func (u *users) add(s Services, service *lb.Service) {
+func (u *vipUsers) add(s Services, service *lb.Service) {
 	for _, e := range service.Endpoints {
 		u.named[addrHash(e.Addr)]++
 		if s.HasVIP(e.Addr) {
@@ -38,7 +38,7 @@ func (u *users) add(s Services, service *lb.Service) {
 }
 
 // addVIP records that a service uses a VIP.
-func (u *users) addVIP(vip netip.Addr, k lb.Key) {
+func (u *vipUsers) addVIP(vip netip.Addr, k lb.Key) {
 	list := u.byVIP[vip]
 	if list == nil {
 		list = map[lb.Key]struct{}{}
@@ -47,7 +47,7 @@ func (u *users) addVIP(vip netip.Addr, k lb.Key) {
 	list[k] = struct{}{}
 }
 
-func (u *users) remove(service *lb.Service) {
+func (u *vipUsers) remove(service *lb.Service) {
 	for _, e := range service.Endpoints {
 		h := addrHash(e.Addr)
 		if u.named[h]--; u.named[h] == 0 {
@@ -64,7 +64,7 @@ func (u *users) remove(service *lb.Service) {
 
 // newVIPUsers lists the services that already had a VIP as an endpoint that a change adds. It costs
 // a walk over all services if an endpoint has such an address.
-func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
+func (u *vipUsers) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
 	var fresh map[netip.Addr][]lb.Key
 	for _, k := range changed {
 		s, ok := after.Get(k)
@@ -95,7 +95,7 @@ func (u *users) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.
 
 // affected returns the changed services and the services that lead to one of them, before or after
 // the change; each once.
-func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) []lb.Key {
+func (u *vipUsers) affected(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) []lb.Key {
 	in := make(map[lb.Key]bool, len(changed))
 	keys := make([]lb.Key, 0, len(changed))
 	add := func(k lb.Key) {
@@ -131,8 +131,8 @@ func (u *users) affected(before, after Snapshot, changed []lb.Key, fresh map[net
 	return keys
 }
 
-// update updates the users from before to after.
-func (u *users) update(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
+// update updates the record from before to after.
+func (u *vipUsers) update(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
 	for vip, list := range fresh {
 		for _, k := range list {
 			u.addVIP(vip, k)

@@ -34,7 +34,7 @@ func TestDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := s.Commit("test", func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: first, Rate: lb.EndRateMax + 1}) }); err == nil {
-		t.Error("a rate out of range was taken")
+		t.Error("a rate out of range was accepted")
 	}
 	s.Close()
 	if s, err = Open(dir, log); err != nil {
@@ -46,11 +46,11 @@ func TestDrains(t *testing.T) {
 		got, ok := s.Drains.Get(now, d.Key())
 		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall clock may be set
 		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !steady {
-			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline.Equal(d.Deadline), steady",
+			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline == d.Deadline, steady",
 				d.Key(), got, ok)
 		}
 		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
-			t.Errorf("%s is of %v, %v", d.Key(), a, ok)
+			t.Errorf("the address of drain %s is %v, %v", d.Key(), a, ok)
 		}
 	}
 	service := lb.Service{Endpoints: []lb.Endpoint{
@@ -67,8 +67,9 @@ func TestDrains(t *testing.T) {
 	}
 }
 
-// TestNextDeadline checks that server IDs are due at the deadline of their endpoint's drain, also
-// if that has passed since the service was weighed, and none once they are taken.
+// TestNextDeadline checks that the server IDs of a drained endpoint are due for removal at the
+// deadline of its drain, even if the deadline has passed since the weights were computed, and not
+// due after their removal.
 func TestNextDeadline(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.TempDir(), slog.New(slog.DiscardHandler))

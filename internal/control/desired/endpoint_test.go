@@ -84,7 +84,7 @@ func TestDowngradeWithoutProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := "rest " + string(object); services["10.0.0.1:80/tcp"] != want {
-		t.Errorf("%s, want %s", services["10.0.0.1:80/tcp"], want)
+		t.Errorf("the stored service is %s, want %s", services["10.0.0.1:80/tcp"], want)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestRolesOverRestarts(t *testing.T) {
 		t.Helper()
 		here := s.Instances.OfThisNode(s.Snapshot())
 		if here["a"].Role != first || here["b"].Role != second {
-			t.Errorf("%+v, want %s and %s", here, first, second)
+			t.Errorf("the instances are %+v, want the roles %s and %s", here, first, second)
 		}
 	}
 	at("one", func(s *State) {

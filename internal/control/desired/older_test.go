@@ -105,7 +105,7 @@ func olderLoad(t *testing.T, dir string) (revision uint64, services map[string]s
 		}
 		h, lines := olderFile(t, dir, name, "snapshot")
 		if h.Services != len(lines) {
-			t.Errorf("%d services are said, and %d are there", h.Services, len(lines))
+			t.Errorf("the header counts %d services, and there are %d", h.Services, len(lines))
 		}
 		for _, line := range lines {
 			var r olderService
@@ -201,11 +201,11 @@ func TestUnknownService(t *testing.T) {
 	mustCommit(t, s, "other", put(s, numbered(1, 1)))
 	closeState(t, s)
 	if !strings.Contains(readFile(t, dir, snapshotFile), body) {
-		t.Error("the record is not what it was")
+		t.Error("the record has changed")
 	}
 	s = open(t, dir)
 	if !strings.Contains(readFile(t, dir, snapshotFile), body) {
-		t.Error("the record is not written again as it was")
+		t.Error("the record changes when it is written again")
 	}
 	if _, _, err := s.Commit("other", put(s, service(t, "10.0.0.1:80/tcp endpoints=1.1.1.2:1"))); err == nil {
 		t.Error("another owner may replace it")

@@ -68,16 +68,16 @@ func TestGoBackWhenDue(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	fates := make(chan string, 9)
-	tell := func(r *store.Revision, f Outcome) { fates <- fmt.Sprint(r.Number, " ", f) }
-	go func() { defer close(done); s.RollBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
+	outcomes := make(chan string, 9)
+	report := func(r *store.Revision, f Outcome) { outcomes <- fmt.Sprint(r.Number, " ", f) }
+	go func() { defer close(done); s.RollBackWhenDue(ctx, slog.New(slog.DiscardHandler), report) }()
 	defer func() { cancel(); <-done }()
 	wantOutcome := func(number int, want Outcome) {
 		t.Helper()
 		select {
-		case got := <-fates:
+		case got := <-outcomes:
 			if got != fmt.Sprint(number, " ", want) {
-				t.Fatalf("%s, want %d %d", got, number, want)
+				t.Fatalf("the number and outcome of the revision are %s, want %d %d", got, number, want)
 			}
 		case <-time.After(10 * time.Second):
 			t.Fatalf("no event, want %d %d", number, want)
@@ -158,7 +158,7 @@ func TestLeftByAnyClock(t *testing.T) {
 		now.Add(20 * time.Second): 40 * time.Second, now.AddDate(-60, 0, 0): time.Minute, now.Add(2 * time.Minute): -time.Minute,
 	} {
 		if got := timeLeft(&w, now); got != want {
-			t.Errorf("at %v %v are left, want %v", now, got, want)
+			t.Errorf("at %v the time left is %v, want %v", now, got, want)
 		}
 	}
 }

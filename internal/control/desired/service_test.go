@@ -115,7 +115,7 @@ func TestCommitAndReopen(t *testing.T) {
 	}
 	got := s.Services.ByName(s.Snapshot(), "d n s")
 	if len(got) != 1 || got[0].String() != dns {
-		t.Fatalf("by name: %v", got)
+		t.Fatalf("found by name: %v", got)
 	}
 	if rev := mustCommit(t, s, "rest", func(tx *store.Tx) error { return s.Services.Delete(tx, got[0].Key) }); rev != 3 {
 		t.Errorf("revision %d after two and a restart", rev)
@@ -144,13 +144,15 @@ func TestCommitRefuses(t *testing.T) {
 		{
 			"every local address twice", "rest", put(s, service(t, "10.0.0.2:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
 				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
-			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no other service has at every local address)`,
+			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no ` +
+				`other service has at every local address)`,
 		},
 		{
 			"every local address, and with a VIP", "rest", put(s,
 				service(t, "0.0.0.0:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
 				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
-			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no other service has at every local address)`,
+			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no ` +
+				`other service has at every local address)`,
 		},
 		{"invalid", "rest", put(s, service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},
 		{"ranges that overlap", "rest", put(s, service(t, "10.0.0.3:100-200/tcp endpoints=1.1.1.1:100"), service(t, "10.0.0.3:200-300/tcp endpoints=1.1.1.1:200")), nil,
@@ -212,7 +214,7 @@ func TestTxSeesItsChanges(t *testing.T) {
 	})
 	for _, one := range []lb.Service{a, b} {
 		if got := s.Services.ByName(s.Snapshot(), one.Name); len(got) != 1 || !got[0].Equal(one) {
-			t.Errorf("%v, want %v", got, one)
+			t.Errorf("the services named %s are %v, want %v", one.Name, got, one)
 		}
 	}
 }
@@ -271,7 +273,7 @@ func TestOrderOfAll(t *testing.T) {
 		keys = append(keys, one.Key)
 	}
 	if len(keys) != 6 || !slices.IsSortedFunc(keys, lb.Key.Compare) {
-		t.Errorf("got %v, want 6 elements, slices.IsSortedFunc(keys, lb.Key.Compare)", keys)
+		t.Errorf("got %v, want 6 keys in order", keys)
 	}
 }
 
@@ -292,12 +294,12 @@ func TestLimits(t *testing.T) {
 	one := service(t, "10.0.0.1:80/tcp endpoints=1.1.1.1:1")
 	_, _, err := s.Commit("rest", put(s, one))
 	if !errors.Is(err, store.ErrLimit) || err.Error() != "a total of 65537 services is over the limit of 65536" {
-		t.Errorf(`got %v, want error store.ErrLimit, the error == "a total of 65537 services is over the limit of 65536"`,
+		t.Errorf(`got %v, want the error store.ErrLimit, the error "a total of 65537 services is over the limit of 65536"`,
 			err)
 	}
 	_, _, err = s.Commit("rest", put(s, numbered(0, 5)))
 	if !errors.Is(err, store.ErrLimit) || err.Error() != "a total of 262145 endpoints is over the limit of 262144" {
-		t.Errorf(`got %v, want error store.ErrLimit, the error == "a total of 262145 endpoints is over the limit of 262144"`,
+		t.Errorf(`got %v, want the error store.ErrLimit, the error "a total of 262145 endpoints is over the limit of 262144"`,
 			err)
 	}
 	mustCommit(t, s, "rest", func(tx *store.Tx) error {
@@ -316,7 +318,7 @@ func TestOverLimit(t *testing.T) {
 	}{{9, 10, false}, {10, 11, true}, {12, 13, true}, {13, 13, false}, {13, 12, false}, {13, 9, false}} {
 		err := (&total{"services", c.before, c.after, limit}).check()
 		if errors.Is(err, store.ErrLimit) != c.refused {
-			t.Errorf("from %d to %d of %d: %v", c.before, c.after, limit, err)
+			t.Errorf("a total that changes from %d to %d, with a limit of %d: %v", c.before, c.after, limit, err)
 		}
 	}
 }

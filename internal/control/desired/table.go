@@ -5,8 +5,8 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// byPlace is the index of kinds whose objects must not share a place.
-const byPlace = "place"
+// byUniqueValue is the index of kinds whose objects have unique values besides their keys.
+const byUniqueValue = "unique value"
 
 // add adds the table of a kind.
 func add[T, B any](s *State, k kinds.Kind[T, B]) *store.Table[T] {
@@ -27,8 +27,8 @@ func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {
 		Format: stored.Format, Encode: stored.Encode, Decode: stored.Decode, Max: stored.Max, Plural: stored.Plural,
 		Urgent: stored.Urgent, Shared: stored.Shared,
 	}
-	if stored.Places != nil {
-		kind.Indexes = []store.Index[T]{{Name: byPlace, Values: stored.Places, Taken: stored.Taken}}
+	if stored.UniqueValues != nil {
+		kind.Indexes = []store.Index[T]{{Name: byUniqueValue, Values: stored.UniqueValues, RefuseDuplicate: stored.RefuseDuplicate}}
 	}
 	return kind
 }

@@ -72,7 +72,7 @@ func unansweringPort(t *testing.T) uint16 {
 	port := where.(*unix.SockaddrInet4).Port
 	for range 3 {
 		if err := unix.Connect(open(), &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			t.Fatalf("got %v, want no error or error unix.EINPROGRESS", err)
+			t.Fatalf("got %v, want no error or unix.EINPROGRESS", err)
 		}
 	}
 	return uint16(port)
@@ -164,7 +164,7 @@ func TestStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := wake.Wait(); err != nil || time.Since(began) < time.Second/2 {
-			t.Fatalf("it was not stopped: %v", err)
+			t.Fatalf("the process was not stopped: %v", err)
 		}
 		for i := range targets {
 			labtest.Eventually(t, patience, func(context.Context) error {

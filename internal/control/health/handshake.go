@@ -19,6 +19,6 @@ func Handshake(ctx context.Context, at netip.AddrPort, timeout, hold time.Durati
 	return clause(err.Error()), ctx.Err() != nil || errors.Is(err, probe.ErrNotSent)
 }
 
-// MostHandshakes returns how many Handshakes may run at a time. Each has two descriptors, and
+// MaxHandshakes returns how many Handshakes may run at a time. Each has two descriptors, and
 // together they may use an eighth of the process's limit.
-func MostHandshakes() int { return min(1024, descriptors()/16) }
+func MaxHandshakes() int { return min(1024, descriptors()/16) }

@@ -59,8 +59,8 @@ type Status struct {
 	ProbeSince time.Time
 	Evidence   string   // a sentence: the probe, its target, the result, and the counts
 	History    []Change // the last ones, oldest first
-	// How long the last successful probes waited for their answer; 0: none was successful, or
-	// measures that.
+	// How long the last successful probes waited for their answer; 0: no probe was successful,
+	// or its type does not measure this.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int           // in a row
 	First, Last                  time.Time     // when the first and the last of these probes began

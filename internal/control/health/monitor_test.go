@@ -105,7 +105,7 @@ func TestFallRise(t *testing.T) {
 			t.Errorf("notified of %d changes, want 3", n)
 		}
 		if st.Successes != 3 || st.Failures != 0 || time.Since(st.Checked) > time.Second {
-			t.Errorf("got %+v, want st.Successes == 3, st.Failures == 0, time.Since(st.Checked) <= time.Second", st)
+			t.Errorf("got %+v, want st.Successes == 3, st.Failures == 0, st.Checked within a second", st)
 		}
 	})
 }
@@ -148,7 +148,7 @@ func TestDowntime(t *testing.T) {
 		s.bad.Store(false)
 		up := s.next(t, m)
 		if got := up.Downtime(up.Since.Add(time.Hour)); up.Downs != 2 || got != up.WasDown || got <= first {
-			t.Errorf("up again: %d times down, downtime %v", up.Downs, got)
+			t.Errorf("after its recovery, the endpoint was down %d times, for %v", up.Downs, got)
 		}
 	})
 }
@@ -219,11 +219,11 @@ func TestEject(t *testing.T) {
 		st := s.next(t, m)
 		want(t, st, Down, "passive: 3 SYNs")
 		if st.ProbeState != Up || len(st.History) != 2 {
-			t.Errorf("got %+v, want st.ProbeState == Up, len(st.History) == 2", st)
+			t.Errorf("got %+v, want st.ProbeState == Up, 2 elements in st.History", st)
 		}
 		m.Eject("a", "passive: 4 SYNs") // no change
 		if st = s.next(t, m); st.Evidence != "passive: 4 SYNs" || len(st.History) != 2 {
-			t.Errorf(`got %+v, want st.Evidence == "passive: 4 SYNs", len(st.History) == 2`, st)
+			t.Errorf(`got %+v, want st.Evidence == "passive: 4 SYNs", 2 elements in st.History`, st)
 		}
 		m.Set("a", at(two, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Down, "passive: 4 SYNs")
@@ -308,7 +308,7 @@ func TestInPlace(t *testing.T) {
 		n := s.probes.Load()
 		time.Sleep(time.Minute)
 		if s.probes.Load() != n {
-			t.Error("it is probed although that is switched off")
+			t.Error("the endpoint is probed although its probe is switched off")
 		}
 		m.Set("a", at(two, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")

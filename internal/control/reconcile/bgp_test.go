@@ -181,7 +181,7 @@ func TestBGP(t *testing.T) {
 	r.want(kinds.BGPNeighborName, "10.0.0.2", "none")
 	r.stop()
 	if got := f.String(); !strings.HasPrefix(got, "0 0") || strings.Join(f.stops, ", ") != "BGP is switched off, " {
-		t.Errorf(`got %s, %q, want got begins with "0 0", strings.Join(f.stops, ", ") == "BGP is switched off, "`,
+		t.Errorf(`got %s, %q, want got begins with "0 0", f.stops == "BGP is switched off, "`,
 			got, f.stops)
 	}
 }

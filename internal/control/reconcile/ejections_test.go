@@ -30,7 +30,7 @@ func TestEjected(t *testing.T) {
 	r.wantCalls("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
 	if e, shown := r.health.probes.health("192.168.1.1_none_80"); !shown || len(e.Services) != 2 {
-		t.Errorf("it is shown: %t, %+v", shown, e)
+		t.Errorf("the ejected endpoint is shown: %t, with two services: %+v", shown, e)
 	}
 	s := service(t, plain)
 	for e, want := range map[lb.Endpoint]health.State{s.Endpoints[0]: health.Down, s.Endpoints[1]: health.Unknown} {
@@ -38,7 +38,7 @@ func TestEjected(t *testing.T) {
 			t.Errorf("%s is %+v", e, got)
 		}
 		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != report.HealthState(want) || (h.Evidence != "") != ok {
-			t.Errorf("%s is %+v, %t", e, h, ok)
+			t.Errorf("the health of %s is %+v, known: %t, want %v", e, h, ok, want)
 		}
 	}
 	if got := r.health.EndpointVerdict(service(t, off), s.Endpoints[0]); got.Down() {
@@ -102,7 +102,7 @@ func TestPanicWithBackups(t *testing.T) {
 			p.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen"})
 		}
 		if got := usable(p, s); got != c.up {
-			t.Errorf("down %v and out %v: %s are up, want %s", c.down, c.out, got, c.up)
+			t.Errorf("with %v down and %v out, %s are up, want %s", c.down, c.out, got, c.up)
 		}
 	}
 }
@@ -124,10 +124,10 @@ func TestReportAfterEjection(t *testing.T) {
 	}
 	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true} // as set by Override
 	if p.up(s)(s.Endpoints[0]) {
-		t.Error("it takes connections though an agent reports it down")
+		t.Error("the endpoint takes connections though an agent reports it down")
 	}
 	if v := h.EndpointVerdict(s, s.Endpoints[0]); v.Probe != report.HealthDown {
-		t.Errorf("it is %+v", v)
+		t.Errorf("the endpoint's verdict is %+v, want its probe down", v)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestSharedProbe(t *testing.T) {
 		"eject 192.168.1.1_none_81: ", "eject 192.168.1.1_none_81: two", "eject 192.168.1.1_none_81: two",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
 	}) {
-		t.Errorf("%q", got)
+		t.Errorf("the calls are %q", got)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestKept(t *testing.T) {
 		r.health.markServices(r.health.probes.readmit(ejected))
 		r.applied("put 10.0.0.1:80/tcp")
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
-			t.Errorf("%s: %+v after it was readmitted", text, v)
+			t.Errorf("%s: the endpoint is %+v after it was readmitted", text, v)
 		}
 	}
 }

@@ -125,7 +125,7 @@ func TestFirstFailure(t *testing.T) {
 		o.fail("192.168.1.1")
 		time.Sleep(600 * time.Millisecond)
 		if o.probes.up(o.service)(o.service.Endpoints[0]) {
-			t.Error("it is up after its first probe has failed")
+			t.Error("the endpoint is up after its first probe has failed")
 		}
 		o.fail()
 		if ended := o.ended(time.Minute); len(ended) > 0 {
@@ -145,7 +145,7 @@ func TestEndsByWord(t *testing.T) {
 		t.Errorf("got %+v, %t, want ends.Rate != 0, failed", ends, failed)
 	}
 	if f.wait != 0 {
-		t.Errorf("more is to be known after %s", f.wait)
+		t.Errorf("after the last ends, the loop waits for %s, want no wait", f.wait)
 	}
 }
 

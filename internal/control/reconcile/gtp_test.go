@@ -68,7 +68,7 @@ func TestClassifierWithoutSession(t *testing.T) {
 	r.want(kinds.SessionFlowName, "user1/192.168.33.1", `session "user1" does not exist`)
 	f.want(t, 0)
 	if s, _ := r.statuses.Get(status.ID{Kind: kinds.SessionFlowName, Key: "user1/192.168.33.1"}); !s.Next.IsZero() {
-		t.Errorf("it is tried again at %v: thousands of them would keep a core busy", s.Next)
+		t.Errorf("the flow is tried again at %v: thousands of them would keep a core busy", s.Next)
 	}
 	r.commit(func(tx *store.Tx) error {
 		return r.Sessions.Put(tx, lb.Session{Name: "user1", User: user, Access: tunnel("10.10.10.56"), Core: tunnel("10.10.10.59")})

@@ -110,7 +110,7 @@ func (r *rig) becomes(key string, state health.State) {
 func (r *rig) wantCalls(want ...string) {
 	r.t.Helper()
 	if diff := cmp.Diff(strings.Join(want, "\n"), strings.Join(r.prober.calls(), "\n")); diff != "" {
-		r.t.Errorf("what was asked of the prober: -want +got\n%s", diff)
+		r.t.Errorf("the calls of the prober differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -188,7 +188,8 @@ func TestHealth(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2", "put 10.0.0.1:443/tcp")
 	const of1, of2 = " (192.168.1.1_tcp_80, of 10.0.0.1:80/tcp, 10.0.0.1:443/tcp)", " (192.168.1.2_tcp_80, of 10.0.0.1:80/tcp)"
 	for _, want := range []string{
-		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2, "endpoint 192.168.1.1:80 is up: seen" + of1,
+		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2,
+		"endpoint 192.168.1.1:80 is up: seen" + of1,
 	} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
 			t.Errorf("got event %v, want %s", e, want)
@@ -204,7 +205,7 @@ func TestHealth(t *testing.T) {
 	}
 	want := []string{"192.168.1.1_tcp_80 up 3 [10.0.0.1:80/tcp 10.0.0.1:443/tcp] false", "192.168.1.2_tcp_80 down 1 [10.0.0.1:80/tcp] false"}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the endpoints differ (-want +got):\n%s", diff)
 	}
 	// The last service removes its probes.
 	r.wait(r.delete("10.0.0.1:80/tcp"))
@@ -260,7 +261,7 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	r.prober.calls()
 	r.breaks("put 10.0.0.1:80/tcp", errBroken)
 	if err := r.try(r.put(strings.Replace(before, "192.168.1.1", "192.168.1.2", 1))); err == nil {
-		t.Fatal("it was applied")
+		t.Fatal("the service was applied")
 	}
 	var keys []string
 	for e := range r.health.Endpoints {
@@ -328,7 +329,7 @@ func TestEndpointObject(t *testing.T) {
 	}))
 	r.wantCalls("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "remove 192.168.9.9_tcp_22")
 	if _, ok := r.statuses.Get(status.ID{Kind: kinds.Endpoint().Name, Key: "192.168.9.9_tcp_22"}); ok {
-		t.Error("what is gone has a status")
+		t.Error("a removed endpoint has a status")
 	}
 }
 
@@ -375,7 +376,7 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	r.becomes(probe, health.Down)
 	r.wait(c)
 	if events := r.drainEvents(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
-		t.Errorf(`got %q, want events[:1] == []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}`, events)
+		t.Errorf(`got %q, want "put 10.0.0.1:443/tcp without 192.168.1.1" first`, events)
 	}
 	// Later, and without an earlier data path, a service does not wait.
 	start := time.Now()

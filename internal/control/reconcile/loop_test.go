@@ -78,7 +78,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := len(w.tries(12)) + len(w.tries(14)); n != 2 {
-			t.Errorf("what was applied was tried again: %d times", n)
+			t.Errorf("an applied object was tried again: %d times", n)
 		}
 		tries := w.tries(13)
 		if n := len(tries); n < 10*60/45 || n > 10*60/15+20 {
@@ -97,7 +97,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 		time.Sleep(2 * lastRetry)
 		synctest.Wait()
 		if s, _ := o.Statuses.Get(status.ID{Kind: "number", Key: "13"}); s.State() != status.Applied {
-			t.Errorf("got %+v, want s.State() == status.Applied", s)
+			t.Errorf("got %+v, want state status.Applied", s)
 		}
 		var notified []string
 		for e, _, ok := events.Poll(); ok; e, _, ok = events.Poll() {
@@ -132,7 +132,7 @@ func TestLoopTriesChangesAtOnce(t *testing.T) {
 		l.Mark(13)
 		synctest.Wait()
 		if len(w.tries(13)) != before+1 {
-			t.Errorf("%d tries of what was changed, after %d", len(w.tries(13)), before)
+			t.Errorf("a changed object was tried %d times by now, and %d times before the change", len(w.tries(13)), before)
 		}
 	})
 }
@@ -189,7 +189,7 @@ func TestLoopStartEnds(t *testing.T) {
 		select {
 		case <-w.loop.Idle():
 		case <-ctx.Done():
-			t.Error("it never is")
+			t.Error("the loop never becomes idle")
 		}
 		cancel()
 		<-done

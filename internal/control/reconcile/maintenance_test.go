@@ -89,7 +89,7 @@ func TestDrainUntilIdle(t *testing.T) {
 	})
 	b.called("decline true", "decline true", "pause: maintenance", "exit")
 	if time.Now().Before(busy) {
-		t.Error("it is drained, and packets arrive")
+		t.Error("the node counts as drained while packets arrive")
 	}
 	if got := b.m.Stage(); got != lb.Drained {
 		t.Errorf("got %v, want %v", got, lb.Drained)
@@ -127,7 +127,7 @@ func TestDrainDeadline(t *testing.T) {
 	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second)})
 	b.called("decline true", "decline true", "pause: maintenance")
 	if took := time.Since(began); took < time.Second {
-		t.Errorf("it is drained after %v", took)
+		t.Errorf("the node counts as drained after %v", took)
 	}
 	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second), Exit: true, Drained: true})
 	b.maintainNone()
@@ -146,7 +146,7 @@ func TestDrainAgain(t *testing.T) {
 	b.put(lb.Maintenance{Since: again})
 	await.True(t, 10*time.Second, "drained", func() bool { return b.m.Stage() == lb.Drained })
 	if took := time.Since(again); took < idleTime {
-		t.Errorf("it is drained %v after the second drain began", took)
+		t.Errorf("the node counts as drained %v after the second drain began", took)
 	}
 }
 
@@ -199,6 +199,6 @@ func TestPausableSpeaker(t *testing.T) {
 		}
 	}
 	if want := []string{"start 2", "stop: maintenance", "start 3", "stop: maintenance", "stop: off"}; !slices.Equal(s.calls, want) {
-		t.Errorf("%q, want %q", s.calls, want)
+		t.Errorf("calls to the speaker are %q, want %q", s.calls, want)
 	}
 }

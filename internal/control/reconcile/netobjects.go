@@ -20,11 +20,11 @@ import (
 // lookEvery is the least time between two complete reads of a kind from the kernel.
 const lookEvery = 500 * time.Millisecond
 
-// mostLookups bounds the objects looked up individually. For more, reading the whole kind costs
+// maxLookups bounds the objects looked up individually. For more, reading the whole kind costs
 // less, unless the kernel has many times as many: a lookup costs about as much as reading
 // readsOfLookup objects.
 const (
-	mostLookups   = 256
+	maxLookups    = 256
 	readsOfLookup = 5
 )
 
@@ -130,7 +130,7 @@ type reader[T netobj.Object[T]] struct {
 
 // reader makes a reader that looks for these objects.
 func (n *NetObjects[T]) reader(wanted []T) reader[T] {
-	lookUp := len(wanted) <= max(mostLookups, n.seen/readsOfLookup)
+	lookUp := len(wanted) <= max(maxLookups, n.seen/readsOfLookup)
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 

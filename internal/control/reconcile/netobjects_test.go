@@ -371,7 +371,7 @@ func TestNetObjectsIgnored(t *testing.T) {
 	apply := func(what string) {
 		t.Helper()
 		if err := n.Apply(t.Context(), []string{wanted.Key()})[0].Err; err != nil || made.Has(netobj.RouteKind, wanted.Key()) == nil {
-			t.Fatalf("%s: %v, noted %t", what, err, made.Has(netobj.RouteKind, wanted.Key()) != nil)
+			t.Fatalf("%s: got %v, recorded: %t", what, err, made.Has(netobj.RouteKind, wanted.Key()) != nil)
 		}
 	}
 	if _, _, err := state.Commit("test", func(tx *store.Tx) error { return state.Routes.Put(tx, wanted) }); err != nil {
@@ -403,10 +403,10 @@ func TestNetObjectsExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := b.loop.Apply(t.Context(), []string{ours.Key()}); out[0].Err == nil {
-		t.Error("it was made")
+		t.Error("an object that exists already was made")
 	}
 	if b.Has("", ours.Key()) == nil {
-		t.Error("it is forgotten")
+		t.Error("the object is forgotten")
 	}
 }
 

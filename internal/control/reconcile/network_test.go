@@ -102,7 +102,7 @@ func TestNetwork(t *testing.T) {
 				t.Errorf("%s: tried %d times in ten minutes", what, n)
 			}
 			if s, _ := o.Statuses.Get(status.ID{Kind: TaskKind, Key: what}); s.State() != status.Failed {
-				t.Errorf("got %+v, want s.State() == status.Failed", s)
+				t.Errorf("got %+v, want state status.Failed", s)
 			}
 		}
 		p.mu.Lock()

@@ -76,19 +76,19 @@ type answer struct {
 }
 
 const (
-	// mostReturns is the number of ejected endpoints checked at a time. They are limited
+	// maxReturns is the number of ejected endpoints checked at a time. They are limited
 	// separately, so they do not delay undecided ones: a failing rack affects thousands.
-	mostReturns = 64
-	// mostRead is the number of endpoints whose counters are read at a time: if more have
+	maxReturns = 64
+	// maxRead is the number of endpoints whose counters are read at a time: if more have
 	// changed, a turn takes longer than Pace.
-	mostRead = 20000
+	maxRead = 20000
 	// restPace is the interval of checks without changes: the data path signals these.
 	restPace = 5 * time.Second
 	// judgePace is the interval of judging sampled connections, and judgeTime how long it
 	// continues after the last change.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
-	// mostIdle is the number of services of a turn whose memory is kept for the next.
-	mostIdle = 1024
+	// maxIdle is the number of services of a turn whose memory is kept for the next.
+	maxIdle = 1024
 	// listPause is the pause between listings of all services, as a multiple of the time that a
 	// listing takes.
 	listPause = 20
@@ -96,10 +96,10 @@ const (
 
 // NewPassive returns a Passive for the services of h.
 func NewPassive(h *Health, r HandshakeReader) *Passive {
-	suspects := health.MostHandshakes()
+	suspects := health.MaxHandshakes()
 	return &Passive{
 		health: h, reader: r, connect: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()),
-		isDue: map[lb.Key]bool{}, suspects: checkQueue{most: suspects}, returns: checkQueue{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
+		isDue: map[lb.Key]bool{}, suspects: checkQueue{most: suspects}, returns: checkQueue{most: maxReturns}, answers: make(chan answer, suspects+maxReturns),
 	}
 }
 
@@ -205,7 +205,7 @@ func (p *Passive) read() (news bool) {
 	p.reader.HandshakeNews(p.enter)
 	news = len(p.due) > 0
 	read, done := 0, 0
-	for ; done < len(p.due) && read < mostRead; done++ {
+	for ; done < len(p.due) && read < maxRead; done++ {
 		key := p.due[done]
 		rows, err := p.reader.Handshakes(compile.Key(key), p.rows[:0])
 		if err != nil {
@@ -220,7 +220,7 @@ func (p *Passive) read() (news bool) {
 		delete(p.isDue, key)
 		p.rows, read = rows, read+len(rows)
 	}
-	if p.due = slices.Delete(p.due, 0, done); len(p.due) == 0 && cap(p.due) > mostIdle {
+	if p.due = slices.Delete(p.due, 0, done); len(p.due) == 0 && cap(p.due) > maxIdle {
 		p.due, p.isDue = nil, map[lb.Key]bool{}
 	}
 	return news

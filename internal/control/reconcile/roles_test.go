@@ -185,7 +185,7 @@ func TestDependents(t *testing.T) {
 			}
 		}
 		if len(done) != services || late > 0 {
-			t.Errorf("%s %s: when it was applied %d services were written, want %d; written after it: %d", c.kind, c.key, len(done), services, late)
+			t.Errorf("%s %s: %d services were written before it was applied, want %d; %d after it", c.kind, c.key, len(done), services, late)
 		}
 		w.mu.Unlock()
 	}

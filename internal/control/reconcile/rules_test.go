@@ -220,6 +220,6 @@ func TestRulesWithoutAddress(t *testing.T) {
 	}
 	want := []string{"own [20.20.20.1]", "give up [20.20.20.1]", "give up [20.20.20.1]"}
 	if !slices.Equal(r.world.events, want) {
-		t.Errorf("it has come to %v", r.world.events)
+		t.Errorf("the calls are %v, want %v", r.world.events, want)
 	}
 }

@@ -114,7 +114,7 @@ func TestOrphansStay(t *testing.T) {
 	r.start()
 	r.wait(c)
 	if s := r.status(TaskKind, "services of an earlier start"); s.State() != status.Failed {
-		t.Errorf("got %+v, want s.State() == status.Failed", s)
+		t.Errorf("got %+v, want state status.Failed", s)
 	}
 	r.breaks("", nil)
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
@@ -131,10 +131,10 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	both := r.put(web, dns)
 	var failed *status.Error
 	if err := r.try(both); !errors.As(err, &failed) || len(failed.Failures) != 1 || !errors.Is(failed.Failures[0].Err, errBroken) {
-		t.Fatalf("got %v, want errors.As(err, &failed), len(failed.Failures) == 1, error errBroken", err)
+		t.Fatalf("got %v, want one failure, by errBroken", err)
 	}
 	if s := r.status("service", "10.0.0.1:80/tcp"); s.State() != status.Failed || s.Applied != 0 || s.Desired != both.revision {
-		t.Errorf("got %+v, want s.State() == status.Failed, s.Applied == 0, s.Desired == both.revision", s)
+		t.Errorf("got %+v, want state status.Failed, s.Applied == 0, s.Desired == both.revision", s)
 	}
 	r.wait(commit{both.revision, []status.ID{{Kind: "service", Key: "10.0.0.2:53/udp"}}})
 	r.drainEvents()
@@ -143,7 +143,7 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	}
 	for _, e := range r.drainEvents() {
 		if strings.HasSuffix(e, "10.0.0.2:53/udp") {
-			t.Errorf("what was applied is applied again: %s", e)
+			t.Errorf("an applied service is applied again: %s", e)
 		}
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
@@ -167,7 +167,7 @@ func TestRetry(t *testing.T) {
 			c = r.put(web, dns)
 		}
 		if failed := (*status.Error)(nil); !errors.As(r.try(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
-			t.Errorf("got %v, want errors.As(r.try(c), &failed), error errBroken", failed)
+			t.Errorf("got %v, want a failure by errBroken", failed)
 		}
 		r.breaks("", nil)
 		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })
@@ -200,7 +200,7 @@ func TestRetryOfAddresses(t *testing.T) {
 	r.breaks("give up [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if s := r.status(vipKind, "10.0.0.1"); s.State() != status.Failed {
-		t.Errorf("got %+v, want s.State() == status.Failed", s)
+		t.Errorf("got %+v, want state status.Failed", s)
 	}
 	r.breaks("", nil)
 	r.eventually("given up", func() bool { return !r.vips[vip] })
@@ -238,7 +238,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := r.statuses.Wait(ctx, c.revision, c.ids); !errors.Is(err, status.ErrWaiting) {
-		t.Errorf("got %v, want error status.ErrWaiting", err)
+		t.Errorf("got %v, want the error status.ErrWaiting", err)
 	}
 	close(hold)
 	r.wait(c)
@@ -432,8 +432,7 @@ func TestSourceLookupFails(t *testing.T) {
 	err := r.try(c)
 	var failed *status.Error
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Key != "10.0.0.5:80/tcp" {
-		t.Errorf(`got %v, want errors.As(err, &failed), len(failed.Failures) == 1, failed.Failures[0].Key == "10.0.0.5:80/tcp"`,
-			err)
+		t.Errorf("got %v, want one failure, of 10.0.0.5:80/tcp", err)
 	}
 	r.mu.Lock()
 	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.100")

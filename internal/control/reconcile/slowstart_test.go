@@ -87,7 +87,7 @@ func TestSlowStart(t *testing.T) {
 	c.clock = c.clock.Add(time.Second)
 	c.want("11", 20, 10)
 	if n := len(c.waits); n != 9 {
-		t.Errorf("it was applied %d times", n)
+		t.Errorf("the service was applied %d times, want 9", n)
 	}
 	c.want("01", 0, 10)
 	c.want("11", 2, 10)
@@ -128,7 +128,7 @@ func TestSlowStartPlaces(t *testing.T) {
 			}
 			want := len(slots) * tenths / (20 + tenths)
 			if own < want-1 || own > want+1 || moved > len(slots)/25 {
-				t.Errorf("%s: of %d places it has %d with %d tenths of its share, want %d; %d others moved", algorithm, len(slots), own, tenths, want, moved)
+				t.Errorf("%s: of %d slots the endpoint has %d with %d tenths of its share, want %d; %d others moved", algorithm, len(slots), own, tenths, want, moved)
 			}
 			c.clock = c.clock.Add(3 * time.Second)
 		}
@@ -166,7 +166,7 @@ func TestBackupsAtOnce(t *testing.T) {
 	c.parse("20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80")
 	c.want("101", 1, 1)
 	if len(c.ramps) > 0 || len(c.waits) > 0 {
-		t.Errorf("%v, %v are left", c.ramps, c.waits)
+		t.Errorf("ramps %v and timers %v remain", c.ramps, c.waits)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestEndpointStates(t *testing.T) {
 		}
 		for state, is := range holds {
 			if is != (state == s) {
-				t.Errorf("%+v is %s; that it is %s: %t", e, s, state, is)
+				t.Errorf("%+v is %s, but the method for %s returns %t", e, s, state, is)
 			}
 		}
 	})
@@ -83,10 +83,10 @@ func TestReceiving(t *testing.T) {
 	kept := Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}
 	s := Of([]Endpoint{kept, one(Down)}, Applied)
 	if s.State != Down || s.Serving != 0 || s.Receiving != 1 {
-		t.Errorf("one is kept in rotation: %+v", s)
+		t.Errorf("an endpoint is kept in rotation: %+v", s)
 	}
 	if s = Of([]Endpoint{one(Down), one(Drained), one(Standby)}, Applied); s.Receiving != 0 {
-		t.Errorf("none receives: %+v", s)
+		t.Errorf("no endpoint is up, but some receive connections: %+v", s)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestSummary(t *testing.T) {
 		"1 panic, 1 standby, 3 up": {Endpoints: []State{Up, Up, Standby, Panic, Up}},
 	} {
 		if got := s.Summary(); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("the summary of %+v is %q, want %q", s, got, want)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestStates(t *testing.T) {
 	want(Pending, 103)
 	table.Forget(a)
 	if s, ok := table.Get(a); ok {
-		t.Errorf("%+v is left of what is gone", s)
+		t.Errorf("removed objects still have the statuses %+v", s)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestErrorIsShort(t *testing.T) {
 	err := &Error{table.List("service", true)}
 	const want = "service a: it is broken; service b: it is broken; service c: it is broken; and 2 more"
 	if err.Error() != want {
-		t.Errorf("got %v, want the error == want", err)
+		t.Errorf("got %v, want the error %q", err, want)
 	}
 }
 
@@ -274,14 +274,12 @@ func TestFollow(t *testing.T) {
 	id := ID{"network", "neighbours"}
 	table.Follow(id, func() (time.Time, error) { return time.Unix(7, 0), failure })
 	if s, ok := table.Get(id); !ok || s.State() != Applied || len(table.List("", true)) != 0 || table.Counts()["network"][Applied] != 1 {
-		t.Errorf(`got %+v, want ok, s.State() == Applied, no table.List("", true), table.Counts()["network"][Applied] == 1`,
+		t.Errorf(`got %+v, want ok, state Applied, no table.List("", true), table.Counts()["network"][Applied] == 1`,
 			s)
 	}
 	failure = errBroken
 	if s, _ := table.Get(id); s.State() != Failed || s.Since.Unix() != 7 || len(table.List("network", true)) != 1 || table.Counts()["network"][Failed] != 1 {
-		t.Errorf("got %+v, want s.State() == Failed, s.Since.Unix() == 7, "+
-			`len(table.List("network", true)) == 1, table.Counts()["network"][Failed] == 1`,
-			s)
+		t.Errorf("got %+v, want state Failed since second 7, counted once", s)
 	}
 }
 
@@ -292,10 +290,10 @@ func TestInclude(t *testing.T) {
 	kept := Status{ID: service("kept"), Desired: 3, Err: errBroken}
 	table.Include(func() []Status { return []Status{kept} })
 	if s, ok := table.Get(kept.ID); !ok || s != kept {
-		t.Errorf("got %+v, want ok, s == kept", s)
+		t.Errorf("got %+v, want the kept status %+v", s, kept)
 	}
 	table.Want(kept.ID, 4)
 	if s, _ := table.Get(kept.ID); s.State() != Pending || len(table.List("", false)) != 1 {
-		t.Errorf(`got %+v, want s.State() == Pending, len(table.List("", false)) == 1`, s)
+		t.Errorf("got %+v, want one pending object", s)
 	}
 }

@@ -161,7 +161,7 @@ func TestDamage(t *testing.T) {
 			for _, name := range asideFiles(t, dir) {
 				kept++
 				if !strings.HasPrefix(name, c.aside) || readFile(t, dir, name) != damaged {
-					t.Errorf("%s is not what was damaged", name)
+					t.Errorf("%s differs from the damaged file", name)
 				}
 			}
 			if kept != 1 {
@@ -241,9 +241,10 @@ func TestNewerVersionIsRefused(t *testing.T) {
 			before[name] = readFile(t, dir, name)
 		}
 		_, err = Open(dir, slog.New(slog.NewTextHandler(t.Output(), nil)), NewTable(itemKind()))
-		want := "read the state: state file " + filepath.Join(dir, file) + " was written by a newer loxilb: it is of version 4, and this loxilb knows versions up to 3; it is left as it is"
+		want := "read the state: state file " + filepath.Join(dir, file) +
+			" was written by a newer loxilb: it is of version 4, and this loxilb knows versions up to 3; it is left as it is"
 		if !errors.Is(err, ErrNewer) || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("Open fails with %v, want %s", err, want)
 		}
 		after := make(map[string]string)
 		for _, name := range files(t, dir) {

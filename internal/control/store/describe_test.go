@@ -19,7 +19,7 @@ func TestDescribe(t *testing.T) {
 		"create service " + strings.Repeat("x", maxDescription-len("create service ")): {created("service", strings.Repeat("x", 999))},
 	} {
 		if got := describe(list); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("the description is %q, want %q", got, want)
 		}
 	}
 }

@@ -73,7 +73,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	_, err := Open(dir, slog.Default(), NewTable(itemKind()))
 	want := fmt.Sprintf("state directory %s is in use by another loxilb (process %d (store.test)): stop that one, or give this one another directory", dir, os.Getpid())
 	if !errors.Is(err, ErrInUse) || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+		t.Errorf("Open fails with %v, want %s", err, want)
 	}
 	closeStore(t, s)
 	openStore(t, dir)
@@ -85,8 +85,7 @@ func TestOpenFailsClearly(t *testing.T) {
 	writeFile(t, filepath.Dir(file), "file", "")
 	_, err := Open(file, slog.Default(), NewTable(itemKind()))
 	if err == nil || !strings.Contains(err.Error(), "make the state directory: mkdir "+file+": not a directory") {
-		t.Errorf(`got %v, want an error, "make the state directory: mkdir "+file+": not a directory" in the error`,
-			err)
+		t.Errorf("got %v, want an error that names the file in place of the state directory", err)
 	}
 }
 

@@ -87,7 +87,7 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 	empty := t.TempDir() // but a new directory must work
 	block(t, empty, journalName(0)+tempSuffix)
 	if _, err := Open(empty, slog.New(slog.DiscardHandler), NewTable(itemKind())); err == nil {
-		t.Error("an unwritable new directory is taken")
+		t.Error("an unwritable new directory is accepted")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		refused++
 		if !errors.Is(err, syscall.ENOSPC) || s.Snapshot() != before {
-			t.Fatalf("got %v, want error syscall.ENOSPC, s.Snapshot() == before", err)
+			t.Fatalf("got %v, want the error syscall.ENOSPC and the former snapshot", err)
 		}
 	}
 	if refused == 0 || items(s.Snapshot()).Len(s.Snapshot()) == 0 {
@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 	wantDump(t, s.Snapshot(), want)
 	for range 2 {
 		if _, _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("got %v, want error syscall.ENOSPC", err)
+			t.Errorf("got %v, want the error syscall.ENOSPC", err)
 		}
 	}
 	if err := syscall.Mount("none", dir, "", syscall.MS_REMOUNT, "size=4m"); err != nil {

@@ -122,7 +122,7 @@ func (x *trial) commit(edit func(*Tx) error) {
 	x.t.Helper()
 	if x.store == nil { // a failed start; the disk works again
 		if x.open(); x.store == nil {
-			x.t.Fatalf("%s at call %d: it does not start on a disk that is well", x.files.hit, x.files.at)
+			x.t.Fatalf("%s at call %d: the store does not open on a healthy disk", x.files.hit, x.files.at)
 		}
 	}
 	had, before, attempts := x.files.hit, x.store.Snapshot(), x.attempts
@@ -202,7 +202,7 @@ func (x *trial) run() {
 		x.restart()
 	}
 	if x.store == nil {
-		x.t.Fatalf("%s at call %d: it does not start again", x.files.hit, x.files.at)
+		x.t.Fatalf("%s at call %d: the store does not open again", x.files.hit, x.files.at)
 	}
 	_ = x.store.Close()
 }

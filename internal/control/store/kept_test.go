@@ -95,7 +95,7 @@ func TestSecondKind(t *testing.T) {
 			return err
 		}
 		if _, ok := rules(tx.base).Get(tx, "3"); ok {
-			t.Error("rule 3 is there")
+			t.Error("rule 3 exists")
 		}
 		return putRules(two)(tx)
 	})
@@ -135,11 +135,13 @@ func TestUnknownIsKept(t *testing.T) {
 		for u := range s.Snapshot().Unknown() {
 			unknown = append(unknown, fmt.Sprint(u.ID, " {", u.Owner, " ", u.Version, "} ", u.Format, " ", string(u.Object)))
 		}
-		if got := strings.Join(unknown, "\n"); got != "rule 2 {kube 2} 2 {\"number\":2,\"for\":\"web\",\"note\":\"\\u003cnew\\u003e\"}\nrule 3 {rest 3} 2 {\"number\":3,\"for\":\"dns\",\"note\":\"new\"}" {
+		if got := strings.Join(unknown,
+			"\n"); got != "rule 2 {kube 2} 2 {\"number\":2,\"for\":\"web\",\"note\":\"\\u003cnew\\u003e\"}\nrule 3 {rest 3} 2 {\"number\":3,"+
+			"\"for\":\"dns\",\"note\":\"new\"}" {
 			t.Errorf("unknown are %s", got)
 		}
 		if _, ok := rules(s.Snapshot()).Get(s.Snapshot(), "2"); ok || rules(s.Snapshot()).Len(s.Snapshot()) != 1 {
-			t.Error("what is not understood is served")
+			t.Error("an object of a newer build is served")
 		}
 		closeStore(t, s)
 
@@ -178,7 +180,7 @@ func TestUnknownIsReplaced(t *testing.T) {
 		t.Errorf("deleted by another: %v", err)
 	}
 	if _, _, err := s.Commit("rest", func(tx *Tx) error { return tx.Expect(ID{"rule", "1"}, 1) }); !errors.Is(err, ErrVersion) {
-		t.Errorf("of another version: %v", err)
+		t.Errorf("a commit that expects another version: %v", err)
 	}
 	if _, changed, err := s.Commit("rest", putRules(rule{Number: 0, Item: "dns"})); err != nil || !slices.Equal(changed, []ID{{"rule", "0"}}) {
 		t.Errorf("replaced: %v, %v", changed, err)
@@ -201,7 +203,7 @@ func TestUnknownIsReplaced(t *testing.T) {
 {"kind":"rule","format":2,"key":"3","owner":"rest","version":4,"object":{"number":3,"for":"web","note":"new"}}
 `
 	if got := recordsOf(t, s.Snapshot()); got != want {
-		t.Errorf("%s, want %s", got, want)
+		t.Errorf("the records are\n%swant\n%s", got, want)
 	}
 }
 

@@ -97,9 +97,9 @@ type Index[T any] struct {
 	// Values returns an object's values, none if it is not in the index. They hold no zero byte, or
 	// all have the same length.
 	Values func(T) []string
-	// Taken refuses an object with a value of another one, given that one's key. Optional: objects
-	// may share values.
-	Taken func(object T, other string) error
+	// RefuseDuplicate returns the error of an object that has a value of another one, given the
+	// other one's key. nil: objects may share values.
+	RefuseDuplicate func(object T, other string) error
 }
 
 // View is a source of objects: a *Snapshot, or a *Tx, which sees its own changes.

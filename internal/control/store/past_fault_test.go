@@ -48,7 +48,7 @@ func (x *pastTrial) check(s *Store) {
 			continue
 		}
 		if was, known := x.was[number]; err != nil || known && content(after) != was {
-			x.t.Fatalf("%s at call %d: back from %d to %d, %v, it is\n%swas\n%s", x.files.hit, x.files.at, head, number, err, content(after), was)
+			x.t.Fatalf("%s at call %d: rollback from %d to %d (%v): the state is\n%sand was\n%s", x.files.hit, x.files.at, head, number, err, content(after), was)
 		}
 	}
 }

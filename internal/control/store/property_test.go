@@ -92,7 +92,7 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 				next[one.Name] = modelEntry{owner, m.revision + 1, one}
 			}
 			if (err == nil) != mine {
-				t.Errorf("%v: got %v, want err == nil == mine", one, err)
+				t.Errorf("%v: got %v, want an error only if another one has the change", one, err)
 			}
 			if err != nil {
 				refused = true

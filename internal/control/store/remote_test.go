@@ -100,7 +100,7 @@ func TestSharedNodes(t *testing.T) {
 			t.Errorf("nodes %+v", r.Nodes)
 		}
 		if !r.Nodes[1].Behind {
-			t.Error("b has what was changed after it went")
+			t.Error("node b, which left before the last change, does not count as behind")
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestShared(t *testing.T) {
 		}
 		_, changed, err := a.Commit("rest", func(tx *Tx) error { return tx.Delete(web().id()) })
 		if err != nil || len(changed) != 1 {
-			t.Fatalf("got %v %v, want no error, len(changed) == 1", changed, err)
+			t.Fatalf("got %v %v, want no error, 1 element in changed", changed, err)
 		}
 		b.want("dns=1")
 		if _, _, err := b.Commit("kube", func(tx *Tx) error { return tx.Delete(dns().id()) }); !errors.Is(err, ErrOwner) {
@@ -379,7 +379,7 @@ func TestSharedJoin(t *testing.T) {
 				} else {
 					b.want("web=2 x=1")
 					if err := b.put(labeled("y", "1")); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), test.err) {
-						t.Errorf("got %v, want error ErrUnavailable, test.err in the error", err)
+						t.Errorf("got %v, want the error ErrUnavailable, test.err in the error", err)
 					}
 				}
 			})
@@ -408,7 +408,7 @@ func TestSharedFirst(t *testing.T) {
 		synctest.Wait()
 		a.stop()
 		if n := len(remote.entries); n != 101 {
-			t.Fatalf("%d entries before it was killed", n)
+			t.Fatalf("%d entries before the kill", n)
 		}
 		remote.fail(nil)
 		b := openNode(t, "b", t.TempDir(), remote, JoinRefuse)
@@ -437,7 +437,7 @@ func TestSharedFirst(t *testing.T) {
 			}
 		}
 		if n := strings.Count(remote.objects(), "item/"); n != 250 {
-			t.Errorf("%d objects after it was emptied", n)
+			t.Errorf("%d objects after the store was emptied", n)
 		}
 	})
 }
@@ -458,7 +458,7 @@ func TestSharedLarge(t *testing.T) {
 			return a.rules.Put(tx, rule{Number: 7})
 		})
 		if err != nil || len(changed) != 251 || revision != a.Snapshot().Revision() {
-			t.Fatalf("got %v %v %v, want no error, len(changed) == 251, revision == a.Snapshot().Revision()",
+			t.Fatalf("got %v %v %v, want no error, 251 elements in changed, revision == a.Snapshot().Revision()",
 				revision, len(changed), err)
 		}
 		synctest.Wait()
@@ -474,7 +474,7 @@ func TestSharedLarge(t *testing.T) {
 		a.want("")
 		b.want("")
 		if _, ok := a.Waiting(); ok || a.rules.Len(a.Snapshot()) != 0 {
-			t.Error("it waits still, or its rule is there")
+			t.Error("the change still waits for confirmation, or its rule exists")
 		}
 	})
 }

@@ -54,7 +54,7 @@ func TestGoBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := content(s.Snapshot()); got != was[to] {
-				t.Fatalf("back at %d from %d it is\n%sand was\n%s", to, now, got, was[to])
+				t.Fatalf("after a rollback to %d from %d the state is\n%sand was\n%s", to, now, got, was[to])
 			}
 		case 1:
 			closeStore(t, s)
@@ -85,10 +85,10 @@ func TestGoBack(t *testing.T) {
 	_, _, err := s.Commit("rest", goBack(last-maxRevisions-1))
 	want := fmt.Sprintf("revision %d not found (available: %d-%d)", last-maxRevisions-1, last-maxRevisions+1, last)
 	if !errors.Is(err, ErrForgotten) || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
+		t.Errorf("a rollback to a forgotten revision fails with %v, want %s", err, want)
 	}
 	if _, _, err := s.Commit("rest", goBack(last+1)); !errors.Is(err, ErrForgotten) {
-		t.Errorf("to what is to come: %v", err)
+		t.Errorf("a rollback to a future revision: %v", err)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestUndo(t *testing.T) {
 	for range 2 { // also after a restart
 		w, ok := s.Waiting()
 		if !ok || w.Number != number || !w.Confirm.Equal(deadline) || w.Who != "ann" || w.Created+w.Changed+w.Deleted != 3 {
-			t.Fatalf("got %+v %v, want ok, w.Number == number, w.Confirm.Equal(deadline), "+
+			t.Fatalf("got %+v %v, want ok, w.Number == number, w.Confirm == deadline, "+
 				`w.Who == "ann", w.Created+w.Changed+w.Deleted == 3`,
 				w, ok)
 		}
@@ -127,7 +127,7 @@ func TestUndo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(left) != "[item item-00001]" {
-		t.Errorf("left: %v", left)
+		t.Errorf("the objects that the undo left are %v", left)
 	}
 	for range 2 { // the owners are kept, also after a restart
 		got := content(s.Snapshot())
@@ -200,7 +200,7 @@ func TestRevisionsDamaged(t *testing.T) {
 		s = openStore(t, dir)
 		wantDump(t, s.Snapshot(), want)
 		if _, _, err := s.Commit("rest", goBack(0)); !errors.Is(err, ErrForgotten) {
-			t.Errorf("%s: got %v, want error ErrForgotten", name, err)
+			t.Errorf("%s: got %v, want the error ErrForgotten", name, err)
 		}
 		mustCommit(t, s, "rest", put(web2()))
 		if _, _, err := s.Commit("rest", goBack(2)); err != nil {
@@ -216,9 +216,7 @@ func TestPreview(t *testing.T) {
 	want := dump(s.Snapshot())
 	before, after, changed, err := s.Preview(CommitOptions{Owner: "rest"}, func(tx *Tx) error { return errors.Join(put(web2())(tx), tx.Delete(dns().id())) })
 	if err != nil || fmt.Sprint(changed) != "[item dns item web]" || dump(before) != want || dump(after) == want {
-		t.Errorf(`got %v %v %s %s, want no error, fmt.Sprint(changed) == "[item dns item web]", `+
-			"dump(before) == want, dump(after) != want",
-			err, changed, dump(before), dump(after))
+		t.Errorf("got %v %v %s %s, want changes of dns and web, from the wanted state to another one", err, changed, dump(before), dump(after))
 	}
 	wantDump(t, s.Snapshot(), want)
 	if n := len(s.Revisions()); n != 1 {
@@ -260,7 +258,7 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		}
 		want := fmt.Sprintf("revision %d not found (available: %d-%d)", number, last-maxRevisions+1, last)
 		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
+			t.Errorf("a preview of revision %d fails with %v, want %s", number, err, want)
 		}
 		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(last-maxRevisions)); err != nil {
 			t.Error(err)
@@ -269,7 +267,7 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 		s = openStore(t, dir)
 	}
 	if _, changed, err := s.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(number); return err }); err != nil || fmt.Sprint(changed) != "[item web]" {
-		t.Errorf(`got %v %v, want no error, fmt.Sprint(changed) == "[item web]"`, changed, err)
+		t.Errorf(`got %v %v, want no error, changed == "[item web]"`, changed, err)
 	}
 	if w, ok := s.Waiting(); ok {
 		t.Errorf("%+v still waits", w)
@@ -305,10 +303,10 @@ func TestOlderWhileOneWaits(t *testing.T) {
 	s = openStore(t, dir)
 	var left []ID
 	if _, _, err := s.Commit("rest", func(tx *Tx) (err error) { left, err = tx.Undo(number); return err }); err != nil || fmt.Sprint(left) != "[item web]" {
-		t.Errorf("left %v, %v", left, err)
+		t.Errorf("the objects that the undo left are %v (%v)", left, err)
 	}
 	if got := content(s.Snapshot()); strings.Contains(got, dns().Name) {
-		t.Errorf("it is not undone:\n%s", got)
+		t.Errorf("the change is not undone:\n%s", got)
 	}
 }
 
@@ -361,10 +359,10 @@ func TestRevisionOfFailedCommit(t *testing.T) {
 	journal := s.disk.journal
 	s.disk.journal = full
 	if _, _, err := s.Commit("rest", put(dns())); err == nil {
-		t.Fatal("a full disk is none")
+		t.Fatal("a commit on a full disk succeeds")
 	}
 	if now := read(); now != was {
-		t.Errorf("it was\n%sand is\n%s", was, now)
+		t.Errorf("the journal was\n%sand is now\n%s", was, now)
 	}
 	mustCommit(t, s, "rest", put(dns()))
 	if err := journal.Close(); err != nil {

@@ -200,6 +200,6 @@ func TestBefore(t *testing.T) {
 	s.writing.Unlock()
 	commits.Wait()
 	if bases != [2]uint64{0, 1} {
-		t.Errorf("they stand on %v", bases)
+		t.Errorf("the commits are based on revisions %v, want 0 and 1", bases)
 	}
 }

@@ -249,10 +249,10 @@ func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
 		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Max)
 	}
 	for _, index := range t.kind.Indexes {
-		if index.Taken == nil {
+		if index.RefuseDuplicate == nil {
 			continue
 		}
-		if err := t.checkTaken(index, after, changed); err != nil {
+		if err := t.checkDuplicates(index, after, changed); err != nil {
 			return err
 		}
 	}
@@ -262,8 +262,8 @@ func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
 	return t.kind.Check(before, after, changed)
 }
 
-// checkTaken refuses changed objects that share a value of an index with others.
-func (t *Table[T]) checkTaken(index Index[T], after *Snapshot, changed []ID) error {
+// checkDuplicates refuses changed objects that share a value of an index with others.
+func (t *Table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
 	for _, id := range changed {
 		if id.Kind != t.kind.Name {
 			continue
@@ -275,7 +275,7 @@ func (t *Table[T]) checkTaken(index Index[T], after *Snapshot, changed []ID) err
 		for _, value := range index.Values(one) {
 			for other := range t.Find(after, index.Name, value) {
 				if key := t.Key(other); key != id.Key {
-					return index.Taken(one, key)
+					return index.RefuseDuplicate(one, key)
 				}
 			}
 		}

@@ -51,7 +51,7 @@ func TestUnread(t *testing.T) {
 	for i := range 3 {
 		u := start()
 		if !u.Since.Equal(stored) || !file.After(u.Since) {
-			t.Fatalf("start %d: since %v, it was stored at %v", i, u.Since, stored)
+			t.Fatalf("start %d: unread since %v, want %v, when it was stored", i, u.Since, stored)
 		}
 		if now := LastWritten(dir); !now.After(stored) {
 			t.Fatalf("opening leaves no trace: %v", now)
@@ -59,7 +59,7 @@ func TestUnread(t *testing.T) {
 	}
 	done(start())
 	if u := mark(); file.After(u.Since) {
-		t.Error("what was read counts again")
+		t.Error("a file that was read counts as unread")
 	}
 	if err := errors.Join(mark().Withdraw(), os.WriteFile(filepath.Join(dir, unreadName), []byte("noise"), 0o600)); err != nil {
 		t.Fatal(err)

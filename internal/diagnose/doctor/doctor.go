@@ -184,7 +184,7 @@ func (m *Machine) Fix(id string) ([]string, error) {
 			continue
 		}
 		if f.Fix == nil {
-			return nil, fmt.Errorf("%s: no safe automatic fix; try: %s", f.What, cmp.Or(f.Command, "what it says"))
+			return nil, fmt.Errorf("%s: no safe automatic fix; try: %s", f.What, cmp.Or(f.Command, "the remedy in its description"))
 		}
 		done, err := f.Fix.do(m)
 		if err != nil {

@@ -72,7 +72,8 @@ func healthy() (files map[string]string, m *Machine) {
 	files = map[string]string{
 		"proc/sys/kernel/osrelease": "6.8.0", "sys/kernel/btf/vmlinux": "x", "boot/config-6.8.0": "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_CGROUP_BPF=y",
 		"proc/sys/net/core/bpf_jit_enable": "1", "proc/sys/net/core/bpf_jit_harden": "0", "proc/self/mounts": "none /sys/fs/bpf bpf rw 0 0", "proc/sys/kernel/bpf_stats_enabled": "0",
-		"proc/sys/net/ipv4/conf/lo/forwarding": "1", "proc/sys/net/ipv6/conf/lo/forwarding": "1", "proc/sys/net/ipv4/conf/all/rp_filter": "2", "proc/sys/net/ipv4/conf/eth0/rp_filter": "0",
+		"proc/sys/net/ipv4/conf/lo/forwarding": "1", "proc/sys/net/ipv6/conf/lo/forwarding": "1", "proc/sys/net/ipv4/conf/all/rp_filter": "2",
+		"proc/sys/net/ipv4/conf/eth0/rp_filter":     "0",
 		"proc/sys/net/ipv4/conf/all/send_redirects": "0", "proc/sys/net/ipv4/conf/eth0/send_redirects": "0", "proc/sys/net/ipv4/ip_forward": "1",
 		"proc/sys/net/ipv4/neigh/default/gc_thresh3": "1024", "proc/net/stat/arp_cache": "entries allocs\n0000000a 1", "proc/self/cgroup": "0::/x",
 		"sys/fs/cgroup/x/memory.max": "max", "sys/fs/cgroup/x/memory.current": "1000", "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB",
@@ -271,7 +272,7 @@ func TestChecks(t *testing.T) {
 		}
 		for _, one := range made {
 			if one.Unknown != nil {
-				t.Errorf("%s: %s: %v", name, one.Name, one.Unknown)
+				t.Errorf("%s: check %s could not be made: %v", name, one.Name, one.Unknown)
 			}
 		}
 		if c.id == "" {
@@ -287,7 +288,7 @@ func TestChecks(t *testing.T) {
 		seen[findings[0].Check] = true
 		f := findings[0]
 		if f.What == "" || f.Why == "" || (f.Command == "" && f.Check != "next-hops") || strings.HasSuffix(f.What, ".") {
-			t.Errorf("%s: says too little: %+v", name, f)
+			t.Errorf("%s: the finding lacks a summary, a reason or a command: %+v", name, f)
 		}
 		if !c.fixable {
 			continue
@@ -347,10 +348,9 @@ func TestManyDown(t *testing.T) {
 		m.Facts.Down = append(m.Facts.Down, Down{netip.AddrPortFrom(endpoint, uint16(5020-port)), "no answer"})
 	}
 	list, err := endpoints(m)
-	if err != nil || len(list) != maxListed+1 || list[0].About != "31.31.31.1:5001" || list[maxListed].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
-		t.Errorf(`got %v, %+v, want no error, len(list) == maxListed+1, list[0].About == "31.31.31.1:5001", `+
-			`list[maxListed].What == "12 more endpoints are down", "it answers ping" in list[0].Why`,
-			err, list)
+	if err != nil || len(list) != maxListed+1 || list[0].About != "31.31.31.1:5001" || list[maxListed].What != "12 more endpoints are down" ||
+		!strings.Contains(list[0].Why, "it answers ping") {
+		t.Errorf("got %v, %+v, want %d findings, the last one with the number of the others", err, list, maxListed+1)
 	}
 	n := m.Network.(*fakeNetwork)
 	m.Facts.Down[19].Evidence = "3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused"
@@ -362,9 +362,7 @@ func TestManyDown(t *testing.T) {
 	}
 	n.refuses = errors.New("no")
 	if list, _ = unprobed(m); len(list) != maxListed+1 || list[1].About != "31.31.31.1:5002" || list[maxListed].What != "12 more endpoints have the same problem" {
-		t.Errorf(`got %+v, want len(list) == maxListed+1, list[1].About == "31.31.31.1:5002", `+
-			`list[maxListed].What == "12 more endpoints have the same problem"`,
-			list)
+		t.Errorf("got %+v, want %d findings, the last one with the number of the others", list, maxListed+1)
 	}
 	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "its machine is off") {
@@ -389,9 +387,7 @@ func TestUnservedServices(t *testing.T) {
 	m.Facts.Unserved[3] = Unserved{Service: "c", State: "down", Endpoints: "2 down", Receiving: true}
 	list, err := services(m)
 	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more services serve no clients" {
-		t.Fatalf("got %+v, %v, want no error, len(list) == maxListed+1, "+
-			`list[maxListed].What == "2 more services serve no clients"`,
-			list, err)
+		t.Fatalf("got %+v, %v, want %d findings, the last one with the number of the others", list, err, maxListed+1)
 	}
 	for i, want := range []string{"refuses all new clients" + "loxicmd describe lb", "are down, so", "loxicmd undrain endpoint", "are down, so"} {
 		if got := list[i].Why + list[i].Command; !strings.Contains(got, want) {
@@ -459,7 +455,7 @@ func inNamespace(t *testing.T) error {
 	m := Here(Facts{VIPs: []netip.Addr{vip}})
 	links, err := m.Network.Links()
 	if err != nil || len(links) != 3 {
-		t.Errorf("got %v, %v, want no error, len(links) == 3", links, err)
+		t.Errorf("got %v, %v, want no error, 3 elements in links", links, err)
 	}
 	list, err := duplicateVIPs(m)
 	if err != nil || len(list) != 1 || list[0].About != "20.20.20.1" {

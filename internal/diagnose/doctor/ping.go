@@ -21,19 +21,19 @@ import (
 const (
 	// patience is the time for an echo reply.
 	patience = 400 * time.Millisecond
-	// mostPinged is the number of pinged endpoints, and pingedAtOnce the number at a time: each
+	// maxPinged is the number of pinged endpoints, and pingedAtOnce the number at a time: each
 	// takes a socket, and without an answer a second and a half.
-	mostPinged, pingedAtOnce = 256, 64
-	echoHeaders4             = 20 + 8
-	echoHeaders6             = 40 + 8
-	smallPing                = 84 // bytes of the IP packet
+	maxPinged, pingedAtOnce = 256, 64
+	echoHeaders4            = 20 + 8
+	echoHeaders6            = 40 + 8
+	smallPing               = 84 // bytes of the IP packet
 )
 
-// pingEach calls f for the first mostPinged of a list, many at a time.
+// pingEach calls f for the first maxPinged of a list, many at a time.
 func pingEach[T any](list []T, f func(T)) {
 	var asking sync.WaitGroup
 	places := make(chan struct{}, pingedAtOnce)
-	for _, one := range list[:min(len(list), mostPinged)] {
+	for _, one := range list[:min(len(list), maxPinged)] {
 		places <- struct{}{}
 		asking.Go(func() {
 			f(one)

@@ -11,8 +11,7 @@ func TestSysctl(t *testing.T) {
 		"net/ipv4/conf/eth0.100/rp_filter": "sysctl -w net/ipv4/conf/eth0.100/rp_filter=2",
 	} {
 		if got, fix := sysctl(name, "2"); got != want || fix != (write{path: "proc/sys/" + name, value: "2"}) {
-			t.Errorf(`%s: got %s, %v, want got == want, fix == write{path: "proc/sys/" + name, value: "2"}`,
-				name, got, fix)
+			t.Errorf("%s: got %s, %v, want %q, and a fix that writes 2", name, got, fix, want)
 		}
 	}
 }

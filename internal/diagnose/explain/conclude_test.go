@@ -61,7 +61,7 @@ func TestRuleGone(t *testing.T) {
 	i.addRule(r)
 	a := i.passed(r, nil)
 	if a.Verdict != Kernel || a.Summary == "" || len(a.Steps) != 1 || a.Steps[0].Stage != "rule" {
-		t.Errorf(`got %+v, want a.Verdict == Kernel, a.Summary not empty, len(a.Steps) == 1, a.Steps[0].Stage == "rule"`,
+		t.Errorf(`got %+v, want a.Verdict == Kernel, a.Summary not empty, 1 element in a.Steps, a.Steps[0].Stage == "rule"`,
 			a)
 	}
 }

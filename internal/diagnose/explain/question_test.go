@@ -72,9 +72,7 @@ func TestConnectionID(t *testing.T) {
 			got = err.Error()
 		}
 		if got != c.want || got == "" && c.id != "" && (q.Protocol != lb.UDP || hex.EncodeToString(q.ConnectionID) != c.id) {
-			t.Errorf("%+v: got %s, %+v, want got == c.want, "+
-				"got not empty or no c.id or (q.Protocol == lb.UDP and hex.EncodeToString(q.ConnectionID) == c.id)",
-				c, got, q)
+			t.Errorf("%+v: got %s, question %+v, want error %q or connection ID %q", c, got, q, c.want, c.id)
 		}
 	}
 	q, err := ParseReverse("1.1.1.1", "31.31.31.1", "", "")
@@ -83,7 +81,7 @@ func TestConnectionID(t *testing.T) {
 	}
 	if err := q.SetConnectionID("00", ""); err == nil || err.Error() != `connectionID "00" does not go with client and endpoint (allowed: from and to)` {
 		t.Errorf("got %v, want an error, "+
-			"the error == `connectionID \"00\" does not go with client and endpoint (allowed: from and to)`",
+			"the error `connectionID \"00\" does not go with client and endpoint (allowed: from and to)`",
 			err)
 	}
 }
@@ -106,7 +104,7 @@ func TestAim(t *testing.T) {
 	gone, leave := context.WithCancel(t.Context())
 	leave()
 	if _, _, err := (&inquiry{ctx: gone}).findPort(&lb.Service{}, lb.Endpoint{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want error context.Canceled", err)
+		t.Errorf("got %v, want the error context.Canceled", err)
 	}
 	for places, want := range map[int]uint16{0: 65000, 535: 65535, 536: 1024, 537: 1025} {
 		if got := portFrom(65000, places); got != want {

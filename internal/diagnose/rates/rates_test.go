@@ -127,7 +127,7 @@ func TestRates(t *testing.T) {
 			now)
 	}
 	if window.Length != 5*time.Second || !window.End.Equal(b.clock) {
-		t.Errorf("got %+v, want window.Length == 5*time.Second, window.End.Equal(b.clock)", window)
+		t.Errorf("got %+v, want window.Length == 5*time.Second, window.End == b.clock", window)
 	}
 	if got := b.Service(key(1)); got != (Load{Rates: want, Active: 2}) {
 		t.Errorf("got %+v, want Load{Rates: want, Active: 2}", got)
@@ -283,7 +283,7 @@ func TestPause(t *testing.T) {
 	select {
 	case <-b.woken:
 	default:
-		t.Error("nobody was woken")
+		t.Error("no waiting reader was woken")
 	}
 	end()
 	check(0, 5*time.Second)
@@ -303,7 +303,7 @@ func TestHistory(t *testing.T) {
 	connections, drops := h.Values[Connections], h.Drops["no-route"]
 	if len(connections) != 3 || connections[0] != 10 || connections[1] != 10 || connections[2] != 10 || len(drops) != 3 || drops[2] != 2 {
 		t.Errorf("got %v, %v, want 3 elements, connections[0] == 10, "+
-			"connections[1] == 10, connections[2] == 10, len(drops) == 3, drops[2] == 2",
+			"connections[1] == 10, connections[2] == 10, 3 elements in drops, drops[2] == 2",
 			connections, drops)
 	}
 	if h.Step != 5*time.Second || !h.Start.Equal(b.clock.Add(-12*time.Second)) {
@@ -324,9 +324,7 @@ func TestHistory(t *testing.T) {
 	}
 	one, kept := b.ServiceHistory(key(1))
 	if n := one.Values[Connections]; !kept || len(n) != serviceSteps || n[0] < 9.99 || n[serviceSteps-1] > 10.01 || one.Step != 15*time.Second {
-		t.Errorf("got %v, %v, want kept, len(n) == serviceSteps, n[0] >= 9.99, "+
-			"n[serviceSteps-1] <= 10.01, one.Step == 15*time.Second",
-			n, kept)
+		t.Errorf("got %v, %v, want a kept history of %d steps of 15 s, each with 10 per second", n, kept, serviceSteps)
 	}
 	if none, kept := b.ServiceHistory(key(2)); !kept || none.Values[Connections][0] != 0 {
 		t.Errorf("a service without connections: %v, %v", none, kept)

@@ -83,10 +83,10 @@ type Sampler struct {
 // service is a service with recent connections.
 type service struct {
 	key     lb.Key
-	added   counts // since the last window, by the reading that is at work
-	active  uint64 // likewise
+	added   counts // since the last window, by the current reading
+	active  uint64 // active connections, by the current reading
 	refused uint64 // packets since the last window
-	touched bool   // likewise
+	touched bool   // whether the current reading has counted the service
 
 	handshakes times // since the last window, as added
 	times      latest

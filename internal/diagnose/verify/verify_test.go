@@ -98,6 +98,6 @@ func TestRepair(t *testing.T) {
 	v.between = time.Millisecond
 	r := v.Run(t.Context(), Options{Repair: true})
 	if r.Verdict != Same || len(r.Findings) != 2 || !r.Findings[0].Repaired {
-		t.Errorf("got %+v, want r.Verdict == Same, len(r.Findings) == 2, r.Findings[0].Repaired", r)
+		t.Errorf("got %+v, want r.Verdict == Same, 2 elements in r.Findings, r.Findings[0].Repaired", r)
 	}
 }

@@ -66,8 +66,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// SharedError reports that others can read a directory, and may need to: it is not the caller's
-// alone.
+// SharedError reports that other users can read a directory, and may have files in it. Its
+// permissions stay.
 type SharedError struct{ Path string }
 
 func (e *SharedError) Error() string {
@@ -75,9 +75,10 @@ func (e *SharedError) Error() string {
 		"choose another one, or close it (chmod 700)"
 }
 
-// closeToOthers makes a directory its owner's alone (0700), so others cannot lock it. It
-// returns a *SharedError if its names are not the caller's own. It leaves a directory alone that is
-// shared on purpose: of another owner, or with the sticky bit, as /tmp is.
+// closeToOthers restricts a directory to its owner (0700), so other users cannot lock it. It
+// returns a *SharedError if own reports that the names in it are not all the caller's. It does not
+// change a directory that is shared on purpose: of another owner, or with the sticky bit, as /tmp
+// is.
 func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
@@ -110,8 +111,8 @@ func namesIn(dir *os.File) ([]string, error) {
 	return names, errors.Join(err, again.Close())
 }
 
-// TryDir locks a directory without waiting, or returns a *HeldError. It closes the directory to
-// others if it holds only the caller's own files; otherwise it changes and locks nothing, and
+// TryDir locks a directory without waiting, or returns a *HeldError. It restricts the directory
+// to its owner if it holds only the caller's files; otherwise it changes and locks nothing, and
 // returns a *SharedError.
 func TryDir(dir *os.File, own func(names []string) bool) error {
 	if err := closeToOthers(dir, own); err != nil {

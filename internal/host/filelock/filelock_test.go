@@ -102,7 +102,7 @@ func TestSharedDirectoryStays(t *testing.T) {
 	defer d.Close() //nolint:errcheck // of a test
 	shared := (*SharedError)(nil)
 	if err := TryDir(d, func(names []string) bool { return names[0] != "passwd" }); !errors.As(err, &shared) {
-		t.Errorf("it is locked: %v", err)
+		t.Errorf("a shared directory is locked: %v", err)
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the mode is changed: %v, %v", info.Mode(), err)
@@ -168,8 +168,7 @@ func TestHolderIsNamed(t *testing.T) {
 			t.Errorf("%s: %v, the holder is %d", name, err, pid)
 		}
 		if err != nil && !strings.Contains(err.Error(), fmt.Sprintf("%s is locked by process %d (", dir, pid)) {
-			t.Errorf(`%s: got %v, want no error or fmt.Sprintf("%%s is locked by process %%d (", dir, pid) in the error`,
-				name, err)
+			t.Errorf("%s: got %v, want no error, or that process %d has locked %s", name, err, pid, dir)
 		}
 	}
 	if time.Since(begun) > time.Minute {

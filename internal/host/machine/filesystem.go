@@ -12,7 +12,7 @@ import (
 type FileSystem struct {
 	Source, Type, MountedOn string
 	Size, Used, Avail       uint64 // bytes
-	Asked                   bool   // whether the sizes are known
+	HasSizes                bool   // false: not queried
 }
 
 // FileSystems returns the file systems with a size, like df. Of several at one mount point, it
@@ -33,7 +33,7 @@ func FileSystems() ([]FileSystem, error) {
 				continue
 			}
 			block := uint64(s.Bsize)
-			fs.Asked, fs.Size, fs.Avail = true, s.Blocks*block, s.Bavail*block
+			fs.HasSizes, fs.Size, fs.Avail = true, s.Blocks*block, s.Bavail*block
 			fs.Used = (s.Blocks - s.Bfree) * block
 		}
 		if i, there := at[fs.MountedOn]; there {

@@ -48,6 +48,6 @@ func TestFromWall(t *testing.T) {
 		}
 	}
 	if got := FromWall(time.Time{}); !got.IsZero() {
-		t.Errorf("none became %v", got)
+		t.Errorf("the zero time became %v", got)
 	}
 }

@@ -18,7 +18,7 @@ func TestLoop(t *testing.T) {
 	}
 	l.Worked()
 	if out.Len() != 0 {
-		t.Errorf("what never failed is told to work: %s", &out)
+		t.Errorf("an operation that never failed is reported as recovered: %s", &out)
 	}
 	var waited time.Duration
 	for range 20 {

@@ -225,7 +225,7 @@ func (a *audited) damageSlots(t *testing.T) {
 		t.Error(err)
 	}
 	if got := a.differences(t, false); got != nil {
-		t.Errorf("it is applied again, and these differ: %v", got)
+		t.Errorf("after applying the state again, these differ: %v", got)
 	}
 }
 

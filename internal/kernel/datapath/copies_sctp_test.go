@@ -107,7 +107,7 @@ func TestCopiesSCTP(t *testing.T) {
 	c.sctp(c.two, client, vip, "tag 444 chunks abort")
 	for key, row := range dptest.Connections(t, c.two.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
-			t.Errorf("the association goes on after an ABORT: %v", key)
+			t.Errorf("the association continues after an ABORT: %v", key)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestListsChangeTogether(t *testing.T) {
 				}
 			})
 			if n := s.refused() - before; n != 4*s.rounds {
-				t.Errorf("of %d SYNs of sources that may not connect, and %d of one that may, %d were refused", 4*s.rounds, 2*s.rounds, n)
+				t.Errorf("%d SYNs came from excluded sources and %d from an allowed one, and %d were refused", 4*s.rounds, 2*s.rounds, n)
 			}
 			t.Logf("%d rounds", s.rounds)
 		})

@@ -149,7 +149,7 @@ func TestEgressOfOneInterface(t *testing.T) {
 			t.Errorf("the retry failed: %v", err)
 		}
 		if n := egressPrograms(t, bad.Index); n != 1 {
-			t.Errorf("%d programs after it was tried again", n)
+			t.Errorf("%d programs after a second try", n)
 		}
 
 		d.Apply([]Change{{Key: table.Key}})

@@ -30,10 +30,10 @@ func TestMapUses(t *testing.T) {
 		}
 	}
 	if !uses["fragments"].Recent || uses["persists"].Recent {
-		t.Error("maps are not told apart that forget what was used least recently")
+		t.Error("the maps that evict the least recently used rows are not marked as such")
 	}
 	if u := uses["drops"]; u.Max != 0 || u.Bytes < uint64(8*bpf.TcLimitMAX_REASONS) {
-		t.Errorf("drops can be filled (%d of %d), or take %d bytes", u.Entries, u.Max, u.Bytes)
+		t.Errorf("the map of drops has %d of %d rows and takes %d bytes", u.Entries, u.Max, u.Bytes)
 	}
 	// a group is 8 buckets
 	if n, least := uses["connections"].Bytes, uint64(8*bpf.TcTableElementTABLE_ELEMENT); n < least {
@@ -57,7 +57,7 @@ func TestDropBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if drops["no-endpoint"] != 3 || bytes["no-endpoint"] != 3*140 {
-		t.Errorf("%d packets, %d bytes", drops["no-endpoint"], bytes["no-endpoint"])
+		t.Errorf("no-endpoint counts %d packets and %d bytes", drops["no-endpoint"], bytes["no-endpoint"])
 	}
 	for reason := range drops {
 		if _, ok := bytes[reason]; !ok || drops[reason] == 0 && bytes[reason] != 0 {

@@ -190,7 +190,7 @@ func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 	}
 	for color, n := range sure {
 		if n < steps/100 {
-			t.Errorf("of %d packets %d were of color %d: the test tests little", steps, n, color)
+			t.Errorf("of %d packets %d had color %d, which is too few for this test", steps, n, color)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func TestAnotherLayout(t *testing.T) {
 	}
 	_, err = Load(Config{Connections: 1024, PinDir: dir})
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; --end-connections starts without them: all tracked connections end, all counters begin") {
-		t.Errorf(`got %v, want error pins.ErrLayout, "; --end-connections starts without them: all tracked connections end, `+
+		t.Errorf(`got %v, want the error pins.ErrLayout, "; --end-connections starts without them: all tracked connections end, `+
 			`all counters begin" in the error`,
 			err)
 	}
@@ -75,9 +75,10 @@ func TestChangedLayout(t *testing.T) {
 	changeLayout(t, cfg.PinDir)
 	_, err := Load(cfg)
 	const want = "the pinned maps have another layout: keys or values of endpoints were laid out differently by the build that made them; " +
-		"--end-connections starts without them: 10 tracked connections end, all counters begin at 0, and known clients and their endpoints are forgotten, but services stay; or start the version that made them"
+		"--end-connections starts without them: 10 tracked connections end, all counters begin at 0, and known clients and their endpoints are " +
+		"forgotten, but services stay; or start the version that made them"
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want error pins.ErrLayout, want in the error", err)
+		t.Errorf("got %v, want the error pins.ErrLayout with %q", err, want)
 	}
 
 	if err := os.Remove(filepath.Join(cfg.PinDir, "layouts")); err != nil {
@@ -173,6 +174,6 @@ func TestEndConnections(t *testing.T) {
 		}
 	}
 	if lock.Lost() {
-		t.Error("the pin directory is another one now")
+		t.Error("the pin directory was replaced")
 	}
 }

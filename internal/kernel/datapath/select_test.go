@@ -112,7 +112,7 @@ func TestLoadsAreGathered(t *testing.T) {
 		o.open(20 + i)
 	}
 	if got := o.active(); !slices.Equal(got, []uint64{12, 12}) {
-		t.Errorf("by turns again: %v, want 12 of each", got)
+		t.Errorf("round robin after the change: %v, want 12 of each", got)
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // The kernel's limit on a chain of calls. It counts each frame in steps of 32 bytes; kernels since
 // 6.8 count less, so a program that loads here may not load on Linux 6.1.
 const (
-	mostStack  = 512
-	mostFrames = 8
-	stackStep  = 32
+	maxStack  = 512
+	maxFrames = 8
+	stackStep = 32
 )
 
 // TestStackDepth checks that no chain of calls needs more stack, or has more frames, than Linux 6.1
@@ -35,8 +35,8 @@ func TestStackDepth(t *testing.T) {
 		for name, p := range spec.Programs {
 			c := functions(p.Instructions).deepest(name)
 			t.Logf("%s: %d bytes, %d frames:%s", name, c.stack, c.frames, c.path)
-			if c.stack > mostStack || c.frames > mostFrames {
-				t.Errorf("%s takes %d bytes of stack in %d frames, %d and %d are allowed:%s", name, c.stack, c.frames, mostStack, mostFrames, c.path)
+			if c.stack > maxStack || c.frames > maxFrames {
+				t.Errorf("%s takes %d bytes of stack in %d frames, %d and %d are allowed:%s", name, c.stack, c.frames, maxStack, maxFrames, c.path)
 			}
 		}
 	}
@@ -116,9 +116,9 @@ func (g callGraph) deepest(name string) chain {
 	return chain{own + worst.stack, 1 + worst.frames, fmt.Sprintf(" %s %d%s", name, g[name].stack, worst.path)}
 }
 
-// mostMaps is the number of maps that the kernel allows a program. The copy in bench, which counts
+// maxMaps is the number of maps that the kernel allows a program. The copy in bench, which counts
 // calls, needs one more, and leaves out another (leftOut).
-const mostMaps = 64
+const maxMaps = 64
 
 // TestMapsOfPrograms checks that no program uses more maps.
 func TestMapsOfPrograms(t *testing.T) {
@@ -138,8 +138,8 @@ func TestMapsOfPrograms(t *testing.T) {
 					used[ins.Reference()] = true
 				}
 			}
-			if len(used) > mostMaps {
-				t.Errorf("%s uses %d maps, %d are allowed", name, len(used), mostMaps)
+			if len(used) > maxMaps {
+				t.Errorf("%s uses %d maps, %d are allowed", name, len(used), maxMaps)
 			}
 		}
 	}

@@ -87,7 +87,7 @@ func TestSYNFloodAtXDP(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, answered, err := o.d.Challenges(); err != nil || answered != 1 {
-			t.Errorf("%d answers are taken, want 1 (%v)", answered, err)
+			t.Errorf("%d answers to challenges are counted, want 1 (%v)", answered, err)
 		}
 		return
 	}

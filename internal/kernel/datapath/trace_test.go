@@ -183,12 +183,10 @@ func TestTraceProgram(t *testing.T) {
 	got := traced(t, o, report.TraceFilter{Sample: 1, VIP: netip.MustParseAddr("10.0.0.1"), VIPPorts: [2]uint16{80, 80}, Protocol: lb.TCP}, send("10.0.0.1:80"))
 	if got.Verdict != report.TraceDrop || got.Reason != "no-route" && got.Reason != "forwarding-off" || got.In != 1 ||
 		got.Point != "ingress" || got.Took <= 0 || len(got.After.Data) > 0 {
-		t.Errorf(`got %+v, want got.Verdict == report.TraceDrop, got.Reason == "no-route" or got.Reason == "forwarding-off", `+
-			`got.In == 1, got.Point == "ingress", got.Took > 0, no got.After.Data`,
-			got)
+		t.Errorf("got %+v, want a drop for want of a route at ingress, with its time", got)
 	}
 	if want := segment(client, netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0); string(got.Before.Data) != string(want) || got.Before.Length != len(want) {
-		t.Errorf("before: %x, want %x", got.Before.Data, want)
+		t.Errorf("the packet before translation is %x, want %x", got.Before.Data, want)
 	}
 	got = traced(t, o,
 		report.TraceFilter{Sample: 1, Verdict: report.TracePass, Host: netip.MustParsePrefix("198.51.100.0/24"), Port: 81},

@@ -40,7 +40,7 @@ func TestWake(t *testing.T) {
 	}
 	rung := func(bell <-chan struct{}) bool {
 		if bell == nil {
-			t.Fatal("nobody would tell")
+			t.Fatal("the programs cannot report handshakes")
 		}
 		select {
 		case <-bell:
@@ -53,12 +53,12 @@ func TestWake(t *testing.T) {
 		t.Helper()
 		select {
 		case <-bell:
-			t.Error("it rang for nothing")
+			t.Error("the bell rang without an event")
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 	if n := news(); len(n) < 2 {
-		t.Errorf("services that nobody has read: %v, want both", n)
+		t.Errorf("services with news are %v, want both", n)
 	}
 	if n := news(); len(n) != 0 {
 		t.Errorf("nothing has happened: %v", n)
@@ -67,7 +67,7 @@ func TestWake(t *testing.T) {
 	silent(bell)
 	send("10.0.0.2:80")
 	if !rung(bell) {
-		t.Error("a handshake has woken nobody")
+		t.Error("a handshake has woken no reader")
 	}
 	send("10.0.0.2:80")
 	silent(bell)
@@ -83,7 +83,7 @@ func TestWake(t *testing.T) {
 	}
 	o.d.collection.Bell.Deafen(true)
 	if n := news(); len(n) < 2 || o.d.AwaitHandshakes() != nil {
-		t.Errorf("programs that tell nothing: %v, want both services each time, and nobody sleeps", n)
+		t.Errorf("with programs that do not report services: %v, want both services each time, and no sleeping reader", n)
 	}
 	o.d.collection.Bell.Deafen(false)
 }

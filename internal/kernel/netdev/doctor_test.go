@@ -26,7 +26,7 @@ func TestCompare(t *testing.T) {
 	}
 	appeared, gone = d.compare(nil)
 	if appeared != nil || len(gone) != 2 {
-		t.Errorf("got %v %v, want appeared == nil, len(gone) == 2", appeared, gone)
+		t.Errorf("got %v %v, want appeared == nil, 2 elements in gone", appeared, gone)
 	}
 	var many []Problem
 	for i := range 20 {
@@ -35,9 +35,7 @@ func TestCompare(t *testing.T) {
 	if got := BoundedProblems(many, len(many), "thing", "things"); len(got) != ProblemsShown+1 || got[ProblemsShown] != (Problem{
 		"thing", "others", "12 more things", got[ProblemsShown].Hint,
 	}) {
-		t.Errorf(`got %+v, want len(got) == ProblemsShown+1, got[ProblemsShown] == Problem{"thing", `+
-			`"others", "12 more things", got[ProblemsShown].Hint}`,
-			got)
+		t.Errorf("got %+v, want %d problems, the last one with the number of the others", got, ProblemsShown+1)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestSelect(t *testing.T) {
 				got = append(got, l.Name)
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
+				t.Errorf("the result differs (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -40,7 +40,7 @@ func TestRoutesByDestination(t *testing.T) {
 				return nil
 			})
 			if got := n.RoutesByDestination(); got != c.want {
-				t.Errorf("by destination alone: %v, want %v", got, c.want)
+				t.Errorf("routes depend on the destination alone: %v, want %v", got, c.want)
 			}
 		})
 		t.Run("later: "+c.change, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRoutesByDestination(t *testing.T) {
 				return nil
 			})
 			if got := n.RoutesByDestination(); got != c.want {
-				t.Errorf("by destination alone: %v, want %v", got, c.want)
+				t.Errorf("routes depend on the destination alone: %v, want %v", got, c.want)
 			}
 		})
 	}

@@ -36,14 +36,14 @@ func writeReadOnly() error {
 		return fmt.Errorf("make /proc/sys read-only: %w", err)
 	}
 	if err := os.WriteFile("/proc/sys/net/"+name, []byte("1"), 0); !errors.Is(err, unix.EROFS) {
-		return fmt.Errorf("it is not read-only: %w", err)
+		return fmt.Errorf("the sysctl is not read-only: %w", err)
 	}
 	for _, want := range []string{"0", "1", "0"} {
 		if err := WriteSysctl(name, int(want[0]-'0')); err != nil {
 			return err
 		}
 		if got, err := os.ReadFile("/proc/sys/net/" + name); err != nil || string(got) != want+"\n" {
-			return fmt.Errorf("it is %q, want %s: %w", got, want, err)
+			return fmt.Errorf("the sysctl is %q, want %s: %w", got, want, err)
 		}
 	}
 	return nil

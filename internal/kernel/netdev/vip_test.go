@@ -77,7 +77,7 @@ func TestVIPPlaces(t *testing.T) {
 	}
 	if diff := cmp.Diff(ips("10.1.0.50", "20.20.20.1", "2001:db8:1::50", "2001:db8:1::60", "2001:db8:20::1"),
 		n.VIPs().Owned(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Error(diff)
+		t.Errorf("the owned VIPs differ (-want +got):\n%s", diff)
 	}
 
 	// A restarted daemon recognizes its addresses, and removes unused ones.

@@ -101,7 +101,7 @@ func TestNeighbor(t *testing.T) {
 	}
 	if _, err := bgp.ParseNeighborAddr("10.0.0.300"); err == nil || err.Error() != `ipAddress "10.0.0.300" is not an IP address (allowed: an IPv4 or IPv6 address)` {
 		t.Errorf("got %v, want an error, "+
-			"the error == `ipAddress \"10.0.0.300\" is not an IP address (allowed: an IPv4 or IPv6 address)`",
+			"the error `ipAddress \"10.0.0.300\" is not an IP address (allowed: an IPv4 or IPv6 address)`",
 			err)
 	}
 }
@@ -114,14 +114,14 @@ func TestKeepPassword(t *testing.T) {
 	} {
 		got, err := bgp.Neighbor{Password: c.wanted}.KeepPassword(bgp.Neighbor{Password: c.stored})
 		if got.Password != c.want || err != nil {
-			t.Errorf("%+v: got %q, %v, want got.Password == c.want, no error", c, got.Password, err)
+			t.Errorf("%+v: got password %q, %v, want %q", c, got.Password, err, c.want)
 		}
 	}
 	_, err := bgp.Neighbor{Addr: addr("10.0.0.2"), Password: bgp.HiddenPassword}.KeepPassword(bgp.Neighbor{})
 	const want = `password "********" stands for a stored password, and neighbor 10.0.0.2 has none ` +
 		`(allowed: up to 80 printable ASCII characters, other than ********)`
 	if err == nil || err.Error() != want {
-		t.Errorf("got %v, want an error, the error == want", err)
+		t.Errorf("got %v, want the error %q", err, want)
 	}
 }
 
@@ -220,7 +220,9 @@ func TestPolicy(t *testing.T) {
 		{one(bgp.Conditions{}, bgp.Actions{NextHop: "me"}), actions + `bgpActions.setNextHop "me" is not a next hop (allowed: an IP address, self, unchanged or peer-address)`},
 		{
 			one(bgp.Conditions{}, bgp.Actions{ExtCommunity: bgp.SetCommunity{"add", []string{"1:2"}}}),
-			actions + `bgpActions.setExtCommunity.setCommunityMethod "1:2" is not a community (allowed: rt, soo, encap or lb, as in rt:65000:100, rt:192.0.2.1:100, rt:1.14464:100 (AS 80000), encap:VXLAN)`,
+			actions +
+				`bgpActions.setExtCommunity.setCommunityMethod "1:2" is not a community (allowed: rt, soo, encap or lb, as in rt:65000:100, rt:192.0.2.1:100,` +
+				` rt:1.14464:100 (AS 80000), encap:VXLAN)`,
 		},
 		{
 			one(bgp.Conditions{}, bgp.Actions{LargeCommunity: bgp.SetCommunity{"add", []string{"1:2"}}}),
@@ -270,9 +272,9 @@ func TestApplication(t *testing.T) {
 	}
 	a := bgp.Application{Neighbor: "global", Policies: []string{"p", "q"}}
 	if got := a.With(bgp.Application{Policies: []string{"q", "r"}, Reject: true}); strings.Join(got.Policies, " ") != "p q r" || !got.Reject {
-		t.Errorf(`got %+v, want strings.Join(got.Policies, " ") == "p q r", got.Reject`, got)
+		t.Errorf(`got %+v, want got.Policies == "p q r", got.Reject`, got)
 	}
 	if got := a.Without([]string{"p"}); strings.Join(got.Policies, " ") != "q" || got.Key() != "global/export" {
-		t.Errorf(`got %+v, want strings.Join(got.Policies, " ") == "q", got.Key() == "global/export"`, got)
+		t.Errorf(`got %+v, want got.Policies == "q", got.Key() == "global/export"`, got)
 	}
 }

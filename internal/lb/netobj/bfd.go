@@ -76,7 +76,7 @@ func (s *BFDSession) Validate() error {
 		return err
 	}
 	if strings.Contains(s.Instance, "@") {
-		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "the part of services' names after the last colon")
+		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "names without @, as after the last colon of a service's name")
 	}
 	if err := routablePeer(lb.FieldRemote, s.Remote); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *BFDSession) Validate() error {
 	return nil
 }
 
-// Names of the fields that only sessions have.
+// Names of the fields that only BFD sessions have.
 const (
 	FieldBFDInterval = "interval"
 	FieldBFDRetry    = "retry count"

@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 		{parsed(ParseNeighbor("0.0.0.0", "eth0", "00:11:22:aa:bb:cc")), "is not the address of one host"},
 	} {
 		if !strings.HasPrefix(c.got, c.want) && !(strings.Contains(c.got, c.want) && !strings.Contains(c.want, " = ")) {
-			t.Errorf("%q, want %q", c.got, c.want)
+			t.Errorf("parsing gives %q, want %q", c.got, c.want)
 		}
 		if strings.Contains(c.got, "\n") {
 			t.Errorf("%q is more than a sentence", c.got)

@@ -126,6 +126,6 @@ func TestIPsecRefusals(t *testing.T) {
 		}
 	}
 	if !maps.Equal(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("the services that policies cover are %+v, want %+v", got, want)
 	}
 }

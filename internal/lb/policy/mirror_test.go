@@ -40,11 +40,10 @@ func TestMirrorValidate(t *testing.T) {
 		err := m.Validate()
 		var field *lb.FieldError
 		if errors.As(err, &field); (err == nil) != (c.field == "") || field != nil && field.Field != c.field {
-			t.Errorf(`%s: got %v, want err == nil == c.field == "", field == nil or field.Field == c.field`,
-				name, err)
+			t.Errorf("%s: got %v, want an error about field %q; empty: no error", name, err, c.field)
 		}
 		if m.Tunneled() && (m.Port != "" || m.VLAN != 0) || !m.Tunneled() && (m.Remote.IsValid() || m.TunnelID != 0) || m.OneOf == 1 {
-			t.Errorf("%s keeps what it does not use: %+v", name, m)
+			t.Errorf("%s keeps fields that it does not use: %+v", name, m)
 		}
 	}
 }

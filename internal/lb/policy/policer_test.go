@@ -25,7 +25,7 @@ func TestRates(t *testing.T) {
 	}
 	for _, text := range []string{"", "0", "-1", "999bit", "1001gbit", "nan", "inf", "1e400", "0x10", "10 mbit", "mbit", "0.5pps", "1001mpps", "10mb", "1_000"} {
 		if r, err := ParseRate("rate", text); err == nil {
-			t.Errorf("%q is taken for %s", text, r)
+			t.Errorf("%q is parsed as %s", text, r)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func TestPolicerValidate(t *testing.T) {
 		change.f(&p)
 		var err *lb.FieldError
 		if !errors.As(p.Validate(), &err) || err.Field != change.field {
-			t.Errorf("%s: got %v, want errors.As(p.Validate(), &err), err.Field == change.field", name, err)
+			t.Errorf("%s: got %v, want an error about %s", name, err, change.field)
 		}
 	}
 }

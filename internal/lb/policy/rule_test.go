@@ -72,16 +72,17 @@ func TestRuleRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"source":"10.0.0.0/8","sourcePortMin":1,"sourcePortMax":5,"destinationPortMin":80,"destinationPortMax":80,"protocol":6,"interface":"eth0","preference":7,"action":"allow","mark":3}`
+	const want = `{"source":"10.0.0.0/8","sourcePortMin":1,"sourcePortMax":5,"destinationPortMin":80,"destinationPortMax":80,"protocol":6,` +
+		`"interface":"eth0","preference":7,"action":"allow","mark":3}`
 	if diff := cmp.Diff(want, string(data)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the JSON differs (-want +got):\n%s", diff)
 	}
 	if got, err := UnmarshalRule(data); err != nil || got != r {
 		t.Errorf("%v, %v; want %v", got, err, r)
 	}
 	for _, bad := range []string{`{"action":"reject"}`, `{"action":"drop","novelty":1}`, `{"action":"drop","mark":1}`} {
 		if _, err := UnmarshalRule([]byte(bad)); err == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("%s is accepted", bad)
 		}
 	}
 }

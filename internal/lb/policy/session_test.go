@@ -50,9 +50,10 @@ func TestCut(t *testing.T) {
 			t.Errorf("%v -> %v cuts %v, want %d", c.before, c.after, cut, c.cut)
 		}
 	}
-	if got, want := SessionNames([]Session{ssh, six, ssh, ssh, ssh}), "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
-		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	if got, want := SessionNames([]Session{ssh, six, ssh, ssh, ssh}),
+		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
+			"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
+		t.Errorf("the sessions read %s, want %s", got, want)
 	}
 }
 
@@ -88,6 +89,6 @@ func TestCutOfMany(t *testing.T) {
 		t.Errorf("%d sessions are cut off by fewer rules", len(cut))
 	}
 	if took := time.Since(begun); took > 10*each {
-		t.Errorf("it takes %v, as if each session was compared with each rule, which takes %v", took, 20*each)
+		t.Errorf("the comparison takes %v, as if each session was compared with each rule, which takes %v", took, 20*each)
 	}
 }

@@ -105,7 +105,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text, err := os.ReadFile(name); err != nil || string(text) != string(line(99)) {
-		t.Errorf("got %q, %v, want no error, string(text) == string(line(99))", text, err)
+		t.Errorf("got %q, %v, want no error, text == string(line(99))", text, err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(name, link); err != nil {
@@ -120,7 +120,7 @@ func TestFile(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	t.Parallel()
 	if _, err := NewFile(os.DevNull, 100, 2).Write([]byte("line\n")); err == nil {
-		t.Errorf("%s is taken for a file", os.DevNull)
+		t.Errorf("%s is accepted as a file of logs", os.DevNull)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestIPFIX(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(wantElements, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestCollector(t *testing.T) {
 		if err := x.Write(time.Now(), events(), 3); err != nil {
 			taken = 0
 			if time.Now().After(deadline) {
-				t.Fatalf("it does not listen: %v\n%s", err, &said)
+				t.Fatalf("the collector does not listen: %v\n%s", err, &said)
 			}
 		}
 	}

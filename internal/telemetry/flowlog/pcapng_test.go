@@ -74,13 +74,11 @@ func TestFiles(t *testing.T) {
 		link layers.LinkType
 	}{{"preference:0", layers.LinkTypeEthernet}, {"portName:eth0", layers.LinkTypeRaw}} {
 		if about, err := read.Interface(i); err != nil || about.Name != "eth0" || about.Filter != want.rule || about.Description != "firewall rule, drop" || about.LinkType != want.link {
-			t.Errorf(`got %+v, %v, want no error, about.Name == "eth0", about.Filter == want.rule, `+
-				`about.Description == "firewall rule, drop", about.LinkType == want.link`,
-				about, err)
+			t.Errorf("got %+v, %v, want the description of eth0 for %+v", about, err, want)
 		}
 	}
 	if info, err := os.Stat(filepath.Join(dir, "firewall.pcapng")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info, err)
+		t.Errorf("got %v %v, want no error, mode 0600", info, err)
 	}
 }
 
@@ -103,7 +101,7 @@ func TestBounded(t *testing.T) {
 	}
 	list, err := os.ReadDir(dir)
 	if err != nil || len(list) != 1+keptFiles {
-		t.Errorf("got %v %v, want no error, len(list) == 1+keptFiles", list, err)
+		t.Errorf("got %v, %v, want the file and %d older ones", list, err, keptFiles)
 	}
 	for _, e := range list {
 		info, err := e.Info()
@@ -126,7 +124,7 @@ func TestNotWritten(t *testing.T) {
 	}
 	f := RecordIn(dir)
 	if err := f.Write([]RecordedPacket{packet("preference:0", 1, false)}); err == nil {
-		t.Error("there is no folder, and no error")
+		t.Error("a missing folder is not an error")
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)

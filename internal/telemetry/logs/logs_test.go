@@ -87,7 +87,7 @@ func TestPeriods(t *testing.T) {
 	l.shared.now = func() time.Time { return clock.now }
 	l.shared.after = func(d time.Duration, f func()) interface{ Stop() bool } {
 		if d != period-10*time.Second {
-			t.Errorf("it is logged after %v", d)
+			t.Errorf("the summary is logged after %v", d)
 		}
 		clock.due = f
 		return clock

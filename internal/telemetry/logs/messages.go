@@ -242,6 +242,6 @@ func api() []message {
 		{"boot file", "An entry is interpreted differently than written; note explains how.", "see note"},
 		{"boot file: an object is refused", "The others are served; error is the reason.", mendBootFile},
 		{"boot file: its objects cannot be stored now; they are read again at the next start", "The state could not be written.", "make room in --state-dir, and restart loxilb"},
-		{"which boot files were read could not be noted: they may count again, or not, at the next start", "", "free space in --state-dir"},
+		{"cannot record that the boot files were read: the next start may read them again, or skip them", "", "free space in --state-dir"},
 	}
 }

@@ -39,7 +39,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("behind the end: %+v", p)
 	}
 	if p, _ := r.Read("", 1<<40, 1, all); len(p.Lines) != 1 || p.Lines[0] != "line 0" {
-		t.Errorf("from where another daemon was: %+v", p)
+		t.Errorf("a cursor beyond the end returns %+v, want the oldest line", p)
 	}
 	fmt.Fprintln(r, "later")
 	if p, _ := r.Read("", cursor, 10, all); len(p.Lines) != 1 || p.Lines[0] != "later" {

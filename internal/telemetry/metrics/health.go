@@ -17,7 +17,7 @@ func healthFamilies() []family {
 		return ofProbes(func(e *report.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
 	}
 	return []family{
-		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, unknown before the first probe has ended, or down, also by failed handshakes of clients.", Always}, func(v *view, p *page) {
+		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, down (by probes or clients' failed handshakes), or unknown until the first probe ends.", Always}, func(v *view, p *page) {
 			p.add(float64(v.health.Up), "up")
 			p.add(float64(v.health.Down), "down")
 			p.add(float64(v.health.Unknown), "unknown")

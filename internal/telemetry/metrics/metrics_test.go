@@ -248,7 +248,7 @@ func TestCatalog(t *testing.T) {
 		}
 		delete(shown, one.Name)
 		if f.GetHelp() != one.Help || !strings.EqualFold(f.GetType().String(), string(one.Type)) || one.Help == "" {
-			t.Errorf("%s is a %s: %s", one.Name, f.GetType(), f.GetHelp())
+			t.Errorf("%s is shown as a %s with the help %q, want %s with %q", one.Name, f.GetType(), f.GetHelp(), one.Type, one.Help)
 		}
 		var labels []string
 		for _, series := range f.GetMetric() {
@@ -300,9 +300,7 @@ func TestNativeHistograms(t *testing.T) {
 				count += uint64(bucket)
 			}
 			if h.GetSchema() != 0 || count != h.GetSampleCount() || count%5 != 0 || int(h.GetPositiveSpan()[0].GetLength()) != len(h.GetPositiveDelta()) {
-				t.Errorf("%s: got %v, want h.GetSchema() == 0, count == h.GetSampleCount(), count%%5 == 0, "+
-					"int(h.GetPositiveSpan()[0].GetLength()) == len(h.GetPositiveDelta())",
-					f.GetName(), h)
+				t.Errorf("%s: got %v, want schema 0, whose buckets add up to the count", f.GetName(), h)
 			}
 			// a tick is 4 ms: less than one is below 2^-8 s, and one or more but less
 			// than two is below 2^-7 s
@@ -345,7 +343,7 @@ func TestLegacyNames(t *testing.T) {
 			t.Errorf("there is no %s", legacy)
 		}
 		if diff := cmp.Diff(valuesOf(canonical), got); diff != "" {
-			t.Errorf("%s and %s: %s", canonical, legacy, diff)
+			t.Errorf("%s and its former name %s have different values:\n%s", canonical, legacy, diff)
 		}
 	}
 	for name, want := range map[string]string{
@@ -358,7 +356,7 @@ func TestLegacyNames(t *testing.T) {
 	}
 	for _, metric := range contract.AllMetrics() { // every metric of the contract's table
 		if got := strings.Contains(all, "# TYPE "+metric.Name+" "); got == (metric.State == contract.NotThere) {
-			t.Errorf("%s is %s, and it is there: %v", metric.Name, metric.State, got)
+			t.Errorf("%s is %s, and shown: %v", metric.Name, metric.State, got)
 		}
 	}
 	if got := valuesOf("active_conntrack_count"); len(got) != 1 || got[0] != " 2\n" {
@@ -455,7 +453,7 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 }
 

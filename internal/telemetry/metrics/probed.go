@@ -6,9 +6,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// mostFiles bounds the certificate files that a scrape reads: users of the API choose the files of
+// maxFiles bounds the certificate files that a scrape reads: users of the API choose the files of
 // probes.
-const mostFiles = 100
+const maxFiles = 100
 
 // probed is the result of one walk through all probed addresses, which may be very many.
 type probed struct {
@@ -27,7 +27,7 @@ func newProbed(all bool, endpoints func(func(*report.EndpointHealth) bool)) prob
 			p.troubles[of] = trouble{one.failed + e.Failed, max(one.downtime, e.Downtime)}
 		}
 		for _, of := range []CertificateFile{{"probe-ca", e.Probe.CA}, {"probe", e.Probe.Certificate}} {
-			if of.File != "" && !seen[of] && len(seen) < mostFiles {
+			if of.File != "" && !seen[of] && len(seen) < maxFiles {
 				seen[of] = true
 				p.files = append(p.files, of)
 			}

@@ -16,8 +16,8 @@ import (
 	"loxilb/test/await"
 )
 
-// TestLifeOfServices takes Services through all that happens to them, with a real apiserver and a
-// real balancer, and the controller's own rights.
+// TestLifeOfServices creates, changes and deletes Services, with a real apiserver, a real balancer,
+// and the controller's own rights.
 func TestLifeOfServices(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -66,7 +66,8 @@ func (c *cluster) testEndpoints(t *testing.T, web *corev1.Service) {
 	c.wantAnswers("20.20.20.1:80", "ep1", "ep2")
 }
 
-// testWrongAnnotation checks that a wrong value changes nothing, and that endpoints go on.
+// testWrongAnnotation checks that a wrong value changes nothing, and that endpoints are still
+// updated.
 func (c *cluster) testWrongAnnotation(web *corev1.Service) {
 	c.change(web, func() { web.Annotations["loxilb.io/lbmode"] = "sideways" })
 	c.wantCondition(web, "loxilb.io/Accepted", "InvalidAnnotation")
@@ -99,7 +100,7 @@ func (c *cluster) testPorts(t *testing.T, web *corev1.Service) {
 	c.wantAnswers("20.20.20.1:80", "ep2", "ep3")
 }
 
-// testPool uses up a pool, and has a Service wait until an address is free.
+// testPool uses up a pool, and checks that a Service waits until an address is free.
 func (c *cluster) testPool(t *testing.T) {
 	second, third := service("second", 80), service("third", 80)
 	c.create(second)
@@ -141,7 +142,7 @@ func (c *cluster) testPool(t *testing.T) {
 	if err := c.Delete(t.Context(), third); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, patience, "the finalizer goes", func() bool { return apierrors.IsNotFound(c.get(third)) })
+	await.True(t, patience, "the removal of the finalizer", func() bool { return apierrors.IsNotFound(c.get(third)) })
 }
 
 // testDrift deletes a service from the balancer, and changes one, which the controller repairs. A
@@ -165,7 +166,7 @@ func (c *cluster) testDrift(t *testing.T) {
 }
 
 // testAway deletes and creates Services while the controller is away. After its start the balancer
-// has what it should, and addresses are the same.
+// has the wanted services, with the same addresses.
 func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 	gone := service("gone", 80)
 	c.create(gone, endpoints(gone, "31.31.31.1"))
@@ -211,7 +212,7 @@ func (c *cluster) testType(t *testing.T, web *corev1.Service) (mine *corev1.Serv
 	})
 	c.wantBalancer("default_web", false)
 	c.wantAddress(web, "")
-	await.True(t, patience, "the finalizer goes", func() bool { return c.get(web) == nil && len(web.Finalizers) == 0 && len(web.Status.Conditions) == 0 })
+	await.True(t, patience, "the removal of the finalizer", func() bool { return c.get(web) == nil && len(web.Finalizers) == 0 && len(web.Status.Conditions) == 0 })
 	other := "example.com/other"
 	c.change(web, func() { web.Spec.Type, web.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &other })
 	mine = service("mine", 80)

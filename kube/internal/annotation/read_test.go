@@ -21,7 +21,8 @@ func TestValues(t *testing.T) {
 	bad := map[string][]string{
 		"staticIP": {"", "web", "192.0.2.1,192.0.2.2", "192.0.2.1/24"}, "poolSelect": {""}, "secondaryIPs": {"a", "1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4"},
 		"poolSelectSecondary": {"", "a,b,c,d"}, "ipam": {"v4"}, "zoneinstance": {"x", "99"}, "usepodnetwork": {"maybe", ""}, "useExternalEndpoint": {"1"},
-		"prefLocalPod": {"x"}, "nodelabel": {"", "a=b=c"}, "multus-nets": {""}, "lbmode": {"fullproxy", "two", "9"}, "epselect": {"n2", "n2det", "best"}, "timeout": {"-1", "1h", "90000"},
+		"prefLocalPod": {"x"}, "nodelabel": {"", "a=b=c"}, "multus-nets": {""}, "lbmode": {"fullproxy", "two", "9"}, "epselect": {"n2", "n2det", "best"},
+		"timeout":         {"-1", "1h", "90000"},
 		"useproxyprotov2": {"2"}, "egress": {"x"}, "liveness": {"on"}, "probetype": {"smtp"}, "probeport": {"70000"}, "probetimeout": {"1m"}, "proberetries": {"0", "500"},
 		"mtls-frontend-mode": {"require"},
 	}

@@ -35,21 +35,21 @@ func TestBusyBalancer(t *testing.T) {
 			f.electOnce(t.Context(), elected)
 		}
 		if n := busy.applied.Load() - before; n != 3 {
-			t.Errorf("%d: there were %d requests for changes in 3 rounds", status, n)
+			t.Errorf("with answers %d, there were %d requests for changes in 3 rounds, want 3", status, n)
 		}
 		one, _ := named(1, 1)
 		if s := f.State(one); len(s.Errors) > 0 || s.Reachable != 2 || !s.Programmed || !strings.Contains(s.Problem, "the store is away") {
-			t.Errorf("%d: the state of a Service is %+v", status, s)
+			t.Errorf("with answers %d, the state of a Service is %+v", status, s)
 		}
 		if f.Gone(goes) {
-			t.Errorf("%d: a Service that the balancer still has is gone", status)
+			t.Errorf("with answers %d, a Service that the balancer still has is gone", status)
 		}
 		if got := masters(t, f, []*remote{busy, other}); got != "0:0" {
-			t.Errorf("%d: MASTERs are %q", status, got)
+			t.Errorf("with answers %d, the MASTERs are %q", status, got)
 		}
 		busy.status.Store(0)
 		if err := f.round(t); err != nil || busy.names() != other.names() || !f.Gone(goes) || f.State(one).Problem != "" {
-			t.Errorf("%d: after its recovery, the balancer differs: %v", status, err)
+			t.Errorf("after answers %d and its recovery, the balancer differs: %v", status, err)
 		}
 	}
 }

@@ -381,7 +381,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("a wrong token is accepted: %v", err)
 	}
 	if !f.members[r.URL].isRestarting() { // it stays MASTER for a while
-		t.Error("a balancer that does not accept a token is taken for a dead one")
+		t.Error("a balancer that refuses the token counts as dead")
 	}
 	if err := os.WriteFile(access.TokenFile, []byte("second token\n"), 0o600); err != nil {
 		t.Fatal(err)

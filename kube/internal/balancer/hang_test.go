@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// TestHang has the daemon of a MASTER hang, whose kernel goes on. The VIPs stay there until its
-// lease has ended, so two nodes never own them, and then move. A node that accepts no
-// connections loses them at once.
+// TestHang checks a MASTER whose daemon hangs while its kernel still balances. Its VIPs stay until
+// its lease has ended, so that two nodes never own them, and then move.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
@@ -26,7 +25,7 @@ func TestHang(t *testing.T) {
 	f.electOnce(t.Context(), elected)
 	first := f.members[remotes[0].URL]
 	if elected.masters["llb-inst0"] != first.URL {
-		t.Fatalf("MASTERs are %v", elected.masters)
+		t.Fatalf("the elected MASTERs are %v, want %s", elected.masters, first.URL)
 	}
 
 	remotes[0].dead.Store(true)
@@ -36,7 +35,7 @@ func TestHang(t *testing.T) {
 	began := time.Now()
 	_, err := first.sync(t.Context())
 	if !errors.Is(err, errHangs) {
-		t.Fatalf("the error is %v, want %v", err, errHangs)
+		t.Fatalf("a poll of the hanging node fails with %v, want %v", err, errHangs)
 	}
 	first.note(t.Context(), err)
 	f.electOnce(t.Context(), elected)

@@ -43,12 +43,12 @@ func TestMetrics(t *testing.T) {
 	}{{nil, 1}, {busyError{&Refusal{Status: http.StatusServiceUnavailable}}, 1}, {errors.New("no answer"), 0}} {
 		m.measure(time.Second, tc.err)
 		if got, exists := up(t, r.URL); got != tc.want || !exists {
-			t.Errorf("after %v, it is %v, want %v", tc.err, got, tc.want)
+			t.Errorf("after %v, the metric is %v, want %v", tc.err, got, tc.want)
 		}
 	}
 	f.SetTargets(nil)
 	m.measure(time.Second, errors.New("canceled"))
 	if got, exists := up(t, r.URL); exists {
-		t.Errorf("after its removal, it is %v", got)
+		t.Errorf("after the removal of the balancer, the metric is %v", got)
 	}
 }

@@ -53,6 +53,6 @@ func TestStuckDeletion(t *testing.T) {
 	}
 	r.refuse(nil)
 	if err := f.round(t); err != nil || !f.Gone(all[7]) || len(f.members[r.URL].stuck) > 0 {
-		t.Errorf("in the end, a service is left, or the memory of it: %v", err)
+		t.Errorf("in the end, a service or a record of its removal remains: %v", err)
 	}
 }

@@ -55,7 +55,7 @@ func TestMasterEnds(t *testing.T) {
 			}
 			f.electOnce(t.Context(), elected)
 			if got := masters(t, f, remotes); got != tc.want {
-				t.Errorf("then instances are at %q, want %q", got, tc.want)
+				t.Errorf("after the restart, instances are at %q, want %q", got, tc.want)
 			}
 		})
 	}

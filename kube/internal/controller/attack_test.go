@@ -204,7 +204,7 @@ func TestLongAnnotations(t *testing.T) {
 	} {
 		_, err := annotation.NewReader().Read(map[string]string{name: long}, "default", annotation.Settings{})
 		if err == nil || len(err.Error()) > maxMessage || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %.300v, want an error, len(err.Error()) <= maxMessage, want in the error", name, err)
+			t.Errorf("%s: got %.300v, want a short error with %q", name, err, want)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func TestRetries(t *testing.T) {
 		tried += o.RateLimiter.When(request)
 	}
 	if wait := o.RateLimiter.When(request); wait > maxRetry {
-		t.Errorf("it waits for %v, want %v at most", wait, maxRetry)
+		t.Errorf("the controller waits for %v, want %v at most", wait, maxRetry)
 	}
 	o.RateLimiter.Forget(request)
 	if wait := o.RateLimiter.When(request); wait > minRetry {

@@ -26,8 +26,7 @@ func TestExistingFlags(t *testing.T) {
 		o := Register(fs)
 		err := fs.Parse([]string{tc.arg})
 		if (err != nil) != (tc.refusal != "") || err != nil && !strings.Contains(err.Error(), tc.refusal) {
-			t.Errorf(`%s: got %v, want err != nil == tc.refusal != "", no error or tc.refusal in the error`,
-				tc.arg, err)
+			t.Errorf("%s: got %v, want the error %q; empty: no error", tc.arg, err, tc.refusal)
 		}
 		if got := strings.Join(o.Ignored, " "); (got != "") != (tc.warning != "") || !strings.Contains(got, tc.warning) {
 			t.Errorf("%s: the warning is %q", tc.arg, got)

@@ -185,7 +185,7 @@ func first(t *testing.T, in *Input, node string) (spec v1.LoadbalanceEntry) {
 	t.Helper()
 	entries, err := in.Entries(node)
 	if err != nil || len(entries) == 0 {
-		t.Fatalf("got %v %v, want no error, len(entries) != 0", entries, err)
+		t.Fatalf("got %v %v, want no error, elements in entries", entries, err)
 	}
 	if err := json.Unmarshal(entries[0].Spec, &spec); err != nil {
 		t.Fatal(err)

@@ -66,7 +66,8 @@ func newFailures(t *testing.T) *failures {
 	t.Helper()
 	c := cluster(t, "bridge")
 	install(t, c, "controller.replicas=2")
-	if nodes := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=kube-loxilb", "--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
+	if nodes := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/name=kube-loxilb",
+		"--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
 		t.Errorf("the replicas of the controller are on %q", nodes)
 	}
 	return shopUnderFailures(t, c)

@@ -90,12 +90,12 @@ func TestAPIUsers(t *testing.T) {
 		}
 	}
 	if out, err := h.Run(strings.Fields(asNobody + askCode + "--unix-socket " + socket + " " + versionURL)...); err == nil {
-		t.Errorf("nobody opens the socket: %s", out)
+		t.Errorf("the user nobody can open the socket: %s", out)
 	}
 	out, err := h.Run(append(strings.Fields(asNobody+"curl -s -H Content-Type:application/json "+
 		"http://127.0.0.1:11111/netlox/v1/config/loadbalancer -d"), spoof)...)
 	if err != nil || !strings.Contains(out, "user nobody (65534) may not use the API") || !strings.Contains(out, "--api-users=nobody") {
-		t.Errorf("POST by nobody: %s %v", out, err)
+		t.Errorf("POST by the user nobody: %s %v", out, err)
 	}
 	if out, err := d.Command("get", "lb", "-o", "json"); err != nil || strings.Contains(out, "8.8.8.8") {
 		t.Errorf("services: %s %v", out, err)
@@ -150,9 +150,7 @@ func TestSocketOfNamespace(t *testing.T) {
 		out, err := loxicmd("get lbversion -o json")
 		var v struct{ Namespace string }
 		if err != nil || json.Unmarshal([]byte(out), &v) != nil || !strings.HasSuffix(v.Namespace, " ("+h.Namespace+")") {
-			t.Errorf("%s: got %s %v, want no error, json.Unmarshal([]byte(out), "+
-				`&v) == nil, v.Namespace ends with " ("+h.Namespace+")"`,
-				name, out, err)
+			t.Errorf("%s: got %s %v, want JSON with the namespace %s", name, out, err, h.Namespace)
 		}
 		if !strings.Contains(d.Output(), h.Namespace) {
 			t.Errorf("%s does not say in its log which namespace it serves", name)
@@ -192,7 +190,7 @@ func TestOrphanSocket(t *testing.T) {
 		out, err := d.Command("get", "lbversion", "-o", "json")
 		var v struct{ Namespace string }
 		if err != nil || json.Unmarshal([]byte(out), &v) != nil {
-			t.Fatalf("got %v %v, want no error, json.Unmarshal([]byte(out), &v) == nil", out, err)
+			t.Fatalf("got %v %v, want no error, JSON in out", out, err)
 		}
 		cookie, _, _ := strings.Cut(v.Namespace, " ")
 		return filepath.Join("/run/loxilb", cookie+".sock")

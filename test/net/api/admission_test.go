@@ -47,7 +47,7 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	if after := r.Loxicmd("get lb"); after != before {
-		t.Error("what was refused changed something")
+		t.Error("a refused change has an effect")
 	}
 	r.Loxicmd("delete lb 20.20.20.1 --tcp=80")
 	a.call("DELETE", "config/loadbalancer/all", nil)

@@ -25,7 +25,8 @@ func TestConfirmKilled(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, vip string) string {
 		path := filepath.Join(dir, name)
-		text := "apiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: " + vip + ", port: 2020, protocol: tcp}\n  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
+		text := "apiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: " + vip +
+			", port: 2020, protocol: tcp}\n  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +64,10 @@ func TestConfirmKilled(t *testing.T) {
 
 	var many strings.Builder
 	for i := range 10000 {
-		fmt.Fprintf(&many, "---\napiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: 20.21.%d.%d, port: 80, protocol: tcp}\n  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n", i/250, 1+i%250)
+		fmt.Fprintf(&many,
+			"---\napiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: 20.21.%d.%d, port: 80, protocol: tcp}\n  endpoints:\n  - "+
+				"{endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n",
+			i/250, 1+i%250)
 	}
 	lots, saved := filepath.Join(dir, "lots.yaml"), filepath.Join(dir, "saved.yaml")
 	if err := os.WriteFile(lots, []byte(many.String()), 0o600); err != nil {

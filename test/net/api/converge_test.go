@@ -77,16 +77,16 @@ func TestSavedIsNoChange(t *testing.T) {
 		t.Helper()
 		before := r.Loxicmd("get revisions")
 		if out := r.Loxicmd("plan -f %s --prune", file); out != "nothing to do\n" {
-			t.Errorf("plan %s: %s", when, out)
+			t.Errorf("a plan %s shows changes: %s", when, out)
 		}
 		if out := r.Loxicmd("apply -f %s --prune", file); strings.Contains(out, "changed,") || strings.Contains(out, "added,") {
-			t.Errorf("apply %s: %s", when, out)
+			t.Errorf("an apply %s makes changes: %s", when, out)
 		}
 		if after := r.Loxicmd("get revisions"); after != before {
 			t.Errorf("%s: an apply that changes nothing made a revision:\n%s\nbefore:\n%s", when, after, before)
 		}
 		if again := save(); again != saved {
-			t.Errorf("%s: saved\n%s\nbefore\n%s", when, again, saved)
+			t.Errorf("%s: the saved file is\n%s\nand was before\n%s", when, again, saved)
 		}
 	}
 	converged("at once")

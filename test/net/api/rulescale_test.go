@@ -77,7 +77,7 @@ func TestRulesScale(t *testing.T) {
 			}
 			// CPU time, as other tests may run at the same time
 			if used[0] > 2*time.Second || used[1] > 300*time.Millisecond || used[2] > 2*time.Second {
-				t.Error("it takes too long")
+				t.Error("the change takes too long")
 			}
 		})
 	}

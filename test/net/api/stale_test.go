@@ -29,7 +29,8 @@ func TestStaleRole(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := `{"instance":"default","state":"MASTER","vip":"0.0.0.0"}`
-		if _, err := fmt.Fprintf(c, "POST /netlox/v1/config/cistate HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", address, len(body), body); err != nil {
+		if _, err := fmt.Fprintf(c, "POST /netlox/v1/config/cistate HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+			address, len(body), body); err != nil {
 			t.Fatal(err)
 		}
 		return c

@@ -16,9 +16,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestIdleStrangers checks that idle sockets of other hosts do not delay health checks of the API,
-// by any address. The sockets are of several sources and both IP versions, and have sent half a
-// request or half a TLS handshake.
+// TestIdleStrangers checks that idle sockets of other hosts do not delay health checks of the API
+// at any of its addresses. The sockets are of several sources and both IP versions, and have sent
+// half a request or half a TLS handshake.
 func TestIdleStrangers(t *testing.T) {
 	t.Parallel()
 	const perSource = 350 // of each of six sources
@@ -52,7 +52,7 @@ func TestIdleStrangers(t *testing.T) {
 		for range 10 {
 			start := time.Now()
 			if err := healthy(t, r.LB, address); err != nil {
-				t.Fatal(address, err)
+				t.Fatalf("health check at %s: %v", address, err)
 			}
 			took = append(took, time.Since(start))
 		}
@@ -106,7 +106,7 @@ func healthy(t *testing.T, h *netnstest.Host, address string) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the answer is %s", res.Status)
+		return fmt.Errorf("the health check is answered by %s", res.Status)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 		return err
 	})
 	if err != nil || len(ids) == 0 {
-		t.Fatalf("got %v %v, want no error, len(ids) != 0", ids, err)
+		t.Fatalf("got %v %v, want no error, elements in ids", ids, err)
 	}
 	return ids
 }
@@ -147,7 +147,7 @@ func TestTrace(t *testing.T) {
 				word string
 			}{{web, ":81 "}, {drops, ":80 "}, {nothing, ":80 "}, {nothing, ":81 "}} {
 				if strings.Contains(other.p.Output(), other.word) {
-					t.Errorf("%q is shown to who did not ask for it:\n%s", other.word, other.p.Output())
+					t.Errorf("a trace shows %q, which its filter does not select:\n%s", other.word, other.p.Output())
 				}
 			}
 			web.Kill()
@@ -155,7 +155,7 @@ func TestTrace(t *testing.T) {
 			drops.Kill()
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
 				if now := attached(t, r); !slices.Equal(now, before) {
-					return fmt.Errorf("programs %v are there, and %v were before", now, before)
+					return fmt.Errorf("the attached programs are %v, want %v as before the trace", now, before)
 				}
 				return nil
 			})
@@ -213,23 +213,23 @@ func TestTraceBounds(t *testing.T) {
 	}
 	ask(r)
 	if err := counted.Wait(); err != nil || strings.Count(counted.Output(), "\nin ") != 2 {
-		t.Errorf(`got %v: %s, want no error, strings.Count(counted.Output(), "\nin ") == 2`, err, counted.Output())
+		t.Errorf(`got %v: %s, want no error, "\nin " twice in counted`, err, counted.Output())
 	}
 	prints(t, four[2], "^out ")
 	during := attached(t, r)
 	if slices.Equal(tags(t, during), plain) {
-		t.Error("programs that trace are those that do not")
+		t.Error("during a trace, the attached programs are the ones without tracing")
 	}
 	r.Kill()
 	ask(r)
 	if left := attached(t, r); !slices.Equal(left, during) {
-		t.Errorf("programs %v are there, and %v were when the daemon was killed", left, during)
+		t.Errorf("the attached programs are %v, want %v as when the daemon was killed", left, during)
 	}
 	r.Restart()
 	if now := attached(t, r); slices.Equal(now, before) || slices.Equal(now, during) {
-		t.Errorf("programs %v are there after a restart", now)
+		t.Errorf("programs %v are still attached after a restart", now)
 	} else if !slices.Equal(tags(t, now), plain) {
-		t.Error("programs that trace are there after a restart")
+		t.Error("programs with tracing are still attached after a restart")
 	}
 	ask(r)
 	// within 10 s the programs with tracing could be rolled back to
@@ -282,12 +282,12 @@ func TestTraceCapture(t *testing.T) {
 		t.Fatalf("%v: %s", err, p.Output())
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v %v, want no error, info.Mode().Perm() == 0o600", info, err)
+		t.Errorf("got %v %v, want no error, mode 0600", info, err)
 	}
 	out, err := r.LB.Run("tshark", "-r", file, "-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "tcp.flags.str", "-e", "frame.comment", "-e", "_ws.expert.message")
 	want := regexp.MustCompile(`(?m)^client\t100\.100\.100\.1\t·+S·\tanswer \(no-endpoint\) by client, at ingress, after .*\n` +
 		`client\t20\.20\.20\.1\t·+A·R··\tanswer: as it left`)
 	if err != nil || !want.MatchString(out) {
-		t.Errorf("got %v: %s, want no error, want.MatchString(out)", err, out)
+		t.Errorf("got %v: %s, want output that matches %s", err, out, want)
 	}
 }

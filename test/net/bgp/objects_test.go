@@ -54,7 +54,7 @@ func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
 	await.NoError(t, patience, func() error {
 		list := neighbors(t, r).BgpNeiAttr
 		if len(list) != 1 || (list[0].State == "Established") != up {
-			return fmt.Errorf("up should be %t: %+v", up, list)
+			return fmt.Errorf("the session should be up: %t; it is %+v", up, list)
 		}
 		got = list[0]
 		return nil
@@ -85,7 +85,7 @@ func TestObjects(t *testing.T) {
 			got)
 	}
 	if out := r.Loxicmd("get bgpnei"); !strings.Contains(out, "| "+router()) || !strings.Contains(out, "Established |") {
-		t.Errorf(`got %v, want "| "+router() in out, "Established |" in out`, out)
+		t.Errorf("got %s, want an established session with %s", out, router())
 	}
 	r.EventuallyMetric(1, "bgp_session_up", "neighbor="+router())
 
@@ -123,7 +123,7 @@ func TestObjects(t *testing.T) {
 		return nil
 	})
 	if out, _ := r.Command("doctor"); !strings.Contains(out, "BGP neighbor "+router()) {
-		t.Errorf(`got %v, want "BGP neighbor "+router() in out`, out)
+		t.Errorf("got %s, want events of BGP neighbor %s", out, router())
 	}
 	if err := frr.Configure("router bgp "+routerASN, "no neighbor "+node()+" shutdown"); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestObjects(t *testing.T) {
 	await.NoError(t, patience, func() error {
 		n, err := frr.Neighbor(node())
 		if err == nil && !strings.Contains(n.LastMessage, "switched off") {
-			err = fmt.Errorf("%+v", n)
+			err = fmt.Errorf("FRR has not heard that the speaker was switched off: %+v", n)
 		}
 		return err
 	})

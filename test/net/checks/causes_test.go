@@ -23,7 +23,8 @@ func TestCauses(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	second, third := r.Endpoints[1], r.Endpoints[2]
-	// 99.99.99.1 is an address of ep1, which replies from it by a gateway that does not exist
+	// 99.99.99.1 is an address of ep1, which sends replies from there to a gateway that does not
+	// exist
 	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.1")
 	rig.MustRun(t, r.Endpoints[0], "ip", "addr", "add", "99.99.99.1/32", "dev", "lo")
 	rig.MustRun(t, r.Endpoints[0], "ip", "route", "add", "default", "via", "31.31.31.99", "table", "7")
@@ -34,44 +35,45 @@ func TestCauses(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=32.32.32.1:1,17.17.17.1:1", rig.VIP4)
 	rig.MustRun(t, third, "nft", "table ip wall { chain in { type filter hook input priority 0; tcp dport 5003 drop; }; }")
 	rig.MustRun(t, third, "nft", "table ip narrow { chain in { type filter hook input priority 0; ip length > 1280 drop; }; }")
-	says := func(line string, words ...string) {
+	shows := func(line string, words ...string) {
 		t.Helper()
 		labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 			out, _ := r.Command(strings.Fields(line)...)
 			for _, w := range words {
 				if !strings.Contains(out, w) {
-					return fmt.Errorf("%s does not say %q:\n%s", line, w, out)
+					return fmt.Errorf("%s does not show %q:\n%s", line, w, out)
 				}
 			}
 			return nil
 		})
 	}
-	says("doctor",
+	shows("doctor",
 		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens on that port",
 		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the routes are up: a firewall drops that port, or its server hangs",
-		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its route back to this machine is wrong (check its gateway)",
+		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer",
+		"it does not answer ping either: its machine is off, its route back to this machine is wrong (check its gateway)",
 		"endpoint 17.17.17.1 answers pings of 1280 bytes, but not larger ones of up to 1500", "--mss=1220")
 	r.Loxicmd("create lb %s --tcp=84:5998 --endpoints=31.31.31.1:1", rig.VIP4)
-	says("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
+	shows("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.99")
 	r.Loxicmd("create lb %s --tcp=85:5001 --endpoints=32.32.32.1:1", rig.VIP4)
 	alone := dial(r, "20.20.20.1:85")
-	says("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
+	shows("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
 	alone()
 	stop := dial(r, "20.20.20.1:80")
 	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"
 	for _, line := range []string{"doctor", "get status --failed -o json", "describe lb 20.20.20.1:80/tcp", "get events"} {
-		says(line, words)
+		shows(line, words)
 	}
-	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 bypass this machine")
+	shows("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 bypass this machine")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.254")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if out, _ := r.Command("get", "status", "--failed"); strings.Contains(out, words) {
-			return fmt.Errorf("it is fixed: %s", out)
+			return fmt.Errorf("the problem is still shown after its repair: %s", out)
 		}
 		return nil
 	})
-	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "none failed", "forwarded: it opens a connection, to 32.32.32.1:5001\n")
+	shows("explain --client 100.100.100.1 --endpoint 32.32.32.1", "none failed", "forwarded: it opens a connection, to 32.32.32.1:5001\n")
 	stop()
 }
 

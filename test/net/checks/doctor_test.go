@@ -69,7 +69,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("--yes alone: %s", out)
 	}
 	if got := findings(t, r); !slices.Equal(got, want) {
-		t.Errorf("nobody has fixed, and found is %v, want %v", got, want)
+		t.Errorf("without a repair, the findings are %v, want %v", got, want)
 	}
 	resp, err := r.LB.HTTPClient(rig.Patience).Post("http://127.0.0.1:11111/netlox/v1/doctor?finding=reverse-path:ep1", "application/json", nil)
 	if err != nil {

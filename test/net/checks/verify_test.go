@@ -77,10 +77,10 @@ func TestVerify(t *testing.T) {
 	for _, name := range []string{"services", "vips", "idle_timeouts", "links"} {
 		damage(t, r, name)
 		if out := verify(1); !strings.Contains(out, name+": ") || !strings.Contains(out, "fix: loxicmd verify --repair") {
-			t.Errorf("%s is damaged: %s", name, out)
+			t.Errorf("verify does not report that %s is damaged: %s", name, out)
 		}
 		if out := verify(0, "--repair"); !strings.Contains(out, "repaired") {
-			t.Errorf("%s was damaged: %s", name, out)
+			t.Errorf("verify does not repair %s: %s", name, out)
 		}
 	}
 	verify(0)

@@ -45,7 +45,7 @@ func newProof(t *testing.T, o options, l load) *proof {
 	p := &proof{t: t, f: newFleet(t, o), keys: clusterKeys}
 	p.f.awaitPeers()
 	p.c = newCrowd(p.f, l)
-	p.c.goOn()
+	p.c.awaitAnswers()
 	return p
 }
 
@@ -59,7 +59,7 @@ func (p *proof) run(name string, do func()) {
 	began, lost, down := time.Now(), backlogDrops(p.t), p.f.sessionsLost()
 	p.c.begin()
 	do()
-	p.c.goOn()
+	p.c.awaitAnswers()
 	p.f.awaitPeers()
 	p.f.awaitSessions(fleetSize)
 	p.f.awaitBFD()
@@ -74,7 +74,9 @@ func (p *proof) run(name string, do func()) {
 		}
 		p.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, p.c.load.TCP+p.c.load.UDP+int(r.Opened))
 	}
-	p.t.Logf("%s: %.1f s; %d opened, %d broken, %d young ones, %d not opened; longest silence %.3f s, of flows %.3f s (%s); %v\n%s", name, r.Seconds,
+	p.t.Logf("%s: %.1f s; %d connections opened, %d broken, %d more broken at an age below 10 ms, %d not opened; longest silence %.3f s, of flows "+
+		"%.3f s (%s); %v\n%s",
+		name, r.Seconds,
 		r.Opened, r.Broken, r.Young, r.Refused, r.Silence, r.Flows, r.Slowest, r.Numbers, strings.Join(r.Losses, "\n"))
 	for _, c := range p.cases {
 		if c.Name == name {
@@ -105,7 +107,7 @@ func (p *proof) note(name string, v float64) { p.current.Numbers[name] = v }
 // silence silences a node, and waits until the router no longer sends it packets.
 func (p *proof) silence(do func()) {
 	p.t.Helper()
-	ended, began := p.c.silencing(), time.Now()
+	ended, began := p.c.expectSilence(), time.Now()
 	do()
 	p.f.awaitSessions(fleetSize - 1)
 	ended()
@@ -116,7 +118,7 @@ func (p *proof) silence(do func()) {
 func (p *proof) stopped(node int) {
 	m := p.f.nodes[node]
 	p.silence(m.pause)
-	p.c.goOn()
+	p.c.awaitAnswers()
 	m.unpause()
 	p.f.awaitSessions(fleetSize)
 }
@@ -126,7 +128,7 @@ func (p *proof) cable(node int, do func()) {
 	m := p.f.nodes[node]
 	p.silence(func() { m.cut(true) })
 	do()
-	p.c.goOn()
+	p.c.awaitAnswers()
 	m.cut(false)
 	p.f.awaitSessions(fleetSize)
 }
@@ -161,7 +163,7 @@ func (p *proof) setEndpoint(endpoint int, flag string) {
 func (p *proof) killed(node int) {
 	m := p.f.nodes[node]
 	p.silence(func() { m.Kill() })
-	p.c.goOn()
+	p.c.awaitAnswers()
 	m.restart()
 	p.f.awaitSessions(fleetSize)
 }
@@ -176,7 +178,7 @@ func (p *proof) joins(node, connections int) {
 	m := p.f.nodes[node]
 	must(p.t, m.DetachAll())
 	p.f.awaitSessions(fleetSize - 1)
-	p.c.goOn()
+	p.c.awaitAnswers()
 	m.restart()
 	p.f.awaitSessions(fleetSize)
 	var match []string
@@ -311,7 +313,7 @@ func (p *proof) upgraded(bin string) {
 		m.SetBin(bin)
 		m.restart()
 		p.f.awaitSessions(fleetSize)
-		p.c.goOn()
+		p.c.awaitAnswers()
 		p.f.awaitPeers()
 	}
 }

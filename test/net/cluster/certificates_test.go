@@ -66,7 +66,7 @@ func (p *proof) authorityReplaced() {
 		for _, m := range p.f.nodes {
 			m.awaitNewCredentials(func() { write(m) })
 			p.f.awaitPeers()
-			p.c.goOn()
+			p.c.awaitAnswers()
 		}
 	}
 	slices.Reverse(c.authorities[:])

@@ -16,9 +16,10 @@ import (
 // bfdTime is when a router with BFD at 3 x 100 ms leaves a silent node.
 const bfdTime = 300 * time.Millisecond
 
-// TestConntrackd measures what the same cases break if two nodes balance by nftables and exchange
-// connections by conntrackd: reliable (FTFW), and inserted into the kernel's table at once. One
-// node has all connections, which is what conntrackd supports.
+// TestConntrackd measures, for comparison with a cluster of loxilb, how many connections a failing
+// node breaks if two nodes balance by nftables and exchange connections by conntrackd: reliably
+// (FTFW), and inserted into the kernel's table at once. One node has all connections, as conntrackd
+// supports nothing else.
 func TestConntrackd(t *testing.T) {
 	rig.Long(t)
 	if _, err := os.Stat("/usr/sbin/conntrackd"); err != nil {
@@ -37,28 +38,28 @@ func TestConntrackd(t *testing.T) {
 	l := fullLoad()
 	l.only = "default"
 	c := newCrowd(f, l)
-	c.goOn()
+	c.awaitAnswers()
 	for n := range *rounds {
 		active := n % 2
 		c.begin()
-		ended := c.silencing()
+		ended := c.expectSilence()
 		f.nodes[active].cut(true)
 		after := time.Now().Add(bfdTime)
 		await.True(t, patience, "the end of BFD's time", func() bool { return time.Now().After(after) })
 		f.routeTo(1 - active)
 		ended()
-		c.goOn()
+		c.awaitAnswers()
 		f.nodes[active].cut(false)
-		rig.MustRun(t, f.nodes[active].host, "conntrackd", "-C", daemonConfig(f.nodes[active]), "-n") // what it has missed
-		c.goOn()
+		rig.MustRun(t, f.nodes[active].host, "conntrackd", "-C", daemonConfig(f.nodes[active]), "-n") // requests the connections that it has missed
+		c.awaitAnswers()
 		o := c.observe()
-		t.Logf("conntrackd, a node's cable is cut: %d opened, %d broken, %d young ones, %d not opened; longest silence %.3f s, of flows %.3f s\n%v",
+		t.Logf("conntrackd, a node's cable is cut: %d connections opened, %d broken, %d more broken at an age below 10 ms, %d not opened; longest silence %.3f s, of flows %.3f s\n%v",
 			o.Opened, o.Broken, o.Young, o.Refused, o.Silence, o.Flows, o.Losses)
 		c.fill()
 	}
 }
 
-// routeTo has the router use a node for the VIP, and for replies.
+// routeTo makes the router send packets to the VIP, and replies, to a node.
 func (f *fleet) routeTo(node int) {
 	f.t.Helper()
 	for _, to := range []string{vip(false, "default"), prefix(false, clientsOfDefault, 0).Masked().String()} {
@@ -66,8 +67,8 @@ func (f *fleet) routeTo(node int) {
 	}
 }
 
-// balanceByNftables configures a node without loxilb: endpoints in turn, and packets of unknown
-// connections are dropped.
+// balanceByNftables configures a node without loxilb: it uses the endpoints in turn, and drops
+// packets of unknown connections.
 func (m *member) balanceByNftables() {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/netfilter/nf_conntrack_tcp_loose", "0"}, {"net/netfilter/nf_conntrack_tcp_be_liberal", "1"},

@@ -449,7 +449,9 @@ func (m *member) cut(cut bool) {
 		rig.MustRun(m.f.t, m.f.router, "nft", "delete", "table", "netdev", table)
 		return
 	}
-	rules := fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; policy drop; }; chain out { type filter hook egress device %[2]s priority 0; policy drop; }; }", table, m.host.Name)
+	rules := fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; policy drop; }; chain out { type filter "+
+		"hook egress device %[2]s priority 0; policy drop; }; }",
+		table, m.host.Name)
 	rig.MustRun(m.f.t, m.f.router, "nft", rules)
 }
 

@@ -58,7 +58,7 @@ func (p *proof) keysReplaced() {
 		for _, m := range p.f.nodes {
 			m.replaceKeys(keys...)
 			p.f.awaitPeers()
-			p.c.goOn()
+			p.c.awaitAnswers()
 		}
 	}
 	round(first, second)
@@ -76,7 +76,7 @@ func (p *proof) keysReplaced() {
 		}
 		return nil
 	})
-	p.c.goOn()
+	p.c.awaitAnswers()
 	a.replaceKeys(first, second)
 	p.f.awaitPeers()
 	round(second)

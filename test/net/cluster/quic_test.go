@@ -44,7 +44,7 @@ func (p *proof) quic() {
 	p.note("nodes that got flows of QUIC", float64(p.quicNodes()))
 }
 
-// call has a client's port change twice, as far as quic-go's servers follow.
+// call changes a client's port twice, which is how often quic-go's servers follow a change.
 func (p *proof) call(ctx context.Context, listen func() (net.PacketConn, error), to net.Addr) {
 	p.t.Helper()
 	var c *quictest.Client

@@ -55,7 +55,10 @@ func (m *member) cutRouter(cut bool) {
 		via = routerNumber - 1
 		mac, err := m.f.router.MAC("br0")
 		must(m.f.t, err)
-		rig.MustRun(m.f.t, m.f.router, "nft", fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; ether daddr %[3]s drop; }; chain out { type filter hook egress device %[2]s priority 0; ether saddr %[3]s drop; }; }", table, m.host.Name, mac))
+		rig.MustRun(m.f.t, m.f.router, "nft",
+			fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; ether daddr %[3]s drop; }; chain out { type "+
+				"filter hook egress device %[2]s priority 0; ether saddr %[3]s drop; }; }",
+				table, m.host.Name, mac))
 	} else {
 		rig.MustRun(m.f.t, m.f.router, "nft", "delete", "table", "netdev", table)
 	}
@@ -72,7 +75,7 @@ func TestTwoRouters(t *testing.T) {
 		m := p.f.nodes[n%fleetSize]
 		p.run("a node's link to one of two routers is lost", func() {
 			p.silence(func() { m.cutRouter(true) })
-			p.c.goOn()
+			p.c.awaitAnswers()
 			m.cutRouter(false)
 			p.f.awaitSessions(fleetSize)
 		})

@@ -406,8 +406,8 @@ func (c *crowd) begin() {
 	c.opened.Store(0)
 }
 
-// goOn waits until each connection that is held has three more answers, or is broken.
-func (c *crowd) goOn() {
+// awaitAnswers waits until each connection that is held has three more answers, or is broken.
+func (c *crowd) awaitAnswers() {
 	c.f.t.Helper()
 	all := append(append([]*talk{}, c.held[0]...), c.held[1]...)
 	before := make([]uint64, len(all))
@@ -428,9 +428,9 @@ func (c *crowd) goOn() {
 	})
 }
 
-// silencing notes that a node stops sending records, until the returned function is called: once
-// the router no longer sends packets there.
-func (c *crowd) silencing() (ended func()) {
+// expectSilence notes that a node stops sending records, until the returned function is called:
+// once the router no longer sends packets there.
+func (c *crowd) expectSilence() (ended func()) {
 	from := time.Now().Add(-young)
 	return func() {
 		c.mu.Lock()

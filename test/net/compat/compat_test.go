@@ -23,7 +23,8 @@ func TestCompat(t *testing.T) {
 	for _, n := range netnstest.StandardNetworks()[1:] {
 		endpoints = append(endpoints, fmt.Sprintf(`{"counter":"0:0","endpointIP":"%s","state":"-","targetPort":5001,"weight":1}`, n.V4.Addr()))
 	}
-	saved := `{"lbAttr":[{"endpoints":[` + strings.Join(endpoints, ",") + `],"secondaryIPs":null,"serviceArguments":{"externalIP":"` + rig.VIP4 + `","port":2020,"protocol":"tcp","mode":0,"sel":0,"monitor":false}}]}`
+	saved := `{"lbAttr":[{"endpoints":[` + strings.Join(endpoints, ",") + `],"secondaryIPs":null,"serviceArguments":{"externalIP":"` + rig.VIP4 +
+		`","port":2020,"protocol":"tcp","mode":0,"sel":0,"monitor":false}}]}`
 	if err := os.WriteFile(file, []byte(saved), 0o600); err != nil {
 		t.Fatal(err)
 	}

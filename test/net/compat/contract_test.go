@@ -92,7 +92,7 @@ func TestContractScript(t *testing.T) {
 		text := read(t, dir, name)
 		var saved map[string][]map[string]any
 		if err := json.Unmarshal([]byte(text), &saved); err != nil || len(saved[key]) == 0 {
-			t.Errorf("%s: got %v\n%s, want no error, len(saved[key]) != 0", name, err, text)
+			t.Errorf("%s: got %v\n%s, want objects in the saved file", name, err, text)
 		}
 	}
 	r.Stop()
@@ -103,7 +103,7 @@ func TestContractScript(t *testing.T) {
 	r.WantNoAnswer("20.20.20.1:2020")
 	for _, kind := range []string{"lb", "ep", "firewall"} {
 		if out := r.Loxicmd("get %s -o json", kind); strings.Contains(out, "20.20.20.") || strings.Contains(out, "web1") {
-			t.Errorf("%s are left:\n%s", kind, out)
+			t.Errorf("%s remain:\n%s", kind, out)
 		}
 	}
 	contract(r, "restore", dir)

@@ -158,11 +158,12 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	p.carriesFragments()
 	tunnels := "for i in $(ip -o link show type vxlan | cut -d: -f2); do ip link "
 	for what, command := range map[string]string{
-		"tunnels are removed":  tunnels + "del $i; done",
-		"tunnels are down":     tunnels + "set $i down; done",
-		"rules are removed":    "ip rule flush proto 108; ip -6 rule flush proto 108",
-		"the interface is new": "ip link set eth0 down; ip link set eth0 name was; ip link set was name eth0; ip link set eth0 up; ip route replace default via 100.100.100.2; ip -6 address replace 2001:db8:100::253/64 dev eth0 nodad; ip route replace default via 2001:db8:100::2",
-		"its MTU is lower":     "ip link set eth0 mtu 1400",
+		"tunnels are removed": tunnels + "del $i; done",
+		"tunnels are down":    tunnels + "set $i down; done",
+		"rules are removed":   "ip rule flush proto 108; ip -6 rule flush proto 108",
+		"the interface is new": "ip link set eth0 down; ip link set eth0 name was; ip link set was name eth0; ip link set eth0 up; ip route replace " +
+			"default via 100.100.100.2; ip -6 address replace 2001:db8:100::253/64 dev eth0 nodad; ip route replace default via 2001:db8:100::2",
+		"its MTU is lower": "ip link set eth0 mtu 1400",
 	} {
 		t.Log(what)
 		rig.MustRun(t, a.LB, "sh", "-c", command)
@@ -194,7 +195,7 @@ func TestEgressGatewayEnds(t *testing.T) {
 		return out
 	}
 	if left() == "" {
-		t.Fatal("there is no tunnel")
+		t.Fatal("the tunnel does not exist")
 	}
 	a.Stop()
 	a.SetArgs()

@@ -13,14 +13,13 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestAway checks that after a kill of the daemon every new client of TCP, UDP and ICMP is served,
-// for ten times as many connections as a small table holds. A later daemon counts the connections
-// that are left.
-func TestAway(t *testing.T) {
+// TestTableWithoutDaemon checks that new clients of TCP, UDP and ICMP are served after the daemon
+// was killed, even ten times as many as the table holds: the kernel removes expired connections.
+func TestTableWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	const connections, turnovers, rate = 1024, 10, 250
-	// a service may use half of the share for half-open connections, and all of these are half-open
-	// for a second
+	// All these connections are half-open for a second, and a service may use half of the share
+	// for half-open connections: the largest share has room for them.
 	r := rig.New(t, rig.Options{Args: []string{fmt.Sprintf("--ct-max=%d", connections), "--half-open-max=33"}})
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", netnstest.Echo); err != nil {
@@ -66,7 +65,7 @@ func TestAway(t *testing.T) {
 	}
 	r.Restart()
 	if n := r.Metric("drops_total", "reason=conntrack-full"); n > 0 {
-		t.Errorf("%v packets found the table full", n)
+		t.Errorf("%v packets were dropped because the table was full", n)
 	}
 }
 

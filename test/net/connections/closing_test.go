@@ -103,7 +103,7 @@ func TestOnFail(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_8", " up ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if here, _ := connectionsAt(r, "32.32.32.1", open(r, rig.Join(rig.VIP4, 81), 3)); len(here) == 0 {
-			return fmt.Errorf("it takes no connections again")
+			return fmt.Errorf("the endpoint takes no connections again")
 		}
 		return nil
 	})

@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 		was := opened()
 		others = append(others, open(r, rig.Join(rig.VIP4, 80), 3)...)
 		if now := opened(); now != was {
-			return fmt.Errorf("%v connections came while it was drained", now-was)
+			return fmt.Errorf("%v connections were opened to the drained endpoint", now-was)
 		}
 		return nil
 	})
@@ -81,7 +81,7 @@ func TestDrain(t *testing.T) {
 		was := opened()
 		open(r, rig.Join(rig.VIP4, 80), 3)
 		if opened() == was {
-			return fmt.Errorf("it takes no connections")
+			return fmt.Errorf("the endpoint takes no connections")
 		}
 		return nil
 	})

@@ -99,7 +99,7 @@ func allReset(t *testing.T, all []*net.TCPConn, patience time.Duration) (last ti
 		wg.Go(func() {
 			took, err := resetAfter(c, patience)
 			if err != nil {
-				t.Errorf("%v > %v: %v", c.LocalAddr(), c.RemoteAddr(), err)
+				t.Errorf("connection %v > %v is not reset: %v", c.LocalAddr(), c.RemoteAddr(), err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -141,6 +141,6 @@ func TestKillUDP(t *testing.T) {
 		t.Errorf("%d flows ended, %d reset; want 1, silently", n, reset)
 	}
 	if second := ask(); second == first {
-		t.Errorf("the flow goes on to %q", second)
+		t.Errorf("the killed flow continues to %q", second)
 	}
 }

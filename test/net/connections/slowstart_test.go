@@ -31,12 +31,12 @@ func TestSlowStart(t *testing.T) {
 		return len(here)
 	}
 	if n := share(9); n != 3 {
-		t.Errorf("of 9 connections of a new service it has %d, want 3", n)
+		t.Errorf("of 9 connections of a new service the endpoint has %d, want 3", n)
 	}
 	r.Loxicmd("drain endpoint 31.31.31.1")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if n := share(3); n != 0 {
-			return fmt.Errorf("of 3 connections it has %d while it is drained", n)
+			return fmt.Errorf("of 3 connections the drained endpoint has %d", n)
 		}
 		return nil
 	})
@@ -48,7 +48,7 @@ func TestSlowStart(t *testing.T) {
 		t.Helper()
 		n, grown := share(21), min(1, max(0.1, time.Since(start).Seconds()/slow.Seconds()))
 		if most := int(21*grown/(2+grown)) + 2; n > most {
-			t.Errorf("%s: of 21 connections it has %d %v after it came back, want %d at most", when, n, time.Since(start), most)
+			t.Errorf("%s: of 21 connections the endpoint has %d %v after it came back, want %d at most", when, n, time.Since(start), most)
 		}
 	}
 	atMost("at once")
@@ -58,13 +58,13 @@ func TestSlowStart(t *testing.T) {
 	labtest.Eventually(t, slow+rig.Patience, func(context.Context) error {
 		for _, n := range []int{9, 45} { // most attempts end with the 9, which cost less
 			if got := share(n); got != n/3 {
-				return fmt.Errorf("of %d connections it has %d", n, got)
+				return fmt.Errorf("of %d connections the endpoint has %d", n, got)
 			}
 		}
 		return nil
 	})
 	if took := time.Since(start); took < slow*3/4 {
-		t.Errorf("it has all of its share %v after it came back", took)
+		t.Errorf("the endpoint has all of its share %v after it came back", took)
 	}
 	stop()
 }

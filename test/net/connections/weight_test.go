@@ -29,14 +29,14 @@ func TestSetWeight(t *testing.T) {
 	r.Loxicmd("set endpoint 31.31.31.1:7 --weight=4 --servName=a")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if n, other := took(80, 18), took(81, 18); n != 12 || other != 6 {
-			return fmt.Errorf("of 18 connections each it has %d where its weight is 4 of 6, and %d where it is 1 of 3", n, other)
+			return fmt.Errorf("of 18 connections each the endpoint has %d where its weight is 4 of 6, and %d where it is 1 of 3", n, other)
 		}
 		return nil
 	})
 	r.Loxicmd("set endpoint 31.31.31.1 --weight=0")
 	for _, port := range []int{80, 81} {
 		if n := took(port, 9); n != 0 {
-			t.Errorf("port %d: of 9 connections it has %d, and its weight is 0", port, n)
+			t.Errorf("port %d: of 9 connections the endpoint of weight 0 has %d", port, n)
 		}
 	}
 	stop()

@@ -165,7 +165,7 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 		}
 	}
 	if n == 0 {
-		t.Error("none was answered")
+		t.Error("no request was answered")
 	}
 	if out := r.Loxicmd("explain --from 100.100.100.1:4000 --to 20.20.20.1:80"); !strings.Contains(out, "to 31.31.31.1:5001") {
 		t.Errorf(`got %v, want "to 31.31.31.1:5001" in out`, out)

@@ -48,7 +48,7 @@ func TestDrainUnderLoad(t *testing.T) {
 	began := time.Now()
 	for !strings.Contains(n.loxicmd("get node"), "drained") {
 		if time.Since(began) > patience {
-			t.Fatalf("it is not drained: %s", n.loxicmd("get node"))
+			t.Fatalf("the node is not drained: %s", n.loxicmd("get node"))
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -95,7 +95,7 @@ func (n *node) upgrade() {
 	await.NoError(n.t, patience, func() error {
 		out, err := n.Command("get", "node")
 		if err == nil && !strings.Contains(out, "drained since") {
-			err = fmt.Errorf("it is in service after its restart: %s", out)
+			err = fmt.Errorf("the node is in service after its restart: %s", out)
 		}
 		return err
 	})
@@ -167,7 +167,7 @@ func exchange(c net.Conn, until time.Time) error {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err == nil && line != "hello\n" {
-		err = fmt.Errorf("it answers %q", line)
+		err = fmt.Errorf("the node answers %q", line)
 	}
 	return err
 }

@@ -261,7 +261,7 @@ func (s *etcdPair) loseEtcd(a, b *member) {
 	})
 	s.awaitShown(b, allServices, `"fourth"`)
 	if _, answer, _, _ := b.request(http.MethodGet, allServices, ""); strings.Contains(answer, `"lost"`) {
-		s.t.Error("a refused service is there")
+		s.t.Error("a refused service exists")
 	}
 }
 
@@ -301,7 +301,7 @@ func (s *etcdPair) damageEntries(a, b *member) {
 	await.NoError(s.t, patience, func() error {
 		_, answer, _, err := a.request(http.MethodGet, allServices, "")
 		if err == nil && strings.Contains(answer, `"fourth"`) {
-			err = fmt.Errorf("it has a service that etcdctl deleted: %s", answer)
+			err = fmt.Errorf("the node has a service that etcdctl deleted: %s", answer)
 		}
 		return err
 	})

@@ -202,7 +202,7 @@ func TestHealth(t *testing.T) {
 	})
 	t.Logf("no new connection fails %s after the endpoint has ended", time.Since(start).Round(time.Millisecond))
 	if d := time.Since(start); d > (fall+1)*interval+time.Second {
-		t.Errorf("it took %s", d)
+		t.Errorf("the change of state took %s", d)
 	}
 	wantServers(r, address, "ep1", "ep3")
 	if who, err := serverOf(kept); err != nil || who != "ep2" {
@@ -278,7 +278,7 @@ func TestMonitorInPlace(t *testing.T) {
 	create("")
 	wantServers(r, address, "ep1", "ep2", "ep3")
 	if out := r.Loxicmd("get lb -o wide"); strings.Contains(out, "active") {
-		t.Errorf("nobody probes, and there are states: %s", out)
+		t.Errorf("endpoints have states although none is probed: %s", out)
 	}
 	create("--monitor --probeport=9 --probe-interval=100ms") // a closed port
 	r.EventuallyShows("get ep", "17.17.17.1_tcp_9", " down ")
@@ -304,7 +304,7 @@ func TestMonitorInPlace(t *testing.T) {
 	wantServers(r, address, "ep1", "ep2", "ep3")
 	r.EventuallyShows("get lb", " Off ")
 	if out := r.Loxicmd("get ep"); strings.Contains(out, "_tcp_9") {
-		t.Errorf("still probed: %s", out)
+		t.Errorf("endpoints are still probed: %s", out)
 	}
 }
 
@@ -318,7 +318,7 @@ func setHostState(r *rig.Rig, address, state string) {
 	}
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
-		r.T.Errorf("%s: got %s %s, %v, want no error, code 200, strings.TrimSpace(string(body)) == `{\"result\":\"Success\"}`",
+		r.T.Errorf("%s: got %s %s, %v, want no error, code 200, body == `{\"result\":\"Success\"}`",
 			state, resp.Status, body, err)
 	}
 }
@@ -391,7 +391,7 @@ func TestHealthInModes(t *testing.T) {
 	}
 	r.EventuallyShows("get ep", "31.31.31.1_http_5002", "http:/health", " up ", "status 200")
 	if out := r.Loxicmd("get events --kind=health"); strings.Contains(out, " is down") {
-		t.Errorf("endpoints were taken to be down: %s", out)
+		t.Errorf("endpoints count as down: %s", out)
 	}
 	servers[2].stop()
 	r.EventuallyShows("get ep", "17.17.17.1_tcp_5001", " down ", "refused")

@@ -109,7 +109,8 @@ func TestBlackholed(t *testing.T) {
 		r.EventuallyShows(line, words...)
 	}
 	wantServers(r.Rig, address, "ep1", "ep3")
-	if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened") - r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=answered"); n < 1 {
+	if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened") - r.Metric("endpoint_handshakes_total",
+		"endpoint=32.32.32.1:5001", "event=answered"); n < 1 {
 		t.Errorf("%v SYNs are counted that were not answered", n)
 	}
 	if up := r.Metric("endpoint_up", "endpoint=32.32.32.1:5001"); up != 0 {

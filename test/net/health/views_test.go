@@ -71,7 +71,7 @@ func TestViewsAgree(t *testing.T) {
 			stop()
 		}
 		if t.Failed() {
-			t.Fatalf("%v: want not t.Failed()", c.name)
+			t.Fatalf("%v: the view is wrong (see above)", c.name)
 		}
 	}
 }

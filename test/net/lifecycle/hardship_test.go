@@ -139,7 +139,7 @@ func TestFullDisk(t *testing.T) {
 	before, _ := v.confirm(100, 2)
 	filler := filepath.Join(state, "filler")
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
-		t.Fatalf("got %v, want error syscall.ENOSPC", err)
+		t.Fatalf("got %v, want the error syscall.ENOSPC", err)
 	}
 	during, refused := v.confirm(200, 5)
 	if len(during) == 5 || !strings.Contains(refused, "no space left on device") {

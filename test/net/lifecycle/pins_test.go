@@ -120,7 +120,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 	for _, id := range alive {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			t.Errorf("a map of a namespace that lives: %v", err)
+			t.Errorf("a map of an existing namespace: %v", err)
 			continue
 		}
 		_ = m.Close()
@@ -165,7 +165,7 @@ func TestOneDaemon(t *testing.T) {
 
 	r.Signal(syscall.SIGSTOP) // a daemon that hangs still holds the lock
 	if out, err := r.LB.Run(append(args, "--detach")...); err == nil || !strings.Contains(out, want) {
-		t.Errorf("of a daemon that hangs: %v, %q", err, out)
+		t.Errorf("the pins of a hanging daemon: %v, %q", err, out)
 	}
 	r.Kill()
 	r.Restart() // no lock is left

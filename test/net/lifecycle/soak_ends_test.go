@@ -123,7 +123,7 @@ const idleOpened = "idle connections opened"
 func untilReset(conn net.Conn) error {
 	_ = conn.SetReadDeadline(time.Now().Add(3 * rig.Patience))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("it ended otherwise: %w", err)
+		return fmt.Errorf("the connection ended otherwise: %w", err)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would disturb 
 	r.WantNoDrops()
 	gaps := through.Gaps(longestGap, beside)
 	for _, g := range gaps {
-		t.Errorf("a byte took %v: a packet was lost, and nobody was late beside the balancer", g.Length())
+		t.Errorf("a byte took %v: a packet was lost, as there was no gap without the balancer", g.Length())
 	}
 	t.Logf("%d changes, %d bytes through the service, the slowest took %v, beside %v", changes, through.Answers(), through.Slowest, beside.Slowest)
 }

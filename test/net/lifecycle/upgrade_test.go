@@ -40,7 +40,8 @@ func TestCheckUpgrade(t *testing.T) {
 	if err := layouts.Update(name, make([]byte, layouts.ValueSize()), ebpf.UpdateExist); err != nil {
 		t.Fatal(err)
 	}
-	const want = "keys or values of links were laid out differently by the build that made them; --end-connections starts without them: 10 tracked connections end, of 20.20.20.1:7/tcp (10), all counters begin at 0"
+	const want = "keys or values of links were laid out differently by the build that made them; --end-connections starts without them: 10 tracked " +
+		"connections end, of 20.20.20.1:7/tcp (10), all counters begin at 0"
 	if out, err := r.LB.Run(check...); err == nil || !strings.Contains(out, want) {
 		t.Errorf("while another version runs: got %v, %s", err, out)
 	}

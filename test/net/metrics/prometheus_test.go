@@ -98,7 +98,7 @@ func dashboards(t *testing.T) map[string]dashboard {
 	t.Helper()
 	files, err := filepath.Glob(deploy + "/grafana/*.json")
 	if err != nil || len(files) != 4 {
-		t.Fatalf("got %v %v, want no error, len(files) == 4", files, err)
+		t.Fatalf("got %v %v, want no error, 4 elements in files", files, err)
 	}
 	list := map[string]dashboard{}
 	for _, file := range files {

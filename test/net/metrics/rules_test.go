@@ -20,7 +20,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	rules, err := filepath.Glob(deploy + "/prometheus/*.rules.yml")
 	if err != nil || len(rules) != 2 {
-		t.Fatalf("got %v %v, want no error, len(rules) == 2", rules, err)
+		t.Fatalf("got %v %v, want no error, 2 elements in rules", rules, err)
 	}
 	test := deploy + "/prometheus/alerts.test.yml"
 	for _, args := range [][]string{append([]string{"check", "rules"}, rules...), {"test", "rules", test}} {
@@ -71,7 +71,7 @@ func alerts(t *testing.T) []alert {
 		t.Fatal(err)
 	}
 	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 10 {
-		t.Fatalf("got %+v, want len(file.Groups) == 1, len(file.Groups[0].Rules) >= 10", file)
+		t.Fatalf("got %+v, want one group of at least 10 rules", file)
 	}
 	return file.Groups[0].Rules
 }

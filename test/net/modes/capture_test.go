@@ -77,7 +77,7 @@ func (w *wire) stop(t testing.TB, of ...netip.AddrPort) [][2]netip.AddrPort {
 	}
 	<-w.done
 	if err := w.file.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
-		t.Fatalf("got %v, want no error or error os.ErrClosed", err)
+		t.Fatalf("got %v, want no error or os.ErrClosed", err)
 	}
 	var out [][2]netip.AddrPort
 	seen := map[[2]netip.AddrPort]bool{}

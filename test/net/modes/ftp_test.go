@@ -61,7 +61,7 @@ func TestFTPByPersist(t *testing.T) {
 		args := append([]string{"curl", "-sS", "--max-time", "10", "ftp://" + rig.VIP4 + "/name"}, flags...)
 		out, err := r.Client.Run(args...)
 		if err != nil || len(strings.TrimSpace(out)) != 1 {
-			t.Errorf("%v: got %q, %v, want no error, len(strings.TrimSpace(out)) == 1", args, out, err)
+			t.Errorf("%v: got %q, %v, want one line", args, out, err)
 		}
 		names[out] = true
 	}

@@ -309,7 +309,7 @@ func TestOwnHostAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := r.Client.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by nobody but that one", c, err)
+		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by that namespace alone", c, err)
 	}
 	r.Stop()
 	r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the data path stays
@@ -355,7 +355,7 @@ func TestDrainOwnHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("at the deadline: %v", err)
+		t.Fatalf("reading at the deadline gives %v, want a reset", err)
 	}
 	r.EventuallyShows("get drain", "| "+endpoint+" |           0 |           1 |")
 	if _, err := rig.Whoami(own); err != nil {

@@ -180,7 +180,9 @@ func TestULCL(t *testing.T) {
 	u.counted()
 
 	d := u.daemons["llb2"]
-	if out, err := d.Command(strings.Fields("create session user3 9.9.9.9 --accessNetworkTunnel=3:10.10.10.59 --coreNetworkTunnel=3:2001:db8::1")...); err == nil || !strings.Contains(out, "another IP version") {
+	if out,
+		err := d.Command(strings.Fields("create session user3 9.9.9.9 --accessNetworkTunnel=3:10.10.10.59 --coreNetworkTunnel=3:2001:db8::1")...); err == nil ||
+		!strings.Contains(out, "another IP version") {
 		t.Errorf("a tunnel with ends of both IP versions: %v: %s", err, out)
 	}
 	u.loxicmd("llb2", "create session user3 32.32.32.1 --accessNetworkTunnel=3:10.10.10.59 --coreNetworkTunnel=3:10.10.10.56")

@@ -93,7 +93,7 @@ func TestFullTable(t *testing.T) {
 	r.Loxicmd("delete route 64.0.5.0/24") // a route of BGP
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.LB.Run("ip", "route", "show", "10.8.0.0/16"); out != "" {
-			return fmt.Errorf("it is still there: %s", out)
+			return fmt.Errorf("the route is still in the kernel: %s", out)
 		}
 		return nil
 	})

@@ -79,19 +79,22 @@ func TestHostRules(t *testing.T) {
 		{name: "netfilter postrouting", do: fmt.Sprintf(drop, "postrouting") + "; nft 'insert rule inet host c oif lo accept'", undo: flush},
 		{
 			name: "netfilter ingress",
-			do:   "nft add table netdev host; nft 'add chain netdev host c { type filter hook ingress device client priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 80 drop'",
+			do: "nft add table netdev host; nft 'add chain netdev host c { type filter hook ingress device client priority 0; policy accept; }'; nft 'add " +
+				"rule netdev host c tcp dport 80 drop'",
 			undo: "nft delete table netdev host",
 		},
 		{
 			name: "netfilter egress",
-			do:   "nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule netdev host c tcp dport 5001 drop'",
+			do: "nft add table netdev host; nft 'add chain netdev host c { type filter hook egress device ep1 priority 0; policy accept; }'; nft 'add rule " +
+				"netdev host c tcp dport 5001 drop'",
 			undo: "nft delete table netdev host",
 			// kernels without this feature call the hook for redirected packets, too
 			needs: "grep -aq nf_skip_egress /sys/kernel/btf/vmlinux",
 		},
 		{
 			name: "rule by mark",
-			do:   "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set 7; ip rule add fwmark 7 prohibit",
+			do: "nft add table inet host; nft 'add chain inet host c { type filter hook prerouting priority -300; }'; nft add rule inet host c meta mark set " +
+				"7; ip rule add fwmark 7 prohibit",
 			undo: flush + "; ip rule del fwmark 7",
 		},
 		{name: "rule by interface", do: "ip rule add iif client to 31.31.31.1 prohibit", undo: "ip rule del iif client to 31.31.31.1 prohibit"},

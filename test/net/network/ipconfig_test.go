@@ -47,7 +47,7 @@ func TestSavedInterfaces(t *testing.T) {
 	labtest.Run(t, r.LB, "ip", "route", "del", "10.7.0.0/16", "via", "31.31.31.1")
 	r.Loxicmd("apply --per-intf ep1 --ipv4route -c %s", path)
 	if out := r.Loxicmd("get route"); !strings.Contains(out, "10.8.0.0/16") || !strings.Contains(out, "10.7.0.0/16") || strings.Contains(kernel(), "vxlan78") {
-		t.Errorf("of the routes of ep1 there are\n%s", out)
+		t.Errorf("the saved routes of ep1 are not as in the file:\n%s", out)
 	}
 	r.Loxicmd("apply --ip %s", path)
 	text := kernel()

@@ -116,7 +116,7 @@ func TestNetObjects(t *testing.T) {
 		}
 	}
 	if out := r.Loxicmd("get status --failed"); strings.Contains(out, "route") {
-		t.Errorf("what was refused is kept:\n%s", out)
+		t.Errorf("a refused object is kept:\n%s", out)
 	}
 
 	// after a kill of the daemon, existing objects stay and missing ones are restored
@@ -187,7 +187,7 @@ func TestNetObjectsCut(t *testing.T) {
 	r.Loxicmd("create route 10.78.0.0/24 100.100.100.1")
 	r.Loxicmd("delete route 10.78.0.0/24")
 	if err := goesOn(c); err != nil {
-		t.Errorf("what is refused has an effect: %v", err)
+		t.Errorf("the connection was disturbed: %v", err)
 	}
 	r.Loxicmd("create lb 100.100.100.254 --tcp=7101:8080 --udp=7100:8080 --endpoints=31.31.31.1:1")
 	r.Loxicmd("create lb 20.20.20.1 --tcp=7100:8080 --endpoints=31.31.31.1:1")
@@ -196,7 +196,7 @@ func TestNetObjectsCut(t *testing.T) {
 	r.Loxicmd("delete route 10.77.0.0/24 --force")
 	r.Loxicmd("delete ip %s --force", address)
 	if goesOn(c) == nil {
-		t.Error("nothing is taken away")
+		t.Error("the connection continues although its address was deleted")
 	}
 }
 

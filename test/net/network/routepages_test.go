@@ -88,7 +88,7 @@ func routesOf(t *testing.T, r *rig.Rig, query string) (list v1.RouteList) {
 	}
 	defer res.Body.Close()
 	if err := json.NewDecoder(res.Body).Decode(&list); err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%s: got %s %v, want no error, res.StatusCode == 200", query, res.Status, err)
+		t.Fatalf("%s: got %s %v, want no error, code 200", query, res.Status, err)
 	}
 	return list
 }

@@ -163,7 +163,7 @@ func TestXDPRestart(t *testing.T) {
 			}
 		}
 		if n := r.Metric("xdp_forwarded_packets_total"); (n >= 90) != (step.want != "") {
-			t.Errorf("--xdp %s: it has forwarded %v packets", step.mode, n)
+			t.Errorf("--xdp %s: XDP has forwarded %v packets", step.mode, n)
 		}
 	}
 	r.WantNoDrops()
@@ -262,10 +262,10 @@ func TestXDPOfOthers(t *testing.T) {
 		t.Error(err)
 	}
 	if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
-		t.Errorf("it is reported as ours (%v)", err)
+		t.Errorf("a foreign program is reported as ours (%v)", err)
 	}
 	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
-		t.Errorf("the log does not tell, or tells again")
+		t.Errorf("the log must report the foreign XDP program once, and that XDP is not attached:\n%s", log)
 	}
 	out, err := r.LB.Run("ip", "-d", "link", "show", "client")
 	if err != nil || !strings.Contains(out, "name other ") {

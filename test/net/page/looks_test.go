@@ -41,9 +41,9 @@ func allLooks() []look {
 	return []look{{"desktop-dark", 1280, 900, "dark"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}}
 }
 
-// looks checks that the view in each look is accessible, logs nothing to the console, fits the
+// checkLooks checks that the view in each look is accessible, logs nothing to the console, fits the
 // width, and resembles its picture.
-func (s *scene) looks(view string) {
+func (s *scene) checkLooks(view string) {
 	s.t.Helper()
 	for _, l := range allLooks() {
 		s.ok(errors.Join(s.Resize(l.width, l.height), s.Scheme(l.scheme)))
@@ -59,7 +59,7 @@ func (s *scene) looks(view string) {
 		}
 		s.compare(view + "-" + l.name)
 	}
-	s.clean(view)
+	s.wantNoErrors(view)
 }
 
 const (

@@ -2,7 +2,7 @@ package page_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -22,17 +22,17 @@ func TestPage(t *testing.T) {
 	s := newScene(t)
 	s.ok(s.Go(base))
 	s.shows("Sign in")
-	s.looks("signin")
+	s.checkLooks("signin")
 	s.refused()
 
 	s.signIn("view")
 	s.view("#/service/20.20.20.1:80%2Ftcp", "31.31.31.1:5001", "Configuration")
 	if s.has("button.danger") || s.has(".rows button") {
-		t.Error("who may only look is offered changes")
+		t.Error("a viewer is offered changes")
 	}
 	s.view("#/revisions", "By")
 	if s.has(".rows button") {
-		t.Error("who may only look is offered to roll back")
+		t.Error("a viewer is offered to roll back")
 	}
 	s.ok(s.Eval("document.querySelector('#out').click()", nil))
 	s.signIn("operate")
@@ -58,7 +58,7 @@ func (s *scene) refused() {
 	s.ok(s.Press("Enter"))
 	s.shows("password")
 	if len(s.Errors()) == 0 { // Chromium itself logs the refused request
-		s.t.Error("the console keeps nothing")
+		s.t.Error("the console has no error about the wrong password, so the test would miss errors")
 	}
 	s.ok(s.Eval("document.querySelector('#name').value = document.querySelector('#password').value = ''", nil))
 }
@@ -78,7 +78,7 @@ func (s *scene) views() {
 		{"#/explain?from=100.100.100.1:40000&to=20.20.20.1:8443", "explain-drop", "no-endpoint", "What to do"},
 	} {
 		s.view(v[0], v[2:]...)
-		s.looks(v[1])
+		s.checkLooks(v[1])
 	}
 }
 
@@ -89,12 +89,12 @@ func (s *scene) namesAreText() {
 	s.asRoot("create lb %s --tcp=8444:5001 --name=%s --endpoints=17.17.17.1:1", rig.VIP4, strings.ReplaceAll(nasty, " ", "_"))
 	s.view("#/services", nasty)
 	if s.has("main img") {
-		s.t.Error("a name became an element")
+		s.t.Error("HTML in a service's name became an element")
 	}
 	var said string
 	s.ok(s.Eval("try { document.body.innerHTML = '<b>x</b>'; 'taken' } catch (e) { e.name }", &said))
 	if said != "TypeError" || len(s.Errors()) == 0 {
-		s.t.Errorf("innerHTML: %s", said)
+		s.t.Errorf("setting innerHTML gives %s, want a TypeError and an error in the console", said)
 	}
 }
 
@@ -113,9 +113,9 @@ func (s *scene) oddAddresses() {
 	s.ok(s.Press("Enter"))
 	s.ok(s.Until("document.activeElement === document.querySelector('main') && document.querySelector('h1').textContent === 'Drops'"))
 	for _, e := range s.Errors() {
-		// that the services do not exist, Chromium logs at any time
+		// Chromium logs later that these two services do not exist
 		if !strings.Contains(e, "=%25") && !strings.Contains(e, "=1.2.3.4%3A5%2Ftcp") {
-			s.t.Errorf("odd addresses, the console says: %.500s", e)
+			s.t.Errorf("after odd addresses the console has: %.500s", e)
 		}
 	}
 }
@@ -134,15 +134,15 @@ func (s *scene) drainByKeyboard() {
 	s.ok(s.Eval("document.querySelector('.rows button').focus()", nil))
 	s.ok(s.Press("Enter"))
 	s.shows("Deadline in seconds")
-	s.looks("dialog")
+	s.checkLooks("dialog")
 	s.ok(s.Type("9"))
 	s.ok(s.Press("Enter"))
 	s.shows("End drain")
 	if out := s.asRoot("get drain"); !strings.Contains(out, "31.31.31.1:5001") {
-		s.t.Errorf("drained: %s", out)
+		s.t.Errorf("31.31.31.1:5001 is not drained:\n%s", out)
 	}
 	s.asRoot("undrain endpoint 31.31.31.1:5001")
-	s.clean("drains")
+	s.wantNoErrors("drains")
 }
 
 // sortedByAge checks that an address can contain a sort order, and that clicking a column's head
@@ -150,11 +150,12 @@ func (s *scene) drainByKeyboard() {
 func (s *scene) sortedByAge() {
 	s.t.Helper()
 	s.view("#/connections?sort=-age", "100.100.100.1")
-	const sorted = `[...document.querySelectorAll("[aria-sort]")].filter((h) => h.getAttribute("aria-sort") !== "none").map((h) => h.textContent + " " + h.getAttribute("aria-sort")).join()`
+	const sorted = `[...document.querySelectorAll("[aria-sort]")].filter((h) => h.getAttribute("aria-sort") !== "none").map((h) => h.textContent + ` +
+		`" " + h.getAttribute("aria-sort")).join()`
 	s.ok(s.Until(sorted + ` === "Age descending"`))
 	s.ok(s.Eval(`[...document.querySelectorAll(".head button")].find((b) => b.textContent === "Client").click()`, nil))
 	s.ok(s.Until(sorted + ` === "Client ascending"`))
-	s.clean("sorted")
+	s.wantNoErrors("sorted")
 }
 
 // rollBack rolls back to a revision after the page has shown the changes.
@@ -166,16 +167,16 @@ func (s *scene) rollBack() {
 	s.ok(s.Eval("document.querySelectorAll('.rows .row')[1].querySelector('button').focus()", nil))
 	s.ok(s.Press("Enter"))
 	s.shows("20.20.20.1:9100/tcp")
-	s.looks("rollback")
+	s.checkLooks("rollback")
 	s.ok(s.Until("!document.querySelector('dialog .danger').disabled"))
 	s.ok(s.Eval("document.querySelector('dialog .danger').focus()", nil))
 	s.ok(s.Press("Enter"))
 	s.ok(s.Until("!document.querySelector('dialog')"))
 	s.shows("ollback to revision")
 	if out := s.asRoot("get lb"); strings.Contains(out, ":9100") {
-		s.t.Errorf("after going back:\n%s", out)
+		s.t.Errorf("the service is still there after the rollback:\n%s", out)
 	}
-	s.clean("rollback")
+	s.wantNoErrors("rollback")
 }
 
 // axes checks that the labels of an axis differ, and match their lines, for any largest value.
@@ -200,7 +201,7 @@ func (s *scene) axes() {
 	var wrong []string
 	s.ok(s.Eval(script, &wrong))
 	for _, w := range wrong {
-		s.t.Error("axis of ", w)
+		s.t.Error("wrong labels of an axis: ", w)
 	}
 }
 
@@ -229,15 +230,15 @@ func (s *scene) files() {
 	s.ok(s.Eval(save, &text))
 	lines := strings.Split(strings.TrimSuffix(text, "\r\n"), "\n")
 	if lines[0] != "services.csv" || !strings.HasPrefix(lines[1], "Service,Name,State,Endpoints,Open,New,Traffic,Latency,Refused") {
-		s.t.Errorf("the file begins with %q", lines[:2])
+		s.t.Errorf("the saved file begins with %q, want a header line of services.csv", lines[:2])
 	}
 	for _, want := range []string{"20.20.20.1:8443/tcp,admin,down,0 of 1,0,0,0,", `20.20.20.1:9101/tcp,"'=cmd,""x""",`} {
 		if !strings.Contains(text, want) {
-			s.t.Errorf("the file lacks %q:\n%s", want, text)
+			s.t.Errorf("the saved file lacks %q:\n%s", want, text)
 		}
 	}
 	s.asRoot("delete lb %s --tcp=9101", rig.VIP4)
-	s.clean("files")
+	s.wantNoErrors("files")
 }
 
 // liveness checks that changes show without a reload, and that the page recovers with the daemon.
@@ -250,7 +251,7 @@ func (s *scene) liveness() {
 	if took := time.Since(start); took > 2*time.Second {
 		s.t.Errorf("an event shows after %v", took)
 	}
-	s.clean("live")
+	s.wantNoErrors("live")
 	s.Kill()
 	s.shows("reconnecting")
 	s.Restart()
@@ -259,7 +260,7 @@ func (s *scene) liveness() {
 	labtest.Eventually(s.t, rig.Patience, func(context.Context) error {
 		s.Errors() // of requests without an answer
 		if s.has("#trouble:not([hidden])") {
-			return fmt.Errorf("trouble is still shown")
+			return errors.New("the page still shows that the daemon is away")
 		}
 		return nil
 	})

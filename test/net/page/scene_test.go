@@ -122,8 +122,8 @@ func (s *scene) signIn(user string) {
 	s.shows("Overview", "live")
 }
 
-// clean fails the test if the console has an entry.
-func (s *scene) clean(when string) {
+// wantNoErrors fails the test if the console has an entry.
+func (s *scene) wantNoErrors(when string) {
 	s.t.Helper()
 	for _, e := range s.Errors() {
 		s.t.Errorf("%s, the console says: %.500s", when, e)

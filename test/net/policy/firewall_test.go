@@ -82,7 +82,7 @@ func TestFirewall(t *testing.T) {
 			}
 			for _, c := range []net.Conn{open, kept} {
 				if answers(c) == nil {
-					t.Errorf("%s %s goes on", network, c.RemoteAddr())
+					t.Errorf("%s %s does not end", network, c.RemoteAddr())
 				}
 			}
 			r.Kill()
@@ -91,7 +91,7 @@ func TestFirewall(t *testing.T) {
 			}
 			r.Restart()
 			if got := r.Loxicmd("get firewall -o wide"); !strings.Contains(got, "Drop") || strings.Contains(got, "| 0:0 ") {
-				t.Errorf("what is shown after a restart:\n%s", got)
+				t.Errorf("the rules after a restart are:\n%s", got)
 			}
 			if err := reaches(t.Context(), r.Client, network, here); err == nil {
 				t.Errorf("%s: nothing is dropped after a restart", network)
@@ -162,7 +162,7 @@ func TestFirewallSNAT(t *testing.T) {
 		ep1, ep2 := r.Endpoints[0], r.Endpoints[1]
 		r.Loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s --egress", f.source, f.to)
 		if !r.HasAddress(f.to) {
-			t.Errorf("nobody owns %s", f.to)
+			t.Errorf("the balancer does not have the address %s", f.to)
 		}
 		for _, network := range []string{"tcp", "udp"} {
 			c := r.Sees(ep1, network, rig.Join(f.outside, 7000), f.to)
@@ -176,7 +176,7 @@ func TestFirewallSNAT(t *testing.T) {
 			}
 		}
 		if got := r.Loxicmd("get fw"); !strings.Contains(got, "Snat("+f.to+":0),Egr") {
-			t.Errorf("what is shown:\n%s", got)
+			t.Errorf("the rules are:\n%s", got)
 		}
 		r.Loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s", f.source, f.to)
 		r.Sees(ep1, "tcp", rig.Join(f.near, 7000), f.to)
@@ -199,7 +199,7 @@ func TestFirewallRecords(t *testing.T) {
 	const key = "sourceIP:100.100.100.1/32,minDestinationPort:80,maxDestinationPort:80,protocol:6"
 	r.Loxicmd("create firewall --firewallRule=%s --record", key)
 	if got := r.Loxicmd("get firewall"); !strings.Contains(got, "Allow,Record") {
-		t.Errorf("what is shown:\n%s", got)
+		t.Errorf("the rules are:\n%s", got)
 	}
 	for range 2 {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {

@@ -28,7 +28,7 @@ func TestPolicer(t *testing.T) {
 		t.Helper()
 		var list v1.PolicyList
 		if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
-			t.Fatalf("got %+v, %v, want no error, len(list.PolAttr) == 1", list, err)
+			t.Fatalf("got %+v, %v, want no error, 1 element in list.PolAttr", list, err)
 		}
 		return list.PolAttr[0]
 	}
@@ -99,7 +99,7 @@ func TestRuleAttached(t *testing.T) {
 		var mirrors v1.MirrorList
 		err := errors.Join(json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &policies), json.Unmarshal([]byte(r.Loxicmd("get mirror -o json")), &mirrors))
 		if err != nil || len(policies.PolAttr) != 1 || len(mirrors.MirrAttr) != 1 {
-			t.Fatalf("got %+v, %+v, %v, want no error, len(policies.PolAttr) == 1, len(mirrors.MirrAttr) == 1",
+			t.Fatalf("got %+v, %+v, %v, want no error, 1 element in policies.PolAttr, 1 element in mirrors.MirrAttr",
 				policies, mirrors, err)
 		}
 		return policies.PolAttr[0], mirrors.MirrAttr[0]

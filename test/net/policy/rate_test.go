@@ -30,7 +30,7 @@ func TestRateOfRealTraffic(t *testing.T) {
 				t.Helper()
 				var list v1.PolicyList
 				if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
-					t.Fatalf("got %+v, %v, want no error, len(list.PolAttr) == 1", list, err)
+					t.Fatalf("got %+v, %v, want no error, 1 element in list.PolAttr", list, err)
 				}
 				return list.PolAttr[0].Green.Bytes + list.PolAttr[0].Yellow.Bytes
 			}

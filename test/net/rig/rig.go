@@ -101,7 +101,7 @@ func (r *Rig) Pinned() []string {
 		return err
 	})
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		r.T.Fatalf("got %v, want no error or error os.ErrNotExist", err)
+		r.T.Fatalf("got %v, want no error or os.ErrNotExist", err)
 	}
 	return out
 }

@@ -28,7 +28,7 @@ func (p *pair) during(next *node, what func()) labtest.View {
 		end := o.Count() + n
 		labtest.Eventually(p.t, patience, func(context.Context) error {
 			if o.Count() < end {
-				return fmt.Errorf("nobody answers for %s", p.watched)
+				return fmt.Errorf("no node answers for %s", p.watched)
 			}
 			return nil
 		})

@@ -71,7 +71,7 @@ func TestBFDFlaps(t *testing.T) {
 		end := o.Count() + longEnough
 		labtest.Eventually(t, patience, func(context.Context) error {
 			if o.Count() < end {
-				return fmt.Errorf("nobody answers for %s", flapVIPs[v])
+				return fmt.Errorf("no node answers for %s", flapVIPs[v])
 			}
 			return nil
 		})

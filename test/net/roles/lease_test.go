@@ -46,7 +46,7 @@ func (o *observer) wantAnswer() {
 	before := o.Count()
 	labtest.Eventually(o.t, patience, func(context.Context) error {
 		if o.Count() == before {
-			return fmt.Errorf("nobody answers for %s", o.vip)
+			return fmt.Errorf("no node answers for %s", o.vip)
 		}
 		return nil
 	})
@@ -61,7 +61,7 @@ func (o *observer) wantSilence() {
 			before, since = now, time.Now()
 		}
 		if silent := time.Since(since); silent < time.Second/2 {
-			return fmt.Errorf("nobody has answered for %s for %v only", o.vip, silent)
+			return fmt.Errorf("no node has answered for %s for %v only", o.vip, silent)
 		}
 		return nil
 	})

@@ -182,7 +182,7 @@ func TestSecondary(t *testing.T) {
 		r.Loxicmd("delete lb %s --tcp=80", vips[0])
 		r.Loxicmd("delete lb %s --udp=53", vips[0])
 		if out, err := r.LB.Run("ip", "-o", "address", "show"); err != nil || strings.Contains(out, vips[1]+"/") {
-			t.Errorf("addresses are left: %s, %v", out, err)
+			t.Errorf("addresses of the service remain: %s, %v", out, err)
 		}
 	}
 }

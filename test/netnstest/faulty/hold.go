@@ -19,8 +19,8 @@ type holder struct {
 	by   atomic.Int64 // time.Duration
 }
 
-// mostHeld is how many frames are held at a time; more are lost.
-const mostHeld = 4096
+// maxHeld is how many frames are held at a time; more are lost.
+const maxHeld = 4096
 
 type heldFrame struct {
 	frame []byte
@@ -36,7 +36,7 @@ func newHolder(h *netnstest.Host, name string, mtu int) (*holder, error) {
 		return nil, errors.Join(err, tap.Close())
 	}
 	held := &holder{name: name, tap: tap}
-	queue := make(chan heldFrame, mostHeld)
+	queue := make(chan heldFrame, maxHeld)
 	go held.queueFrames(queue)
 	go held.giveBack(queue)
 	return held, nil

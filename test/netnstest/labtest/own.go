@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ownNetwork is set in the environment of the process that has one.
+// ownNetwork is the environment variable of the process that already has its own network.
 const ownNetwork = "LABTEST_OWN_NETWORK"
 
 // OwnNetwork runs the tests of a package in a new network namespace, whose only interface is

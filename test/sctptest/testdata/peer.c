@@ -8,7 +8,7 @@
 //		reads commands from standard input:
 //			open ID ADDRESS PORT [FROM...]
 //			send ID WORD
-//			bulk ID N		N messages of 1,000 bytes, each with other bytes
+//			bulk ID N		N messages of 1,000 bytes, no two of them equal
 //			close ID
 //		and prints "ID up", "ID got WORD", "ID bulk N" once all have come back unchanged,
 //		"ID closed", "ID aborted", "ID failed WHY".
@@ -31,10 +31,10 @@ struct association {
 	struct sockaddr_storage to;
 	struct sockaddr_storage from[8];
 	int froms;
-	unsigned sent, got; // of messages of bulk commands
+	unsigned sent, got; // numbers of messages by bulk commands
 };
 
-static const char *name; // of a server
+static const char *name; // of this server; unused by a client
 static struct association *all[MAX_IDS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -76,7 +76,7 @@ func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 		err = errors.Join(err, unread.Done())
 	}
 	if err != nil {
-		a.Log.Error("which boot files were read could not be noted: they may count again, or not, at the next start", "error", err)
+		a.Log.Error("cannot record that the boot files were read: the next start may read them again, or skip them", "error", err)
 	}
 }
 

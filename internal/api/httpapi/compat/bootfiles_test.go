@@ -22,11 +22,15 @@ import (
 
 // Files that `loxicmd save --all` of the existing loxilb writes.
 const (
-	savedLB = `{"lbAttr":[{"endpoints":[{"counter":"0:0","endpointIP":"31.31.31.1","state":"active","targetPort":8080,"weight":1},{"counter":"0:0","endpointIP":"32.32.32.1","state":"active","targetPort":8080,"weight":1}],` +
-		`"secondaryIPs":null,"allowedSources":null,"serviceArguments":{"bgp":false,"block":0,"externalIP":"20.20.20.1","inactiveTimeOut":240,"mode":0,"monitor":true,"name":"web","port":80,"privateIP":"","probeRetries":2,"probeTimeout":60,"probeport":0,"probereq":"","proberesp":"","probetype":"ping","protocol":"tcp","sel":0,"snat":false,"host":"","security":0,"oper":0,"proxyprotocolv2":false,"egress":false}},` +
+	savedLB = `{"lbAttr":[{"endpoints":[{"counter":"0:0","endpointIP":"31.31.31.1","state":"active","targetPort":8080,"weight":1},{"counter":"0:0",` +
+		`"endpointIP":"32.32.32.1","state":"active","targetPort":8080,"weight":1}],` +
+		`"secondaryIPs":null,"allowedSources":null,"serviceArguments":{"bgp":false,"block":0,"externalIP":"20.20.20.1","inactiveTimeOut":240,"mode":0,` +
+		`"monitor":true,"name":"web","port":80,"privateIP":"","probeRetries":2,"probeTimeout":60,"probeport":0,"probereq":"","proberesp":"",` +
+		`"probetype":"ping","protocol":"tcp","sel":0,"snat":false,"host":"","security":0,"oper":0,"proxyprotocolv2":false,"egress":false}},` +
 		`{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":9999,"weight":1}],"serviceArguments":{"externalIP":"20.20.20.1","port":99,"protocol":"tcp","mode":4}},` +
 		`{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}],"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp","sel":1}}]}`
-	savedEP = `{"Attr":[{"avgDelay":"","currState":"ok","hostName":"31.31.31.1","inActiveReTries":2,"maxDelay":"","minDelay":"","name":"31.31.31.1_ping_0","probeDuration":60,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}]}`
+	savedEP = `{"Attr":[{"avgDelay":"","currState":"ok","hostName":"31.31.31.1","inActiveReTries":2,"maxDelay":"","minDelay":"",` +
+		`"name":"31.31.31.1_ping_0","probeDuration":60,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}]}`
 	savedFW = `{"fwAttr":[{"opts":{"allow":true,"counter":"0:0","fwMark":0},"ruleArguments":{"destinationIP":"31.31.31.0/24","sourceIP":"10.0.0.0/8","preference":200}},` +
 		`{"opts":{"drop":true,"counter":"0:0"},"ruleArguments":{"destinationIP":"0.0.0.0/0","sourceIP":"192.0.2.0/24"}}]}`
 )
@@ -72,7 +76,10 @@ func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
 	b.API.LoadBootFiles(bootDir(t, "lbconfig.txt", savedLB, "EPconfig.txt", savedEP, "FWconfig.txt", savedFW,
-		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"instance":"default","remoteIp":"10.0.0.2","sourceIP":"10.0.0.1","port":3784,"interval":200000,"retryCount":3,"state":"BFDUp"},{"remoteIp":"x"}]}`), unread(t, time.Time{}))
+		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt",
+		`{"Attr":[{"instance":"default","remoteIp":"10.0.0.2","sourceIP":"10.0.0.1","port":3784,"interval":200000,"retryCount":3,"state":"BFDUp"},`+
+			`{"remoteIp":"x"}]}`),
+		unread(t, time.Time{}))
 	if got := b.Counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
 	}
@@ -92,7 +99,7 @@ func TestBootFiles(t *testing.T) {
 	}
 	s, ok := b.Store.Services.Get(b.Store.Snapshot(), lb.Key{VIP: apitest.DemoKey().VIP, Port: 80, Protocol: lb.TCP})
 	if want := "20.20.20.1:80/tcp mode=default select=rr"; !ok || !strings.HasPrefix(s.String(), want) || !s.Monitored() || s.Name != "web" {
-		t.Errorf("%s, want %s", s, want)
+		t.Errorf("the service of the file is %s, want %s", s, want)
 	}
 }
 
@@ -162,7 +169,7 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 		t.Errorf("%d services", n)
 	}
 	if strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), `at=lbAttr[49] error="`) || !strings.Contains(log.String(), "no room for port 50") {
-		t.Errorf(`got %.2000s, want strings.Count(log.String(), "level=ERROR") == 1, `+
+		t.Errorf(`got %.2000s, want "level=ERROR" once in log, `+
 			"`at=lbAttr[49] error=\"` in log, \"no room for port 50\" in log",
 			log)
 	}
@@ -187,7 +194,7 @@ func TestBootFilesAge(t *testing.T) {
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime()))
 	if got := b.Counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than the stored objects") {
-		t.Errorf("what was deleted after the file was written is back: %s %s", got, log)
+		t.Errorf("a service that was deleted after the file was written is back: %s %s", got, log)
 	}
 	b.API.LoadBootFiles(dir, unread(t, info.ModTime().Add(-time.Second)))
 	if got := b.Counts(); got != "0 0 2 revision 3" {
@@ -237,7 +244,7 @@ func TestBootFilesKinds(t *testing.T) {
 		}
 	}
 	if got := store.LastWritten(t.TempDir()); !got.IsZero() {
-		t.Errorf("got %v, want got.IsZero()", got)
+		t.Errorf("got %v, want the zero time", got)
 	}
 }
 

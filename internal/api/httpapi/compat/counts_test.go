@@ -75,7 +75,8 @@ func TestCounts(t *testing.T) {
 		"requestcount":     `{"total_requests":15,"total_requests_per_service":[{"name":"dns","value":5},{"name":"20.20.20.1:2020/tcp","value":10}]}`,
 		"errorcount":       `{"total_errors":7,"total_errors_per_service":[{"name":"dns","value":0},{"name":"20.20.20.1:2020/tcp","value":7}]}`,
 		"processedtraffic": `{"processed_bytes":400,"processed_packets":31,"processed_sctp_bytes":0,"processed_tcp_bytes":300,"processed_udp_bytes":100}`,
-		"lbprocessedtraffic": `{"lb_rule_interaction_bytes":[{"dip":"31.31.31.1","service":"web","sip":"10.0.0.1","value":150},{"dip":"31.31.31.1","service":"web","sip":"10.0.0.2","value":50}],` +
+		"lbprocessedtraffic": `{"lb_rule_interaction_bytes":[{"dip":"31.31.31.1","service":"web","sip":"10.0.0.1","value":150},{"dip":"31.31.31.1",` +
+			`"service":"web","sip":"10.0.0.2","value":50}],` +
 			`"lb_rule_interaction_packets":[{"dip":"31.31.31.1","service":"web","sip":"10.0.0.1","value":6},{"dip":"31.31.31.1","service":"web","sip":"10.0.0.2","value":2}]}`,
 		"epdisttraffic": `{"20.20.20.1:2020/tcp":[{"dip":"31.31.31.1:5001","ratio":75,"value":225},{"dip":"32.32.32.1:5001","ratio":25,"value":75}],` +
 			`"dns":[{"dip":"31.31.31.1:53","ratio":100,"value":100}]}`,
@@ -85,7 +86,7 @@ func TestCounts(t *testing.T) {
 	} {
 		w := b.Call("GET", httpapi.BaseURL+"/metrics/"+path, "")
 		if diff := cmp.Diff(want, strings.TrimSpace(w.Body.String())); diff != "" || w.Code != 200 {
-			t.Errorf("%s: %d %s", path, w.Code, diff)
+			t.Errorf("%s: got code %d, want 200; the answer differs (-want +got):\n%s", path, w.Code, diff)
 		}
 	}
 }
@@ -151,16 +152,16 @@ func TestNodeGraph(t *testing.T) {
 		"20.20.20.1:53/udp dns 1 100 gray", "31.31.31.1:53 31.31.31.1 1 100 gray",
 		"20.20.20.1:2020/tcp 20.20.20.1:2020/tcp 2 300 green", "31.31.31.1:5001 31.31.31.1 2 225 green", "32.32.32.1:5001 32.32.32.1 0 75 green",
 	}, nodes); diff != "" {
-		t.Error(diff)
+		t.Errorf("the nodes differ (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{
 		"20.20.20.1:53/udp 31.31.31.1:53 1 gray", "20.20.20.1:2020/tcp 31.31.31.1:5001 2 green", "20.20.20.1:2020/tcp 32.32.32.1:5001 0 green",
 	}, edges); diff != "" {
-		t.Error(diff)
+		t.Errorf("the edges differ (-want +got):\n%s", diff)
 	}
 	for _, service := range []string{"dns", "20.20.20.1:53%2Fudp"} {
 		if g := apitest.GetAs[v1.NodeGraph](b, "/nodegraph/"+service); len(g.Nodes) != 2 || len(g.Edges) != 1 || g.Meta.PreferredVisualisationType != "nodeGraph" {
-			t.Errorf(`%s: got %+v, want len(g.Nodes) == 2, len(g.Edges) == 1, g.Meta.PreferredVisualisationType == "nodeGraph"`,
+			t.Errorf(`%s: got %+v, want 2 elements in g.Nodes, 1 element in g.Edges, g.Meta.PreferredVisualisationType == "nodeGraph"`,
 				service, g)
 		}
 	}
@@ -183,9 +184,9 @@ func TestMeta(t *testing.T) {
 		t.Errorf(`got %+v, want service.Method == "POST", ip["type"] == "string", ip["required"] == true`, service)
 	}
 	if params := meta["/config/params"]; params.Method != "POST" || len(params.Fields) != 1 {
-		t.Errorf(`got %+v, want params.Method == "POST", len(params.Fields) == 1`, params)
+		t.Errorf(`got %+v, want params.Method == "POST", 1 element in params.Fields`, params)
 	}
 	if _, there := meta["/version"]; there {
-		t.Error("a path that changes nothing is there")
+		t.Error("the table has a path that changes nothing")
 	}
 }

@@ -138,7 +138,8 @@ func TestBridgeRequests(t *testing.T) {
 	b.Vxlans.Objects, b.Vxlans.Peers.Objects = []netobj.VXLAN{{ID: 78, Dev: "eth0"}}, []netobj.VXLANPeer{{ID: 78, Peer: netip.MustParseAddr("10.0.0.2")}}
 	b.Fdbs.Objects = []netobj.FDB{{Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 1}}}
 	for path, want := range map[string]string{
-		"/config/vlan/all":         `{"vlanAttr":[{"dev":"vlan100","member":[{"dev":"eth0","tagged":true}],"vid":100,"vlanStatistic":{"inBytes":1,"inPackets":2,"outBytes":3,"outPackets":4}}]}`,
+		"/config/vlan/all": `{"vlanAttr":[{"dev":"vlan100","member":[{"dev":"eth0","tagged":true}],"vid":100,"vlanStatistic":{"inBytes":1,` +
+			`"inPackets":2,"outBytes":3,"outPackets":4}}]}`,
 		"/config/tunnel/vxlan/all": `{"vxlanAttr":[{"epIntf":"eth0","peerIP":["10.0.0.2"],"vxlanID":78,"vxlanName":"vxlan78"}]}`,
 		"/config/fdb/all":          `{"fdbAttr":[{"dev":"eth0","macAddress":"02:00:00:00:00:01"}]}`,
 	} {
@@ -164,7 +165,7 @@ func TestNetObjectRefusedByKernel(t *testing.T) {
 			t.Errorf("%v: %s, want %s", err, got, want)
 		}
 		if n := b.Store.Routes.Len(b.Store.Snapshot()); n != 0 {
-			t.Errorf("%v: it is remembered", err)
+			t.Errorf("%v: the route is still stored", err)
 		}
 	}
 	b.Fake.ApplyErr = nil
@@ -266,11 +267,15 @@ func TestNetObjectLists(t *testing.T) {
 	for path, want := range map[string]string{
 		"/config/ipv4address/all": `{"ipAttr":[{"dev":"eth0","ipAddress":["10.0.0.1/24"],"sync":0}]}`,
 		"/config/neighbor/all":    `{"neighborAttr":[{"dev":"eth0","ipAddress":"10.0.0.7","macAddress":"02:00:00:00:00:07"}]}`,
-		"/config/route/all": `{"routeAttr":[{"destinationIPNet":"10.1.0.0/16","dev":"eth0","flags":"Ind","gateway":"10.0.0.254","protocol":4,"statistic":{"bytes":0,"packets":0},"sync":0},` +
+		"/config/route/all": `{"routeAttr":[{"destinationIPNet":"10.1.0.0/16","dev":"eth0","flags":"Ind","gateway":"10.0.0.254","protocol":4,` +
+			`"statistic":{"bytes":0,"packets":0},"sync":0},` +
 			`{"destinationIPNet":"10.0.0.7/32","dev":"eth0","flags":"Self Host","gateway":"","metric":9,"protocol":2,"statistic":{"bytes":0,"packets":0},"sync":0}]}`,
-		"/config/port/all": `{"portAttr":[{"DataplaneSync":0,"portHardwareInformation":{"link":true,"macAddress":"02:00:00:00:00:09","master":"vlan100","mtu":1500,"rawMacAddress":[2,0,0,0,0,9],"real":"","state":true,"tunnelId":0},` +
-			`"portL2Information":{"isPvid":true,"vid":100},"portL3Information":{"IPv4Address":["10.0.0.1/24"],"IPv6Address":["2001:db8::1/64"],"routed":true},"portName":"eth0","portNo":2,` +
-			`"portSoftwareInformation":{"bpfLoaded":true,"osId":2,"portActive":true,"portProp":0,"portType":9,"xdp":"native"},"portStatisticInformation":{"rxBytes":1,"rxErrors":3,"rxPackets":2,"txBytes":4,"txErrors":6,"txPackets":5},"zone":"root"}]}`,
+		"/config/port/all": `{"portAttr":[{"DataplaneSync":0,"portHardwareInformation":{"link":true,"macAddress":"02:00:00:00:00:09",` +
+			`"master":"vlan100","mtu":1500,"rawMacAddress":[2,0,0,0,0,9],"real":"","state":true,"tunnelId":0},` +
+			`"portL2Information":{"isPvid":true,"vid":100},"portL3Information":{"IPv4Address":["10.0.0.1/24"],"IPv6Address":["2001:db8::1/64"],` +
+			`"routed":true},"portName":"eth0","portNo":2,` +
+			`"portSoftwareInformation":{"bpfLoaded":true,"osId":2,"portActive":true,"portProp":0,"portType":9,"xdp":"native"},` +
+			`"portStatisticInformation":{"rxBytes":1,"rxErrors":3,"rxPackets":2,"txBytes":4,"txErrors":6,"txPackets":5},"zone":"root"}]}`,
 	} {
 		if got := strings.ReplaceAll(b.Answer("GET", path, ""), "\n", ""); got != "200 "+want {
 			t.Errorf("%s:\n%s, want\n%s", path, got, want)

@@ -33,18 +33,20 @@ func TestApplyNetwork(t *testing.T) {
 		`{"kind":"fw","spec":{"ruleArguments":{"sourceIP":"10.0.0.0/8","preference":5},"opts":{"drop":true}}},` +
 		`{"kind":"policy","spec":{"policyIdent":"p","policyInfo":{"committedInfoRate":10,"peakInfoRate":20},"targetObject":{"attachment":1,"polObjName":"eth0"}}}`
 	code, r, e := b.Apply(`{"objects":[` + all + `]}`)
-	if want := "add IPaddress 10.0.0.1/24 eth0; add Neighbor 10.0.0.7 eth0; add Route 10.1.0.0/16; add Policy p; add Firewall sourceIP:10.0.0.0/8,preference:5; 1 unchanged"; code != 200 || apitest.Said(r) != want {
-		t.Fatalf("%d %s %+v, want %s", code, apitest.Said(r), e, want)
+	if want := "add IPaddress 10.0.0.1/24 eth0; add Neighbor 10.0.0.7 eth0; add Route 10.1.0.0/16; add Policy p; add Firewall sourceIP:10.0.0.0/8," +
+		"preference:5; 1 unchanged"; code != 200 ||
+		apitest.Said(r) != want {
+		t.Fatalf("got code %d, changes %s and problem %+v, want the changes %s", code, apitest.Said(r), e, want)
 	}
 	saved := b.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String()
 	if strings.Contains(saved, "10.0.0.9") || strings.Count(saved, `"kind"`) != 5 {
-		t.Errorf("got %v, want no \"10.0.0.9\" in saved, strings.Count(saved, `\"kind\"`) == 5", saved)
+		t.Errorf("got %v, want no \"10.0.0.9\" in saved, `\"kind\"` 5 times in saved", saved)
 	}
 	if code, r, e := b.Apply(saved); code != 200 || apitest.Said(r) != "5 unchanged" {
-		t.Errorf(`got %d %s %+v, want code 200, apitest.Said(r) == "5 unchanged"`, code, apitest.Said(r), e)
+		t.Errorf(`got %d %s %+v, want code 200, "5 unchanged"`, code, apitest.Said(r), e)
 	}
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + all + `]}`); code != 200 || len(r.Changes) != 5 {
-		t.Errorf("got %d %s, want code 200, len(r.Changes) == 5", code, apitest.Said(r))
+		t.Errorf("got %d %s, want code 200, 5 elements in r.Changes", code, apitest.Said(r))
 	}
 	for spec, want := range map[string]string{
 		`{"kind":"ip","spec":{"dev":"eth9","ipAddress":"10.0.0.1/24"}}`:                               " there is no interface eth9",
@@ -58,7 +60,7 @@ func TestApplyNetwork(t *testing.T) {
 	} {
 		code, _, e := b.Apply(`{"objects":[` + spec + `]}`)
 		if code != 400 || len(e.Errors) != 1 || !strings.Contains(e.Errors[0].Field+" "+e.Errors[0].Message, want) {
-			t.Errorf("%s: %d %+v, want %s", spec, code, e, want)
+			t.Errorf("%s: got %d %+v, want one error with %s", spec, code, e, want)
 		}
 	}
 }
@@ -72,7 +74,7 @@ func TestApplyRefusedByKernel(t *testing.T) {
 	}}}
 	code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `,{"kind":"route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}}]}`)
 	if code != 400 || len(e.Errors) != 1 || e.Errors[0].Index != 1 || e.Errors[0].Message != "the kernel refuses it: operation not supported" {
-		t.Errorf("got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Index == 1, "+
+		t.Errorf("got %d %+v, want code 400, 1 element in e.Errors, e.Errors[0].Index == 1, "+
 			`e.Errors[0].Message == "the kernel refuses it: operation not supported"`,
 			code, e)
 	}
@@ -109,7 +111,7 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 		"the change was undone, except for objects that others have changed since (service %s:%d/tcp): objects[1]: the kernel refuses it: operation not supported",
 		key.ExternalIP, key.Port)
 	if code != 400 || e.Message != want || len(e.Errors) != 1 {
-		t.Errorf("%d %+v, want %s", code, e, want)
+		t.Errorf("got %d %+v, want code 400 with %s", code, e, want)
 	}
 	last := b.Store.Revisions()[0]
 	if last.Who != "root" || last.Doing != "undo of revision 1, which the kernel refused" || last.Deleted != 1 || b.Store.Routes.Len(b.Store.Snapshot()) != 0 {
@@ -128,7 +130,7 @@ func TestRollbackKeepsRoles(t *testing.T) {
 		t.Fatalf("got %v, want code 200", w.Body)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/rollback", `{"revision":0,"managed":true}`); w.Code != 200 || len(b.List()) != 0 {
-		t.Errorf("got %d %s, want code 200, no b.List()", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, no services", w.Code, w.Body)
 	}
 	if got := b.Call("GET", httpapi.BaseURL+"/config/cistate/all", "").Body.String(); !strings.Contains(got, "BACKUP") {
 		t.Errorf(`got %v, want "BACKUP" in got`, got)

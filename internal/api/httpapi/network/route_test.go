@@ -38,7 +38,7 @@ func TestRoutePages(t *testing.T) {
 			Continue  string          `json:"continue"`
 		}
 		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.RouteAttr) != 1 {
-			t.Fatalf("%s: got %v, want no error, len(page.RouteAttr) == 1", body, err)
+			t.Fatalf("%s: got %v, want no error, 1 element in page.RouteAttr", body, err)
 		}
 		got = append(got, page.RouteAttr[0].DestinationIPNet+" "+page.RouteAttr[0].Gateway)
 		if next = page.Continue; next == "" {
@@ -49,7 +49,7 @@ func TestRoutePages(t *testing.T) {
 		"10.0.0.0/24 ", "10.1.0.0/16 10.0.0.1", "10.1.0.0/16 10.0.0.2", "10.1.0.0/16 10.0.0.3", "10.1.0.0/16 10.0.0.4", "2001:db8::/48 ", "2001:db8::/32 ",
 	}
 	if strings.Join(got, ", ") != strings.Join(want, ", ") {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("the listed routes are %q, want %q", got, want)
 	}
 }
 
@@ -83,7 +83,7 @@ func BenchmarkLastRoutePage(b *testing.B) {
 	}
 	for b.Loop() {
 		if got := n.Answer("GET", "/config/route/all?limit=99&continue="+page.Continue, ""); strings.Count(got, "destinationIPNet") != 10 {
-			b.Fatalf(`got %v, want strings.Count(got, "destinationIPNet") == 10`, got)
+			b.Fatalf(`got %v, want "destinationIPNet" 10 times in got`, got)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestVIPOfAnotherHost(t *testing.T) {
 		t.Errorf("got %v, want got begins with taken", got)
 	}
 	if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
-		t.Errorf("%d services are there", n)
+		t.Errorf("%d services exist", n)
 	}
 	for _, c := range [][2]string{
 		{path, service("10.0.0.8", "")},                                               // not in use

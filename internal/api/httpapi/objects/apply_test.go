@@ -40,7 +40,7 @@ func TestApply(t *testing.T) {
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + apitest.Object(1, "") + "," + apitest.Object(9, "") + "," + endpoint + `]}`); code != 200 ||
 		apitest.Said(r) != "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged" {
 		t.Errorf("got %d %s, want code 200, "+
-			`apitest.Said(r) == "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged"`,
+			`"remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged"`,
 			code, apitest.Said(r))
 	}
 	if list := b.List(); len(list) != 1 || list[0].ServiceArguments.ExternalIP != "20.20.20.2" {
@@ -77,7 +77,7 @@ func TestApplyMetadata(t *testing.T) {
 		`{"kind":"Vlan","metadata":{"vid":"x"}}`: "metadata.vid", `{"kind":"Vlan"}`: "metadata.vid", `{"kind":"Vlan","metadata":{"vid":5000}}`: "vid",
 	} {
 		if code, _, e := b.Apply(`{"objects":[` + bad + `]}`); code != 400 || len(e.Errors) != 1 || e.Errors[0].Field != field {
-			t.Errorf("%s: got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Field == field", bad, code, e)
+			t.Errorf("%s: got %d %+v, want code 400 and one error, about %s", bad, code, e, field)
 		}
 	}
 }
@@ -115,7 +115,7 @@ func TestApplyRefused(t *testing.T) {
 		"8 endpoints[1].weight", "9 endpoints[1].weight", "10 apiVersion", "11 spec",
 	}
 	if diff := cmp.Diff(want, got); diff != "" || code != 400 || !strings.HasPrefix(e.Message, "nothing was changed: 12 errors in 12 objects, the first in objects[1]: ") {
-		t.Errorf("%d %s %s", code, e.Message, diff)
+		t.Errorf("got code %d with %s, want 400; the errors differ (-want +got):\n%s", code, e.Message, diff)
 	}
 	if n := len(b.List()); n != 0 {
 		t.Errorf("%d services", n)
@@ -125,21 +125,23 @@ func TestApplyRefused(t *testing.T) {
 		`{"objects":[` + good + `],"doing":"` + strings.Repeat("x", 201) + `"}`: "doing", `{"objects":[` + good + `],"x":1}`: "x",
 	} {
 		if code, _, e := b.Apply(body); code != 400 || e.Field != field {
-			t.Errorf("%s: got %d %+v, want code 400, e.Field == field", body, code, e)
+			t.Errorf("%s: got %d %+v, want code 400 about %s", body, code, e, field)
 		}
 	}
 	// Errors that show only during the attempt: a range over another one.
-	over := `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":70,"portMax":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
+	over := `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":70,"portMax":%d,"protocol":"tcp"},` +
+		`"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
 	code, _, e = b.Apply(`{"objects":[` + fmt.Sprintf(over, 90) + "," + good + "," + fmt.Sprintf(over, 91) + `]}`)
 	if code != 400 || len(e.Errors) != 1 || e.Errors[0].Index != 2 || len(b.List()) != 0 {
-		t.Errorf("got %d %+v, want code 400, len(e.Errors) == 1, e.Errors[0].Index == 2, no b.List()", code, e)
+		t.Errorf("got %d %+v, want code 400, 1 element in e.Errors, e.Errors[0].Index == 2, no services", code, e)
 	}
 }
 
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.1") + "," + apitest.Object(3, `,"managed":true`, "10.0.0.1") + "," + apitest.Object(4, "", "10.0.0.1") + `]}`)
+	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.1") + "," + apitest.Object(3,
+		`,"managed":true`, "10.0.0.1") + "," + apitest.Object(4, "", "10.0.0.1") + `]}`)
 	for n, active := range map[byte]uint64{1: 30, 2: 7, 3: 1, 4: 2} {
 		k := lb.Key{VIP: netip.AddrFrom4([4]byte{20, 20, 20, n}), Port: 80, Protocol: lb.TCP}
 		b.Fake.Stats[k] = report.ServiceStats{EndpointStats: report.EndpointStats{Active: active}, Endpoints: []report.EndpointStats{{Active: 10}, {Active: 20}}}
@@ -151,13 +153,15 @@ func TestPlan(t *testing.T) {
 	kept.Of, reply.Reply, other.Dst = netip.MustParseAddrPort("10.0.0.1:80"), true, netip.MustParseAddrPort("20.20.20.9:80")
 	b.Fake.Conns = []report.Connection{at, at, over, kept, reply, other}
 	before := b.Store.Snapshot().Revision()
-	_, r, _ := b.Apply(`{"dryRun":true,"prune":["lb"],"objects":[` + apitest.Object(1, `,"sel":1,"name":"web"`, "10.0.0.1", "10.0.0.3") + "," + apitest.Object(4, "", "10.0.0.1") + "," + apitest.Object(5, "", "10.0.0.1") + `]}`)
-	want := "change Loadbalancer 20.20.20.1:80/tcp [endpoints[10.0.0.2 80].endpointIP: 10.0.0.2 -> ] [endpoints[10.0.0.2 80].targetPort: 80 -> ] [endpoints[10.0.0.2 80].weight: 1 -> ]" +
+	_, r, _ := b.Apply(`{"dryRun":true,"prune":["lb"],"objects":[` + apitest.Object(1, `,"sel":1,"name":"web"`, "10.0.0.1", "10.0.0.3") + "," +
+		apitest.Object(4, "", "10.0.0.1") + "," + apitest.Object(5, "", "10.0.0.1") + `]}`)
+	want := "change Loadbalancer 20.20.20.1:80/tcp [endpoints[10.0.0.2 80].endpointIP: 10.0.0.2 -> ] [endpoints[10.0.0.2 80].targetPort: 80 -> ] " +
+		"[endpoints[10.0.0.2 80].weight: 1 -> ]" +
 		" [endpoints[10.0.0.3 80].endpointIP:  -> 10.0.0.3] [endpoints[10.0.0.3 80].targetPort:  -> 80] [endpoints[10.0.0.3 80].weight:  -> 1]" +
 		" [serviceArguments.name:  -> web] [serviceArguments.sel: 0 -> 1] 2 of 3; " +
 		"remove Loadbalancer 20.20.20.2:80/tcp pruned; add Loadbalancer 20.20.20.5:80/tcp; 1 unchanged"
 	if diff := cmp.Diff(want, apitest.Said(r)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the changes differ (-want +got):\n%s", diff)
 	}
 	if now := b.Store.Snapshot().Revision(); now != before {
 		t.Errorf("revision %d, and was %d", now, before)
@@ -195,7 +199,7 @@ func confirmTwice(t *testing.T, b *apitest.Bench) {
 		t.Fatalf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if w := b.Call("POST", httpapi.BaseURL+"/config/confirm", "{}"); w.Code != 404 || strings.Contains(w.Body.String(), "undone") {
-		t.Errorf(`got %d %s, want code 404, no "undone" in w.Body`, w.Code, w.Body)
+		t.Errorf(`got %d %s, want code 404, no "undone" in the body`, w.Code, w.Body)
 	}
 }
 
@@ -203,13 +207,14 @@ func TestConfirmAndRollback(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.1") + `],"doing":"first"}`)
-	_, r, _ := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.2") + "," + apitest.Object(3, `,"managed":true`, "10.0.0.2") + `],"confirm":3600}`)
+	_, r, _ := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.2") + "," + apitest.Object(2, "", "10.0.0.2") + "," + apitest.Object(3,
+		`,"managed":true`, "10.0.0.2") + `],"confirm":3600}`)
 	if r.Revision != 2 || r.Confirm == nil {
 		t.Fatalf("got %+v, want r.Revision == 2, r.Confirm != nil", r)
 	}
 	if code, _, e := b.Apply(`{"objects":[` + apitest.Object(1, "", "10.0.0.3") + `],"confirm":60}`); code != 409 ||
 		!strings.HasPrefix(e.Message, "revision 2 waits for confirmation until ") {
-		t.Errorf(`got %d %+v, want code 409, e.Message begins with "revision 2 waits for confirmation until "`,
+		t.Errorf(`got %d %+v, want code 409, message begins with "revision 2 waits for confirmation until "`,
 			code, e)
 	}
 	post := func(path, body string, code int) string {
@@ -240,7 +245,7 @@ func TestConfirmAndRollback(t *testing.T) {
 			"[endpoints[10.0.0.1 80].endpointIP:  -> 10.0.0.1] [endpoints[10.0.0.1 80].targetPort:  -> 80] [endpoints[10.0.0.1 80].weight:  -> 1] "+
 			"[endpoints[10.0.0.2 80].endpointIP: 10.0.0.2 -> ] [endpoints[10.0.0.2 80].targetPort: 80 -> ] [endpoints[10.0.0.2 80].weight: 1 -> ]; "+
 			"remove Loadbalancer 20.20.20.2:80/tcp; 0 unchanged" || fmt.Sprint(plan.Kept) != "[service 20.20.20.3:80/tcp]" {
-		t.Errorf("%v %s %v", err, apitest.Said(plan), plan.Kept)
+		t.Errorf("got error %v, the plan %s, and kept objects %v", err, apitest.Said(plan), plan.Kept)
 	}
 	post("/config/rollback", `{"revision":1}`, 200)
 	if list := b.List(); len(list) != 2 || list[0].Endpoints[0].EndpointIP != "10.0.0.1" {
@@ -296,7 +301,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 		t.Fatalf("%d %+v %d changes", code, e, len(r.Changes))
 	}
 	if diff := cmp.Diff(saved, other.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String()); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	if !strings.Contains(saved, `"probeDuration":2,"probeInterval":"1.5s"`) { // the form that the existing loxilb reads
 		t.Errorf("got %v, want `\"probeDuration\":2,\"probeInterval\":\"1.5s\"` in saved", saved)
@@ -308,10 +313,10 @@ func TestObjectsRoundTrip(t *testing.T) {
 		}
 	}
 	if code, r, _ := b.Apply(saved); code != 200 || apitest.Said(r) != "302 unchanged" {
-		t.Errorf(`got %d %s, want code 200, apitest.Said(r) == "302 unchanged"`, code, apitest.Said(r))
+		t.Errorf(`got %d %s, want code 200, "302 unchanged"`, code, apitest.Said(r))
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=ep,drain", ""); strings.Count(w.Body.String(), `"kind"`) != 2 {
-		t.Errorf("got %v, want strings.Count(w.Body.String(), `\"kind\"`) == 2", w.Body)
+		t.Errorf("got %v, want `\"kind\"` twice in the body", w.Body)
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=x", ""); w.Code != 400 {
 		t.Errorf("got %v, want code 400", w.Body)

@@ -41,11 +41,12 @@ func TestExportImport(t *testing.T) {
 	b.Call("DELETE", httpapi.BaseURL+"/config/loadbalancer/all", "")
 	b.Apply(`{"objects":[` + apitest.Object(7, "", "10.0.0.7") + `]}`)
 	code, out, message := b.Upload("configuration", file)
-	if want := "add Loadbalancer 20.20.20.1:80/tcp; add Loadbalancer 20.20.20.2:80/tcp; remove Loadbalancer 20.20.20.7:80/tcp pruned; 2 unchanged"; code != 200 || apitest.Said(out) != want {
+	if want := "add Loadbalancer 20.20.20.1:80/tcp; add Loadbalancer 20.20.20.2:80/tcp; remove Loadbalancer 20.20.20.7:80/tcp pruned; 2 unchanged"; code != 200 ||
+		apitest.Said(out) != want {
 		t.Errorf("%d %s%s, want %s", code, apitest.Said(out), message, want)
 	}
 	if code, out, message = b.Upload("configuration", file); code != 200 || apitest.Said(out) != "4 unchanged" {
-		t.Errorf("again: %d %s%s", code, apitest.Said(out), message)
+		t.Errorf("the second import is answered %d %s%s", code, apitest.Said(out), message)
 	}
 	only := b.Call("GET", httpapi.BaseURL+"/config/export?components=endpoint", "").Body.String()
 	if strings.Contains(only, "loadbalancer") || !strings.Contains(only, "10.0.0.9") {

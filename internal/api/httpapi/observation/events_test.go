@@ -59,7 +59,7 @@ func TestListEvents(t *testing.T) {
 	for query, field := range map[string]string{"?limit=-1": "limit", "?kind=weather": "kind", "?kind=link,": "kind", "?since=1": "parameter"} {
 		w := b.Call("GET", httpapi.BaseURL+"/events"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field || strings.ContainsAny(e.Allowed, "[]") {
-			t.Errorf(`%q: got %d %+v, want code 400, e.Field == field, no one of "[]" in e.Allowed`, query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400 about %s, with the allowed values", query, w.Code, e, field)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func TestStreamEvents(t *testing.T) {
 	hub.Publish(applied("before"))
 	s := b.Events(server, "", "")
 	if ct := s.Header.Get("Content-Type"); ct != "text/event-stream" || s.StatusCode != 200 {
-		t.Fatalf(`got %s %s, want ct == "text/event-stream", s.StatusCode == 200`, s.Status, ct)
+		t.Fatalf(`got %s %s, want ct == "text/event-stream", code 200`, s.Status, ct)
 	}
 	objects := b.Events(server, "?kind=object&object=service+mine", "")
 	hub.Publish(event.Link{Index: 2, Name: "eth0", Action: event.Added})
@@ -79,7 +79,7 @@ func TestStreamEvents(t *testing.T) {
 	hub.Publish(applied("mine"))
 	for _, want := range []string{"id: 2 event: link eth0", "id: 3 event: object service other", "id: 4 event: object service mine"} {
 		if got := s.Next(t); got != want {
-			t.Errorf("%q, want %q", got, want)
+			t.Errorf("the next event is %q, want %q", got, want)
 		}
 	}
 	if got := objects.Next(t); got != "id: 4 event: object service mine" {
@@ -93,7 +93,7 @@ func TestStreamEvents(t *testing.T) {
 		}
 	}
 	if s := b.Events(server, "", "x"); s.StatusCode != 400 {
-		t.Errorf("got %v, want s.StatusCode == 400", s.Status)
+		t.Errorf("got %v, want code 400", s.Status)
 	}
 	for range event.Kept {
 		hub.Publish(applied("many"))
@@ -126,13 +126,13 @@ func TestStreamLimit(t *testing.T) {
 	defer resp.Body.Close() //nolint:errcheck // of a test
 	for range rest.EventStreams().All - 1 {
 		if s := b.Events(server, "", ""); s.StatusCode != 200 {
-			t.Fatalf("got %v, want s.StatusCode == 200", s.Status)
+			t.Fatalf("got %v, want code 200", s.Status)
 		}
 	}
 	s := b.Events(server, "", "")
 	var e v1.Error
 	if err := json.NewDecoder(s.Body).Decode(&e); err != nil || s.StatusCode != 503 || !strings.Contains(e.Message, "64 clients follow events already") {
-		t.Errorf(`got %s %v %+v, want no error, s.StatusCode == 503, "64 clients follow events already" in e.Message`,
+		t.Errorf(`got %s %v %+v, want no error, code 503, "64 clients follow events already" in the message`,
 			s.Status, err, e)
 	}
 	cancel()
@@ -166,7 +166,7 @@ func TestStuckStream(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for b.API.Observation.Streams.Followers.Held() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("it is still there")
+			t.Fatal("the subscription of a client that left still exists")
 		}
 		for range event.Kept / 4 {
 			hub.Publish(long)
@@ -224,7 +224,7 @@ func TestStreamOfEndedToken(t *testing.T) {
 					t.Errorf("%s, stream %d: %q", name, i, text)
 				}
 			case <-time.After(10 * time.Second):
-				t.Fatalf("%s, stream %d goes on", name, i)
+				t.Fatalf("%s: stream %d does not end", name, i)
 			}
 		}
 	}

@@ -42,7 +42,7 @@ func TestExplain(t *testing.T) {
 	w := call(v1.ExplainParams{From: "1.1.1.1:7", To: "10.0.0.1:80", Proto: "udp", Interface: "eth0", Mark: 3, Length: 100})
 	want := &explain.Question{From: netip.MustParseAddrPort("1.1.1.1:7"), To: netip.MustParseAddrPort("10.0.0.1:80"), Protocol: 17, Interface: "eth0", Mark: 3, Length: 100}
 	if diff := cmp.Diff(want, a.question, cmp.Comparer(func(x, y netip.AddrPort) bool { return x == y })); diff != "" {
-		t.Error(diff)
+		t.Errorf("the question differs (-want +got):\n%s", diff)
 	}
 	var got v1.Explanation
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
@@ -52,7 +52,7 @@ func TestExplain(t *testing.T) {
 		Question: "tcp", Verdict: "forwarded", Summary: "forwarded", Endpoint: "31.31.31.1:80", Gateway: "31.31.31.1",
 		Steps: []v1.ExplanationStep{{Stage: "way", State: "ok", Text: "leaves"}}, Paths: []v1.Explanation{{Verdict: "dropped", Steps: []v1.ExplanationStep{}}},
 	}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	if call(v1.ExplainParams{Client: "1.1.1.1", Endpoint: "31.31.31.1"}); !a.question.Reverse || a.question.To.Port() != 0 {
 		t.Errorf("got %+v, want a.question.Reverse, a.question.To.Port() == 0", a.question)
@@ -69,11 +69,11 @@ func TestExplain(t *testing.T) {
 		w := call(p)
 		var e v1.Error
 		if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != 400 || e.Message != sentence {
-			t.Errorf("%+v: got %d %s, want no error, code 400, e.Message == sentence", p, w.Code, w.Body)
+			t.Errorf("%+v: got %d %s, want code 400 with the sentence %q", p, w.Code, w.Body, sentence)
 		}
 	}
 	a.err = explain.ErrBusy
 	if w := call(v1.ExplainParams{From: "1.1.1.1", To: "10.0.0.1:80"}); w.Code != 503 || w.Header().Get("Retry-After") == "" {
-		t.Errorf(`got %d %s, want code 503, w.Header().Get("Retry-After") not empty`, w.Code, w.Body)
+		t.Errorf(`got %d %s, want code 503, a header Retry-After`, w.Code, w.Body)
 	}
 }

@@ -25,9 +25,7 @@ func TestLogs(t *testing.T) {
 	}
 	first := apitest.GetAs[v1.Logs](b, "/logs")
 	if len(first.Logs) != observation.DefaultLines || !first.HasMore || first.LogFile != logs.CurrentFile || !strings.HasSuffix(first.Logs[0], `"line 0"`) {
-		t.Errorf("got %+v, want len(first.Logs) == observation.DefaultLines, first.HasMore, "+
-			"first.LogFile == logs.CurrentFile, first.Logs[0] ends with `\"line 0\"`",
-			first)
+		t.Errorf(`got %+v, want the default number of lines, from "line 0" of the current file, and more to follow`, first)
 	}
 	next := apitest.GetAs[v1.Logs](b, fmt.Sprintf("/logs?lines=1&cursor=%d", first.NextCursor))
 	if len(next.Logs) != 1 || !strings.HasSuffix(next.Logs[0], `"line 100"`) {
@@ -51,9 +49,7 @@ func TestLogs(t *testing.T) {
 	}
 	archives := apitest.GetAs[v1.LogArchives](b, "/log-archives")
 	if len(archives.Archives) == 0 || len(archives.ArchiveInfo) != len(archives.Archives) || archives.ArchiveInfo[0].SizeBytes == 0 {
-		t.Fatalf("got %+v, want len(archives.Archives) != 0, "+
-			"len(archives.ArchiveInfo) == len(archives.Archives), archives.ArchiveInfo[0].SizeBytes != 0",
-			archives)
+		t.Fatalf("got %+v, want archives that are not empty", archives)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/log-archives/"+archives.Archives[0], "")
 	if w.Code != 200 || int64(w.Body.Len()) != archives.ArchiveInfo[0].SizeBytes {

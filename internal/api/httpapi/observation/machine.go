@@ -53,7 +53,7 @@ func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 	for i := range list {
 		f := &list[i]
 		e := v1.FilesystemInfo{FileSystem: f.Source, Type: f.Type, MountedOn: f.MountedOn, Size: "-", Used: "-", Avail: "-", UsePercent: "-"}
-		if f.Asked {
+		if f.HasSizes {
 			e.Size, e.Used, e.Avail = size(f.Size), size(f.Used), size(f.Avail)
 			e.UsePercent = strconv.FormatUint(f.UsedPercent(), 10) + "%"
 		}

@@ -223,7 +223,7 @@ func TestCounters(t *testing.T) {
 		RefusedBy: []v1.RefusedCount{{Reason: "no-endpoint", Count: 4}, {Reason: "tuple-in-use", Count: 1}},
 	}
 	if !reflect.DeepEqual(*s.Counters, want) || s.EndpointsDown != 2 || len(s.Endpoints) != 2 {
-		t.Errorf("got %+v, want *s.Counters == want, s.EndpointsDown == 2, len(s.Endpoints) == 2", s)
+		t.Errorf("got %+v, want counters %+v and two endpoints that are down", s, want)
 	}
 	first, second := s.Endpoints[0], s.Endpoints[1]
 	if first.Endpoint != "31.31.31.1:8080" || first.State != "down" || first.Rates.Connections != 2 ||
@@ -234,7 +234,7 @@ func TestCounters(t *testing.T) {
 	}
 	list = services(t, a, v1.GetServiceRatesParams{Service: "20.0.0.2:80/tcp", Endpoints: true, Sort: "active", Limit: 1, Offset: 1})
 	if all := list.Services[0]; all.EndpointCount != 2 || len(all.Endpoints) != 1 || all.Endpoints[0].Endpoint != second.Endpoint {
-		t.Errorf("got %+v, want all.EndpointCount == 2, len(all.Endpoints) == 1, all.Endpoints[0].Endpoint == second.Endpoint",
+		t.Errorf("got %+v, want all.EndpointCount == 2, 1 element in all.Endpoints, all.Endpoints[0].Endpoint == second.Endpoint",
 			all)
 	}
 	if second.Weight != 2 || second.Counters.Attempts+second.Counters.Refused != 0 {
@@ -272,7 +272,7 @@ func TestTotals(t *testing.T) {
 	if total.Services != 3 || total.Endpoints != 6 || total.EndpointsDown != 1 || total.Rates.PacketsIn != 5 || total.Connections != 6 || total.RefusedRate != 4 ||
 		len(total.Drops) != 2 || total.Drops[0].Reason != "b" || total.Drops[1].Packets != 9 {
 		t.Errorf("got %+v, want total.Services == 3, total.Endpoints == 6, total.EndpointsDown == 1, total.Rates.PacketsIn == 5, "+
-			`total.Connections == 6, total.RefusedRate == 4, len(total.Drops) == 2, total.Drops[0].Reason == "b", total.Drops[1].Packets == 9`,
+			`total.Connections == 6, total.RefusedRate == 4, 2 elements in total.Drops, total.Drops[0].Reason == "b", total.Drops[1].Packets == 9`,
 			total)
 	}
 	for service, columns := range map[string][2]float32{"": {7, 11}, "20.0.0.1:80/tcp": {8, 9}} {
@@ -283,9 +283,7 @@ func TestTotals(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h.Series["connectionsActive"][0] != columns[0] || h.Series["refused"][0] != columns[1] || !h.Kept || (h.Drops == nil) != (service != "") {
-			t.Errorf(`%q: got %+v, want h.Series["connectionsActive"][0] == columns[0], `+
-				`h.Series["refused"][0] == columns[1], h.Kept, h.Drops == nil == service != ""`,
-				service, h)
+			t.Errorf("service %q: got %+v, want rates as in the text, and drops only without a service", service, h)
 		}
 	}
 }
@@ -307,7 +305,7 @@ func TestWatch(t *testing.T) {
 			var u v1.RatesUpdate
 			if err := json.Unmarshal([]byte(data), &u); err != nil || u.List.Services[0].Service != "20.0.0.3:80/tcp" || len(u.List.Services[0].Endpoints) != 2 || u.Total.Services != 3 {
 				t.Errorf(`got %v: %s, want no error, u.List.Services[0].Service == "20.0.0.3:80/tcp", `+
-					"len(u.List.Services[0].Endpoints) == 2, u.Total.Services == 3",
+					"2 elements in u.List.Services[0].Endpoints, u.Total.Services == 3",
 					err, data)
 			}
 			updates++

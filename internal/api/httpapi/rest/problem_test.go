@@ -69,8 +69,7 @@ func TestParameterProblem(t *testing.T) {
 		_, err := strconv.ParseBool(value)
 		p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "failed", Err: fmt.Errorf("error binding string parameter: %w", err)})
 		if p.Body.Message != want || p.Body.Code != 400 || p.Body.Field != "failed" || p.Body.Value != value {
-			t.Errorf(`got %+v, want p.Body.Message == want, p.Body.Code == 400, p.Body.Field == "failed", p.Body.Value == value`,
-				p.Body)
+			t.Errorf(`got %+v, want code 400 about field "failed" with value %q and message %q`, p.Body, value, want)
 		}
 	}
 	for value, want := range map[string]string{
@@ -79,7 +78,7 @@ func TestParameterProblem(t *testing.T) {
 	} {
 		_, err := strconv.ParseInt(value, 10, 64)
 		if p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: err}); p.Body.Message != want {
-			t.Errorf("got %+v, want p.Body.Message == want", p.Body)
+			t.Errorf("got %+v, want message %q", p.Body, want)
 		}
 	}
 	p := ParameterProblem(&v1.InvalidParamFormatError{ParamName: "limit", Err: errors.New("multiple values for single value parameter 'limit'")})

@@ -103,7 +103,7 @@ func TestDescriptionHasEveryWord(t *testing.T) {
 				word = strconv.Itoa(c.Number) + " " + c.Word
 			}
 			if !strings.Contains(text, word) {
-				t.Errorf("the description of %s does not tell of %s: %s", f.Property, word, text)
+				t.Errorf("the description of %s does not mention %s: %s", f.Property, word, text)
 			}
 		}
 	}
@@ -123,13 +123,18 @@ func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	lines := []string{
 		"10.0.0.1:80/tcp endpoints=10.1.0.1:80",
-		"10.0.0.1:80-90/udp/mark=4294967295 mode=onearm select=lc endpoints=10.1.0.1:80:0,10.1.0.2:8080-8090:65535 secips=10.0.0.2,10.0.0.3 idle=86400s sources=10.0.0.0/8,11.1.1.1/32 snat=10.1.0.3 refuse=pass egress=true managed=true owner=kube-1 owner-time=2026-01-31T23:59:59Z name=\"a b\"",
-		"[2001:db8::1]:443/tcp mode=dsr select=persist persist-timeout=60s persist-prefix=64 endpoints=10.1.0.1:443,[2001:db8::2]:443 tunnel=gue mss=1400 refuse=drop syn-protect=always max-rate=1000000 max-connections=7 client-rate=5 client-connections=1000000000 client-prefix=56 deny=2001:db8:bad::/48",
+		"10.0.0.1:80-90/udp/mark=4294967295 mode=onearm select=lc endpoints=10.1.0.1:80:0,10.1.0.2:8080-8090:65535 secips=10.0.0.2,10.0.0.3 " +
+			"idle=86400s sources=10.0.0.0/8,11.1.1.1/32 snat=10.1.0.3 refuse=pass egress=true managed=true owner=kube-1 " +
+			"owner-time=2026-01-31T23:59:59Z name=\"a b\"",
+		"[2001:db8::1]:443/tcp mode=dsr select=persist persist-timeout=60s persist-prefix=64 endpoints=10.1.0.1:443,[2001:db8::2]:443 tunnel=gue " +
+			"mss=1400 refuse=drop syn-protect=always max-rate=1000000 max-connections=7 client-rate=5 client-connections=1000000000 client-prefix=56 " +
+			"deny=2001:db8:bad::/48",
 		"10.0.0.1:80/tcp mode=hostonearm owner=kube-1",
 		"10.0.0.1:69/udp mode=onearm endpoints=10.1.0.1:69 helper=tftp",
 		"10.0.0.1:83/tcp mode=onearm endpoints=10.1.0.1:80 proxy-protocol=true",
 		"0.0.0.0:80/tcp mode=hostonearm select=random endpoints=10.1.0.1:80 tunnel=none",
-		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 bgp=true bgp-announce=always bgp-med=4294967295 bgp-local-pref=7 bgp-communities=65000:100,no-export bgp-prepend=3 bgp-aggregate=10.0.0.0/24",
+		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 bgp=true bgp-announce=always bgp-med=4294967295 bgp-local-pref=7 bgp-communities=65000:100,no-export " +
+			"bgp-prepend=3 bgp-aggregate=10.0.0.0/24",
 		"10.0.0.1:81/tcp endpoints=10.1.0.1:80 on-remove=drain on-fail=reset drain-time=30s",
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a,10.1.0.2:443:0@1#0b quic=0,1:4:8f95f09245765f80256934e50c66207f",
 		"10.0.0.1:82/tcp endpoints=10.1.0.1:80:2,10.1.0.2:80:3@1,10.1.0.3:80@9 failover-below=50 slow-start=30s",

@@ -72,11 +72,14 @@ func TestCreate(t *testing.T) {
 			"20.20.20.1:80/tcp mode=fullnat select=rr endpoints=10.0.0.1:8080:3 secips=10.9.9.9 snat=10.9.9.9",
 		},
 		"a cloud's address beside others": {
-			`{"serviceArguments":{"externalIP":"20.20.20.1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":1,"snatIPs":["10.9.9.8"]},"secondaryIPs":[{"secondaryIP":"10.9.9.9"}],` + eps + `}`,
+			`{"serviceArguments":{"externalIP":"20.20.20.1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":1,"snatIPs":["10.9.9.8"]},` +
+				`"secondaryIPs":[{"secondaryIP":"10.9.9.9"}],` +
+				eps + `}`,
 			"20.20.20.1:80/tcp mode=onearm select=rr endpoints=10.0.0.1:8080:3 secips=10.9.9.9 snat=10.9.9.8",
 		},
 		"a cloud's address of another IP version": {
-			`{"serviceArguments":{"externalIP":"2001:db8::1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":3},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":80,"weight":1}]}`,
+			`{"serviceArguments":{"externalIP":"2001:db8::1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":3},` +
+				`"endpoints":[{"endpointIP":"2001:db8::2","targetPort":80,"weight":1}]}`,
 			"[2001:db8::1]:80/tcp mode=dsr select=rr endpoints=[2001:db8::2]:80",
 		},
 		"a probe in full": {
@@ -96,7 +99,7 @@ func TestCreate(t *testing.T) {
 				got = append(got, s.String())
 			}
 			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
-				t.Error(diff)
+				t.Errorf("the result differs (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -141,7 +144,8 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
 		{
 			arg(`,"sel":5`), "serviceArguments.sel",
-			`"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, priority, persist, lc, n3, random or quic)`,
+			`"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, ` +
+				`priority, persist, lc, n3, random or quic)`,
 		},
 		{arg(`,"sel":8`), "serviceArguments.sel", `"8" is not known`},
 		{arg(`,"persistTimeout":60`), "serviceArguments.persistTimeout", `"60s" is given, and select is rr`},
@@ -169,7 +173,8 @@ func TestRefuse(t *testing.T) {
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `unknown property "wieght"`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{
-			`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`,
+			`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1",` +
+				`"targetPort":8080,"targetPortMax":8089,"weight":1}]}`,
 			"endpoints[0].targetPortMax",
 			`"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`,
 		},
@@ -274,7 +279,7 @@ func TestNamesAreShared(t *testing.T) {
 		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
 	}
 	if left := b.List(); len(left) != 1 || left[0].ServiceArguments.Port != 2022 {
-		t.Errorf("left: %+v", left)
+		t.Errorf("the remaining services are %+v", left)
 	}
 }
 
@@ -307,7 +312,7 @@ func TestDataPathRefuses(t *testing.T) {
 	b.Fake.ApplyErr = apitest.ErrDataPath
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as version 1") || !strings.Contains(e.Message, apitest.ErrDataPath.Error()) {
-		t.Errorf(`got %d %+v, want code 503, "stored as version 1" in e.Message, apitest.ErrDataPath.Error() in e.Message`,
+		t.Errorf(`got %d %+v, want code 503, "stored as version 1" in the message, the data path's error in the message`,
 			w.Code, e)
 	}
 }
@@ -382,7 +387,7 @@ func TestRangeOfOnePort(t *testing.T) {
 			w.Code, w.Body, got)
 	}
 	if _, there := b.Store.Services.Get(b.Store.Snapshot(), apitest.DemoKey()); !there {
-		t.Error("there is no service of the one port")
+		t.Error("the service of the single port does not exist")
 	}
 	const services, key = httpapi.BaseURL + "/config/loadbalancer", `"externalIP":"20.20.20.1","port":2020,"portMax":1,"protocol":"tcp"`
 	const object = `"objects":[{"kind":"lb","spec":{"serviceArguments":{` + key + `},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}}]`
@@ -412,8 +417,6 @@ func TestExistsNotApplied(t *testing.T) {
 	b.Fake.Failed(id, 1, apitest.ErrDataPath, time.Now())
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 409 || !strings.Contains(e.Message, "exists already with the same content, and is not applied yet: "+apitest.ErrDataPath.Error()) {
-		t.Errorf(`got %d %+v, want code 409, "exists already with the same content, `+
-			`and is not applied yet: "+apitest.ErrDataPath.Error() in e.Message`,
-			w.Code, e)
+		t.Errorf("got %d %+v, want code 409, and that the identical service is not applied yet", w.Code, e)
 	}
 }

@@ -135,7 +135,8 @@ func TestDeleteList(t *testing.T) {
 	const key = `{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}`
 	other := strings.Replace(key, `"tcp"`, `"udp","block":7,"host":"any"`, 1)
 	ranged := strings.Replace(key, `2020`, `3000,"PortMax":3009`, 1)
-	b.MustPost(`{"lbAttr":[` + apitest.Demo + `,` + strings.Replace(apitest.Demo, `"tcp"`, `"udp","block":7`, 1) + `,` + strings.Replace(apitest.Demo, `2020`, `3000,"portMax":3009`, 1) + `]}`)
+	b.MustPost(`{"lbAttr":[` + apitest.Demo + `,` + strings.Replace(apitest.Demo, `"tcp"`, `"udp","block":7`, 1) + `,` + strings.Replace(apitest.Demo,
+		`2020`, `3000,"portMax":3009`, 1) + `]}`)
 	for _, tc := range []struct {
 		keys           string
 		code           int

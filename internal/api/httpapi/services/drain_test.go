@@ -31,7 +31,7 @@ func TestDrainRequests(t *testing.T) {
 		`{"endpoint":"31.31.31.1:5001","within":31536001}`: "within",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
+			t.Errorf("%s: got %+v, want code 400 about %s", body, e, field)
 		}
 	}
 	if w := b.Call("POST", path, `{"endpoint":"31.31.31.1:5001"}`); w.Code != 404 {
@@ -58,7 +58,7 @@ func TestDrainRequests(t *testing.T) {
 		}
 		var list v1.DrainList
 		if err := json.Unmarshal(b.Call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.DrainAttr) != 1 {
-			t.Fatalf("got %+v, %v, want no error, len(list.DrainAttr) == 1", list, err)
+			t.Fatalf("got %+v, %v, want no error, 1 element in list.DrainAttr", list, err)
 		}
 		d := list.DrainAttr[0]
 		if d.Endpoint != "31.31.31.1:5001" || d.Connections != 1 || d.Sockets != 3 {
@@ -74,12 +74,12 @@ func TestDrainRequests(t *testing.T) {
 	}
 	warned := b.Call("POST", path, `{"endpoint":"31.31.31.1:5001"}`).Header().Values("Warning")
 	if want := `299 loxilb "service 20.20.20.1:2020/tcp has no endpoint left for new connections: 1 drained"`; len(warned) != 1 || warned[0] != want {
-		t.Errorf("drained the last endpoint: %q, want %s", warned, want)
+		t.Errorf("after draining the last endpoint: %q, want %s", warned, want)
 	}
 	b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
 		"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1},{"endpointIP":"32.32.32.1","targetPort":5001,"weight":1}]}`)
 	if warned = b.Call("POST", path, `{"endpoint":"31.31.31.1:5001"}`).Header().Values("Warning"); len(warned) > 0 {
-		t.Errorf("drained one of two endpoints: %q", warned)
+		t.Errorf("after draining one of two endpoints: %q", warned)
 	}
 	if w := b.Call("DELETE", path+"?endpoint=31.31.31.1:5001", ""); w.Code != 200 {
 		t.Errorf("got %d %s, want code 200", w.Code, w.Body)

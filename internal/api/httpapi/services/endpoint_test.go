@@ -48,11 +48,11 @@ func TestCreateEndpoint(t *testing.T) {
 			t.Fatalf("%s: got %d %s, want code 200", tc.body, w.Code, w.Body)
 		}
 		if diff := cmp.Diff([]string{tc.want}, b.Stored()); diff != "" {
-			t.Error(diff)
+			t.Errorf("stored endpoints differ (-want +got):\n%s", diff)
 		}
 		if w := b.Call("POST", endpointPath, tc.body, "Content-Type", "application/json"); w.Code != 409 ||
 			!strings.Contains(apitest.ProblemOf(t, w).Message, "exists already with the same content") {
-			t.Errorf("again: %d %s", w.Code, w.Body)
+			t.Errorf("the repeated request is answered %d %s", w.Code, w.Body)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func TestDeleteEndpoint(t *testing.T) {
 		}
 	}
 	if left := b.Stored(); len(left) != 0 {
-		t.Errorf("%q are left", left)
+		t.Errorf("the remaining endpoints are %q", left)
 	}
 }
 
@@ -170,18 +170,19 @@ func TestGetEndpoints(t *testing.T) {
 	w := b.Call("GET", endpointsPath, "")
 	var list struct{ Attr []json.RawMessage }
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Attr) != 4 {
-		t.Fatalf("got %v %s, want no error, len(list.Attr) == 4", err, w.Body)
+		t.Fatalf("got %v %s, want no error, 4 elements in list.Attr", err, w.Body)
 	}
 	const want = `{"avgDelay":"1.3ms","checked":"2026-01-02T03:04:06Z","currState":"nok","evidence":"tcp 31.31.31.1:5001: connection refused, 3 of 3",` +
 		`"history":[{"evidence":"x","from":"up","time":"2026-01-02T03:04:05Z","to":"down"}],"hostName":"31.31.31.1","inactiveReTries":3,"maxDelay":"1.235ms","minDelay":"1.2ms",` +
-		`"name":"31.31.31.1_tcp_5001","observedState":"down","probeDuration":1,"probeInterval":"500ms","probePort":5001,"probeReq":"","probeResp":"","probeRise":2,"probeType":"tcp","probeWait":"500ms",` +
+		`"name":"31.31.31.1_tcp_5001","observedState":"down","probeDuration":1,"probeInterval":"500ms","probePort":5001,"probeReq":"","probeResp":"",` +
+		`"probeRise":2,"probeType":"tcp","probeWait":"500ms",` +
 		`"services":["20.20.20.1:2020/tcp"],"since":"2026-01-02T03:04:05Z"}`
 	var sorted any
 	if err := json.Unmarshal(list.Attr[0], &sorted); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := json.Marshal(sorted); err != nil || string(got) != want {
-		t.Errorf("got %v %s, want no error, string(got) == want", err, cmp.Diff(want, string(got)))
+		t.Errorf("got error %v; the answer differs (-want +got):\n%s", err, cmp.Diff(want, string(got)))
 	}
 	for i, want := range []string{"nok", "ok", "unknown", "red"} {
 		if !strings.Contains(string(list.Attr[i]), `"currState":"`+want+`"`) {
@@ -233,7 +234,7 @@ func TestEndpointHostState(t *testing.T) {
 			t.Errorf("%s: got %d %s, want code %d", tc.body, w.Code, w.Body, tc.code)
 		case w.Code == 200:
 			if got := b.Fake.Said[before:]; fmt.Sprint(got) != "["+tc.want+"]" {
-				t.Errorf(`%s: got %q, want fmt.Sprint(got) == "["+tc.want+"]"`, tc.body, got)
+				t.Errorf("%s: got %q, want [%s]", tc.body, got, tc.want)
 			}
 		case !strings.Contains(apitest.ProblemOf(t, w).Message, tc.want):
 			t.Errorf("%s: %s\nwant %s", tc.body, w.Body, tc.want)

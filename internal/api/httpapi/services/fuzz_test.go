@@ -28,14 +28,15 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other))
 	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `],"lbAttr":[` + demo + `,` + other + `]}`))
 	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `]} {}`))
-	f.Add([]byte(`{"serviceArguments":{"externalIP":"2001:db8::1","port":53,"protocol":"udp","sel":"priority","name":"dns"},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
+	f.Add([]byte(`{"serviceArguments":{"externalIP":"2001:db8::1","port":53,"protocol":"udp","sel":"priority","name":"dns"},` +
+		`"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, _, p := newCodec(false).decodeServices(data)
 		o := rest.OutlineOf(data, 1)
 		if parts, ok := newCodec(false).decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
-			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
+			t.Fatalf("decoded in parts the body gives %v, and as a whole %v, %v", parts, list, p)
 		} else if !ok && p == nil && len(o.Parts) > 1 {
 			t.Fatalf("refused part by part: %v", list)
 		}
@@ -58,7 +59,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, _, p := newCodec(false).decodeServices(out)
 		if p != nil {
-			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
+			t.Fatalf("an accepted service is refused when it is sent back: %v\n%s", p, out)
 		}
 		for i := range list {
 			if !list[i].Equal(again[i].Service) {
@@ -76,7 +77,8 @@ func sameRequest(a, b request) bool {
 // the response can be sent back.
 func FuzzEndpoint(f *testing.F) {
 	f.Add(`{"hostName":"31.31.31.1","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`)
-	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
+	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],` +
+		`"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
 	f.Add(`{"HOSTNAME":"1.2.3.4","probeType":"dns","probePort":53,"probeReq":"a.b","probeResp":"::1","probeWait":"10ms"}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		e, p := newCodec(false).decodeEndpoint([]byte(body), &rest.Warnings{})
@@ -98,7 +100,7 @@ func FuzzEndpoint(f *testing.F) {
 			t.Fatal(err)
 		}
 		if again, p := newCodec(false).decodeEndpoint(answer, &rest.Warnings{}); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
-			t.Fatalf("%s was taken as %+v, %v", answer, again, p)
+			t.Fatalf("%s was decoded as %+v, %v", answer, again, p)
 		}
 	})
 }

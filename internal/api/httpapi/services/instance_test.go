@@ -25,7 +25,7 @@ func TestInstanceStates(t *testing.T) {
 	wantStates(unknown)
 	for range 2 { // kube-loxilb sends it again at each start
 		if w := b.Call("POST", at, `{"instance":"default","state":"MASTER","vip":"0.0.0.0"}`, "Content-Type", "application/json"); !apitest.KubeChanged(w) {
-			t.Errorf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
+			t.Errorf("got %d %s, want an answer that reports a change", w.Code, w.Body)
 		}
 	}
 	b.Call("POST", at, `{"instance":"llb-inst1","state":"BACKUP","vip":"123.123.123.9"}`)
@@ -36,7 +36,7 @@ func TestInstanceStates(t *testing.T) {
 	}
 	for range 2 {
 		if w := b.Call("POST", at, `{"state":"NOT_DEFINED"}`); !apitest.KubeChanged(w) {
-			t.Errorf("got %d %s, want apitest.KubeChanged(w)", w.Code, w.Body)
+			t.Errorf("got %d %s, want an answer that reports a change", w.Code, w.Body)
 		}
 	}
 	wantStates(unknown + "," + second)

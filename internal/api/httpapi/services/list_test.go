@@ -38,7 +38,7 @@ func TestList(t *testing.T) {
 			"mode":0,"monitor":false,"name":"web","port":2020,"protocol":"tcp","proxyprotocolv2":false,"security":0,"sel":2},
 		"status":{"kind":"service","key":"20.20.20.1:2020/tcp","state":"pending","desired":1,"applied":0}}]}`
 	if diff := cmp.Diff(apitest.Normal(t, want), apitest.Normal(t, w.Body.String())); diff != "" {
-		t.Error(diff)
+		t.Errorf("the answer differs (-want +got):\n%s", diff)
 	}
 	if ct := w.Header().Get("Content-Type"); ct != "application/json" {
 		t.Errorf("Content-Type %q", ct)
@@ -105,12 +105,13 @@ func TestConntrack(t *testing.T) {
 	}
 	for query, field := range map[string]string{
 		"?limit=-1": "limit", "?limit=x": "limit", "?protocol=quic": "protocol", "?vip=x": "vip", "?offset=-1": "offset",
-		"?source=10.0.0.0/33": "source", "?source=me": "source", "?endpoint=1.2.3": "endpoint", "?endpoint=::1:x": "endpoint", "?endpoint=fe80::1%25eth0": "endpoint", "?state=open": "state", "?service=web/tcp": "service",
+		"?source=10.0.0.0/33": "source", "?source=me": "source", "?endpoint=1.2.3": "endpoint", "?endpoint=::1:x": "endpoint",
+		"?endpoint=fe80::1%25eth0": "endpoint", "?state=open": "state", "?service=web/tcp": "service",
 		"?continue=x": "continue", "?continue=-1": "continue", "?sortBy=bytes": "limit", "?sortBy=bytes&limit=10001": "limit",
 	} {
 		w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field {
-			t.Errorf("%q: got %d %+v, want code 400, e.Field == field", query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400 about %s", query, w.Code, e, field)
 		}
 	}
 }
@@ -126,7 +127,7 @@ func TestConntrackPages(t *testing.T) {
 	for range 9 {
 		var page v1.ConntrackList
 		if err := json.Unmarshal(b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?limit=1&continue="+next, "").Body.Bytes(), &page); err != nil || len(page.CtAttr) != 1 {
-			t.Fatalf("got %v %+v, want no error, len(page.CtAttr) == 1", err, page)
+			t.Fatalf("got %v %+v, want no error, 1 element in page.CtAttr", err, page)
 		}
 		ports = append(ports, page.CtAttr[0].SourcePort)
 		if next = page.Continue; next == "" {
@@ -134,7 +135,7 @@ func TestConntrackPages(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff([]uint16{40000, 5001, 5353}, ports); diff != "" {
-		t.Error(diff)
+		t.Errorf("the ports differ (-want +got):\n%s", diff)
 	}
 }
 
@@ -188,7 +189,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		if len(got) < 2 || len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
-			t.Errorf("by %q: %q", sort, got)
+			t.Errorf("sorted by %q: %q", sort, got)
 		}
 	}
 	for query, says := range map[string]string{
@@ -197,8 +198,7 @@ func TestPages(t *testing.T) {
 		"config/endpoint/all?continue=x": "is not the end of a page", "status/objects?selector=x": `selector: field "x"`,
 	} {
 		if w := b.Call("GET", httpapi.BaseURL+"/"+query, ""); w.Code != 400 || !strings.Contains(w.Body.String(), strings.ReplaceAll(says, `"`, `\"`)) {
-			t.Errorf("%s: got %d %s, want code 400, strings.ReplaceAll(says, `\"`, `\\\"`) in w.Body",
-				query, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code 400 with %q", query, w.Code, w.Body, says)
 		}
 	}
 }
@@ -207,7 +207,10 @@ func TestPages(t *testing.T) {
 func TestPlainValues(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.MustPost(strings.Replace(apitest.Demo, `"protocol"`, `"name":"web","mode":"fullnat","sel":"lc","inactiveTimeOut":60,"refuse":"drop","mss":1200,"maxRate":7,"monitor":true,"probetype":"http","probeInterval":"500ms","slowStart":"30s","block":9,"protocol"`, 1))
+	b.MustPost(strings.Replace(apitest.Demo, `"protocol"`,
+		`"name":"web","mode":"fullnat","sel":"lc","inactiveTimeOut":60,"refuse":"drop","mss":1200,"maxRate":7,"monitor":true,"probetype":"http",`+
+			`"probeInterval":"500ms","slowStart":"30s","block":9,"protocol"`,
+		1))
 	a := b.API
 	now := b.Store.Snapshot()
 	for s := range b.Store.Services.All(now) {
@@ -233,7 +236,7 @@ func TestConntrackFails(t *testing.T) {
 	b.Fake.ConnErr = apitest.ErrDataPath
 	w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all", "")
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, apitest.ErrDataPath.Error()) {
-		t.Errorf("got %d %+v, want code 503, apitest.ErrDataPath.Error() in e.Message", w.Code, e)
+		t.Errorf("got %d %+v, want code 503, the data path's error in the message", w.Code, e)
 	}
 	// After the first byte was sent, a failing response must not look complete.
 	b.Fake.Conns = apitest.Connections()

@@ -42,7 +42,7 @@ func TestNodeDrain(t *testing.T) {
 	}
 	call("POST", "/config/node/drain", `{}`)
 	if again := here(); !again.Since.Equal(first.Since) || !again.Deadline.IsZero() {
-		t.Errorf("again: %+v", again)
+		t.Errorf("the repeated drain gives %+v", again)
 	}
 	call("POST", "/config/node/resume", "")
 	if here() != nil {

@@ -142,7 +142,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		}
 		change, ok := others[f.Name]
 		if !ok {
-			t.Errorf("field %s: what is another value of it?", f.Name)
+			t.Errorf("field %s: this test needs another value for it", f.Name)
 			continue
 		}
 		for _, oper := range []int{1, 2} {

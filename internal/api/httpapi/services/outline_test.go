@@ -25,7 +25,7 @@ func TestElementsOfBody(t *testing.T) {
 		_, _, p := newCodec(false).decodeServices([]byte(body))
 		if p == nil || p.Body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.Body.Message, "more than the") {
 			t.Errorf("%s: got %+v, want p != nil, p.Body.Code == http.StatusRequestEntityTooLarge, "+
-				`"more than the" in p.Body.Message`,
+				`"more than the" in the message`,
 				name, p)
 		}
 		runtime.ReadMemStats(&after)

@@ -37,16 +37,16 @@ func TestLongList(t *testing.T) {
 	body := longBody(n)
 	o := rest.OutlineOf(body, rest.PartSize)
 	if len(o.Parts) < 3 {
-		t.Fatalf("%d parts", len(o.Parts))
+		t.Fatalf("the body has %d parts, want at least 3", len(o.Parts))
 	}
 	c := newCodec(false)
 	list, bulk, p := c.decodeServices(body)
 	if p != nil || !bulk || len(list) != n {
-		t.Fatalf("%d services, bulk %t, %v", len(list), bulk, p)
+		t.Fatalf("got %d services, several %t, %v, want %d services", len(list), bulk, p, n)
 	}
 	for i, r := range list {
 		if r.Name != fmt.Sprintf("service-%d", i) || r.at != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
-			t.Fatalf("%d is %+v", i, r)
+			t.Fatalf("service %d is %+v, out of order or incomplete", i, r)
 		}
 	}
 	for replaced, want := range map[[2]string]string{
@@ -58,7 +58,7 @@ func TestLongList(t *testing.T) {
 	} {
 		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)
 		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.Body.Message, want) {
-			t.Errorf("%s: %v, want %s", replaced, p, want)
+			t.Errorf("%s replaced by %s: got %v, want an error with %q", replaced[0], replaced[1], p, want)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestProbeFiles(t *testing.T) {
 			}
 			want := fmt.Sprintf("%s %q is not below /etc/loxilb/probes, where files of probes are (allowed: a file below /etc/loxilb/probes)", r.field, name)
 			if e := apitest.ProblemOf(t, w); e.Code != 400 || e.Field != r.field || e.Message != want {
-				t.Errorf("%+v, want %s", e, want)
+				t.Errorf("the refusal is %+v, want code 400 about %s: %s", e, r.field, want)
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func TestIdleProbe(t *testing.T) {
 		w := b.Call("POST", httpapi.BaseURL+"/config/loadbalancer", fmt.Sprintf(probedService, arguments), "Content-Type", "application/json")
 		notes := strings.Join(w.Header().Values("Warning"), " ")
 		if w.Code != 200 || strings.Contains(notes, "has no effect: the endpoints of 20.20.20.1:2020/tcp are not probed without monitor or probetype") != noted {
-			t.Errorf("%s: %d %s%s; noted: want %t", arguments, w.Code, w.Body, notes, noted)
+			t.Errorf("%s: got %d %s%s, want a note: %t", arguments, w.Code, w.Body, notes, noted)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestSummaries(t *testing.T) {
 		var list v1.ServiceSummaryList
 		if w.Code != 200 {
 			if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != want || p.Allowed == "" {
-				t.Errorf("%s: got %d %s, want code 400, p.Field == want, p.Allowed not empty", query, w.Code, w.Body)
+				t.Errorf("%s: got %d %s, want code 400 about %s, with the allowed values", query, w.Code, w.Body, want)
 			}
 			continue
 		}
@@ -127,7 +127,8 @@ func TestConnectionsAndDrops(t *testing.T) {
 			report.Connection{Protocol: lb.TCP, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint, State: "est", Service: "web", Reply: true})
 	}
 	for query, want := range map[string]string{
-		"?limit=1&offset=2":       `{"connectionAttr":[{"bytesIn":0,"client":"10.0.0.1:3","endpoint":"31.31.31.1:8080","idle":0,"packetsIn":0,"protocol":"tcp","servName":"web","state":"est","vip":"20.20.20.1:80"}],"total":4}`,
+		"?limit=1&offset=2": `{"connectionAttr":[{"bytesIn":0,"client":"10.0.0.1:3","endpoint":"31.31.31.1:8080","idle":0,"packetsIn":0,` +
+			`"protocol":"tcp","servName":"web","state":"est","vip":"20.20.20.1:80"}],"total":4}`,
 		"?limit=1&uncounted=true": `"vip":"20.20.20.1:80"}],"total":1}`,
 		"?state=fini":             `{"connectionAttr":[],"total":0}`,
 		"?limit=5000":             `limit`,
@@ -141,8 +142,8 @@ func TestConnectionsAndDrops(t *testing.T) {
 	b.Fake.Dropped = map[string]uint64{"no-endpoint": 5}
 	w := b.Call("GET", httpapi.BaseURL+"/status/drops", "")
 	if !strings.Contains(w.Body.String(), `"packets":5,"reason":"no-endpoint","remedy":"undrain or add an endpoint`) || !strings.Contains(w.Body.String(), `"reason":"rule"`) {
-		t.Errorf("got %d %s, want `\"packets\":5,\"reason\":\"no-endpoint\",\"remedy\":\"undrain or add an endpoint` in w.Body, "+
-			"`\"reason\":\"rule\"` in w.Body",
+		t.Errorf("got %d %s, want `\"packets\":5,\"reason\":\"no-endpoint\",\"remedy\":\"undrain or add an endpoint` in the body, "+
+			"`\"reason\":\"rule\"` in the body",
 			w.Code, w.Body)
 	}
 }
@@ -264,7 +265,7 @@ func TestPageIsServed(t *testing.T) {
 	}
 	b.Http = b.API.Handler(transport.BySocket)
 	if w := b.Call("GET", "/", ""); w.Code != 404 {
-		t.Errorf("by the socket: %d", w.Code)
+		t.Errorf("over the socket the code is %d", w.Code)
 	}
 	off := apitest.New(t, func(o *httpapi.Options) { o.NoPage = true })
 	if w := off.Call("GET", "/", ""); w.Code != 404 {

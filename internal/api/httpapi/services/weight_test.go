@@ -57,7 +57,7 @@ func TestSetWeight(t *testing.T) {
 		`{"endpoint":"31.31.31.1:80","weight":1,"service":"x","servName":"web"}`: "servName",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
+			t.Errorf("%s: got %+v, want code 400 about %s", body, e, field)
 		}
 	}
 	for _, body := range []string{

@@ -39,8 +39,8 @@ func (o clientOrder) of(u *clientUse) uint64 {
 	return u.Connections
 }
 
-// mostClients is the number of clients counted at a time: 4 MB.
-const mostClients = 1 << 15
+// maxClients is the number of clients counted at a time: 4 MB.
+const maxClients = 1 << 15
 
 // clientCounter sums connections by client. If there are too many clients, it drops the half with
 // lower values and remembers the resulting error (Anderson et al., "A High-Performance Algorithm

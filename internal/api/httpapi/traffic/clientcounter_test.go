@@ -74,7 +74,7 @@ func TestBounded(t *testing.T) {
 	}
 	for _, u := range counter.Top(heavy) {
 		if u.Client.Addr().As4()[0] != 20 {
-			t.Errorf("%v is none of the clients with the most", u.Client)
+			t.Errorf("%v is listed, which is not among the clients with the most connections", u.Client)
 		}
 		if u.Connections > exact || u.Connections+counter.Error() < exact {
 			t.Errorf("%v has %d connections, error %d, want %d", u.Client, u.Connections, counter.Error(), exact)

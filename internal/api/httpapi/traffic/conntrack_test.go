@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestAction checks that the translation is described as in the contract: one new address, or both
-// if the endpoint sees one of ours.
-func TestAction(t *testing.T) {
+// TestTranslationColumn checks that the translation of a connection is described as the existing
+// loxilb does it: the new destination, and the new source if loxilb replaces the client's address.
+func TestTranslationColumn(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddrPort
 	client, vip, ours, endpoint := at("100.100.100.1:4000"), at("20.20.20.1:80"), at("31.31.31.254:4000"), at("31.31.31.1:8080")
@@ -24,7 +24,7 @@ func TestAction(t *testing.T) {
 		{report.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
 	} {
 		if got := action(&tc.c); got != tc.want {
-			t.Errorf("%s, want %s", got, tc.want)
+			t.Errorf("the translation of %+v is %q, want %q", tc.c, got, tc.want)
 		}
 	}
 }

@@ -29,7 +29,8 @@ func TestFirewall(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ body, want, query string }{
 		{ // the existing loxicmd sends all properties
-			`{"ruleArguments":{"sourceIP":"1.2.3.2/32","destinationIP":"2.3.1.2/32","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":200},` +
+			`{"ruleArguments":{"sourceIP":"1.2.3.2/32","destinationIP":"2.3.1.2/32","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,` +
+				`"maxDestinationPort":0,"protocol":0,"portName":"","preference":200},` +
 				`"opts":{"allow":true,"fwMark":0}}`,
 			"sourceIP:1.2.3.2/32,destinationIP:2.3.1.2/32,preference:200 allow", "sourceIP=1.2.3.2/32&destinationIP=2.3.1.2/32&preference=200&protocol=0&minSourcePort=0",
 		},
@@ -49,18 +50,18 @@ func TestFirewall(t *testing.T) {
 	} {
 		b := apitest.New(t, nil)
 		if code, text := b.PostRule(tc.body); code != 200 || strings.TrimSpace(text) != `{"result":"Success"}` {
-			t.Fatalf("%s: got %d %s, want code 200, strings.TrimSpace(text) == `{\"result\":\"Success\"}`",
+			t.Fatalf("%s: got %d %s, want code 200, text == `{\"result\":\"Success\"}`",
 				tc.body, code, text)
 		}
 		if diff := cmp.Diff([]string{tc.want}, b.Rules()); diff != "" {
-			t.Error(diff)
+			t.Errorf("stored rules differ (-want +got):\n%s", diff)
 		}
 		if code, text := b.PostRule(tc.body); code != 409 || !strings.Contains(text, "fwrule-exists") {
-			t.Errorf("again: %d %s", code, text)
+			t.Errorf("the repeated request is answered %d %s", code, text)
 		}
 		var list v1.FirewallList
 		if err := json.Unmarshal(b.Call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil || len(list.FwAttr) != 1 {
-			t.Fatalf("got %v %v, want no error, len(list.FwAttr) == 1", list, err)
+			t.Fatalf("got %v %v, want no error, 1 element in list.FwAttr", list, err)
 		}
 		back, err := json.Marshal(list.FwAttr[0])
 		if err != nil {
@@ -101,12 +102,12 @@ func TestFirewallRefused(t *testing.T) {
 		body := fmt.Sprintf(`{"ruleArguments":{%s},"opts":{%s}}`, tc.args, tc.opts)
 		w := b.Call("POST", firewallPath, body, "Content-Type", "application/json")
 		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != tc.field || !strings.Contains(p.Message, tc.want) {
-			t.Errorf("%s: got %d %+v, want code 400, p.Field == tc.field, tc.want in p.Message", body, w.Code, p)
+			t.Errorf("%s: got %d %+v, want code 400 about %s with %q", body, w.Code, p, tc.field, tc.want)
 		}
 		bulk := `{"fwAttr":[{"ruleArguments":{"preference":1},"opts":{}},` + body + `]}`
 		w = b.Call("POST", firewallPath, bulk, "Content-Type", "application/json")
 		if p := apitest.ProblemOf(t, w); w.Code != 400 || p.Field != "fwAttr[1]."+tc.field {
-			t.Errorf(`%s: got %d %+v, want code 400, p.Field == "fwAttr[1]."+tc.field`, bulk, w.Code, p)
+			t.Errorf("%s: got %d %+v, want code 400 about fwAttr[1].%s", bulk, w.Code, p, tc.field)
 		}
 	}
 	for _, query := range []string{"sourceIP=x", "preference=x", "protocol=999"} {
@@ -156,7 +157,7 @@ func TestFirewallCuts(t *testing.T) {
 	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
 	for _, body := range []string{all, `{"ruleArguments":{},"opts":{"redirect":true,"redirectPortName":"eth1"}}`} {
 		if code, text := b.PostRule(body); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
-			t.Errorf(`got %d %s %v, want code 409, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22" in text, no b.Rules()`,
+			t.Errorf(`got %d %s %v, want code 409, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22" in text, no rules`,
 				code, text, b.Rules())
 		}
 	}
@@ -164,8 +165,7 @@ func TestFirewallCuts(t *testing.T) {
 	for body, want := range map[string]string{list + `}`: "409 ", list + `,"dryRun":true}`: `200 "cuts":["the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"]`} {
 		w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json")
 		if code, text, _ := strings.Cut(want, " "); fmt.Sprint(w.Code) != code || !strings.Contains(w.Body.String(), text) || len(b.Rules()) != 0 {
-			t.Errorf("%s: got %d %s, want fmt.Sprint(w.Code) == code, text in w.Body, no b.Rules()",
-				body, w.Code, w.Body)
+			t.Errorf("%s: got %d %s, want code %s with %q, and no rules", body, w.Code, w.Body, code, text)
 		}
 	}
 	for _, body := range []string{`{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, all} {
@@ -175,10 +175,10 @@ func TestFirewallCuts(t *testing.T) {
 	}
 	const allow = firewallPath + "?sourceIP=203.0.113.0/24&preference=9"
 	if w := b.Call("DELETE", allow, ""); w.Code != 409 || len(b.Rules()) != 2 {
-		t.Errorf("got %d %s, want code 409, len(b.Rules()) == 2", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 409, 2 rules", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", allow+"&force=true", ""); w.Code != 200 || len(b.Rules()) != 1 {
-		t.Errorf("got %d %s, want code 200, len(b.Rules()) == 1", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, 1 rule", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 {
 		t.Errorf("got %d %s, want code 200", w.Code, w.Body)
@@ -219,7 +219,9 @@ func TestFirewallAsks(t *testing.T) {
 		t.Fatalf("got %v %v, want code 200", w.Code, w.Body)
 	}
 	for _, dry := range []string{"true", "false"} {
-		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
+		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all +
+			`},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},` +
+			`"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
 		if w := b.Call("POST", httpapi.BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.Fake.SessionRequests.Load() != 0 {
 			t.Errorf("sessions were requested %d times: %d %s", b.Fake.SessionRequests.Load(), w.Code, w.Body)
 		}
@@ -244,7 +246,7 @@ func TestFirewallBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list.FwAttr) != 2 || list.FwAttr[0].RuleArguments.Preference != 5 || list.FwAttr[1].Opts.Counter != "3:120" {
-		t.Errorf("got %+v, want len(list.FwAttr) == 2, list.FwAttr[0].RuleArguments.Preference == 5, "+
+		t.Errorf("got %+v, want 2 elements in list.FwAttr, list.FwAttr[0].RuleArguments.Preference == 5, "+
 			`list.FwAttr[1].Opts.Counter == "3:120"`,
 			list)
 	}
@@ -252,7 +254,7 @@ func TestFirewallBulk(t *testing.T) {
 		t.Errorf("one twice: %d %s", code, text)
 	}
 	if w := b.Call("DELETE", firewallPath+"/all", ""); w.Code != 200 || len(b.Rules()) != 0 {
-		t.Errorf("got %d %s, want code 200, no b.Rules()", w.Code, w.Body)
+		t.Errorf("got %d %s, want code 200, no rules", w.Code, w.Body)
 	}
 	if w := b.Call("DELETE", firewallPath+"?sourceIP="+url.QueryEscape("10.0.0.0/8"), ""); w.Code != 200 {
 		t.Errorf("one that was never there: %d %s", w.Code, w.Body)

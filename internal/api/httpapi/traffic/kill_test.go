@@ -37,7 +37,7 @@ func TestEndConntracks(t *testing.T) {
 	for from, want := range []string{`{"told":1,"silent":1,"more":true,"next":1}`, `{"told":1,"silent":1,"more":false,"next":0}`} {
 		w := b.Call("DELETE", httpapi.BaseURL+"/config/conntrack?all=true&from="+strconv.Itoa(from), "")
 		if diff := cmp.Diff(apitest.Normal(t, want), apitest.Normal(t, w.Body.String())); diff != "" {
-			t.Error(diff)
+			t.Errorf("the answer differs (-want +got):\n%s", diff)
 		}
 	}
 	for query, field := range map[string]string{
@@ -45,7 +45,7 @@ func TestEndConntracks(t *testing.T) {
 	} {
 		w := b.Call("DELETE", httpapi.BaseURL+"/config/conntrack"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field {
-			t.Errorf("%q: got %d %+v, want code 400, e.Field == field", query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400 about %s", query, w.Code, e, field)
 		}
 	}
 }

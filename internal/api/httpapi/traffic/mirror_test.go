@@ -31,7 +31,7 @@ func TestMirrorRequests(t *testing.T) {
 		`{"mirrorIdent":"m","mirrorInfo":{"type":0,"port":"hs0"},"targetObject":{"attachment":3,"mirrObjName":"10.0.0.0/40"}}`:            "mirrObjName",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
+			t.Errorf("%s: got %+v, want code 400 about %s", body, e, field)
 		}
 	}
 	const first = `{"mirrorIdent":"mirr-1","mirrorInfo":{"type":0,"port":"hs0","vlan":0,"remoteIP":"","sourceIP":"","tunnelID":0},` + target + `}`
@@ -40,10 +40,12 @@ func TestMirrorRequests(t *testing.T) {
 			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
 		}
 	}
-	b.Call("POST", path, `{"mirrorIdent":"tunnel","mirrorInfo":{"type":3,"remoteIP":"10.0.0.2","sourceIP":"10.0.0.1","tunnelID":7,"sample":100},"targetObject":{"attachment":2,"mirrObjName":"web"}}`)
+	b.Call("POST", path,
+		`{"mirrorIdent":"tunnel","mirrorInfo":{"type":3,"remoteIP":"10.0.0.2","sourceIP":"10.0.0.1","tunnelID":7,"sample":100},`+
+			`"targetObject":{"attachment":2,"mirrObjName":"web"}}`)
 	var list v1.MirrorList
 	if err := json.Unmarshal(b.Call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.MirrAttr) != 2 {
-		t.Fatalf("got %+v, %v, want no error, len(list.MirrAttr) == 2", list, err)
+		t.Fatalf("got %+v, %v, want no error, 2 elements in list.MirrAttr", list, err)
 	}
 	if m := list.MirrAttr[0]; m.MirrorInfo != (v1.MirrorInfo{Port: "hs0"}) ||
 		m.TargetObject != (v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1", Direction: "in"}) || m.Sync == nil || *m.Sync != 0 || m.Lost != 3 {
@@ -62,12 +64,11 @@ func TestMirrorRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Call("POST", path, string(again)); w.Code != 409 {
-		t.Errorf("sending back what was shown changes the mirror: %d %s", w.Code, w.Body)
+		t.Errorf("sending the listed mirror back changes it: %d %s", w.Code, w.Body)
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/tunnel", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
-			t.Errorf(`got %d %s, %q, want code 200, len(w.Header().Values("Warning")) == gone`,
-				w.Code, w.Body, w.Header())
+			t.Errorf("got %d %s with warnings %q, want code 200 with %d", w.Code, w.Body, w.Header(), gone)
 		}
 	}
 }

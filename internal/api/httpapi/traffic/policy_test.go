@@ -32,10 +32,12 @@ func TestPolicyRequests(t *testing.T) {
 		`{"policyIdent":"p","policyInfo":{"type":1,"committedInfoRate":1,"committedBlkSize":99999999999},` + target + `}`: "committedBlkSize",
 	} {
 		if e := apitest.ProblemOf(t, b.Call("POST", path, body)); e.Code != 400 || e.Field != field {
-			t.Errorf("%s: got %+v, want e.Code == 400, e.Field == field", body, e)
+			t.Errorf("%s: got %+v, want code 400 about %s", body, e, field)
 		}
 	}
-	const first = `{"policyIdent":"pol-hs0","policyInfo":{"type":0,"colorAware":false,"committedInfoRate":100,"peakInfoRate":100,"committedBlkSize":6000,"excessBlkSize":12000},` + target + `}`
+	const first = `{"policyIdent":"pol-hs0","policyInfo":{"type":0,"colorAware":false,"committedInfoRate":100,"peakInfoRate":100,` +
+		`"committedBlkSize":6000,"excessBlkSize":12000},` +
+		target + `}`
 	for _, want := range []int{200, 409} {
 		if w := b.Call("POST", path, first); w.Code != want {
 			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
@@ -56,7 +58,7 @@ func TestPolicyRequests(t *testing.T) {
 	p := list[0]
 	if p.PolicyInfo != (v1.PolicyInfo{CommittedInfoRate: 100, PeakInfoRate: 100, CommittedRate: "100mbit", PeakRate: "100mbit", CommittedBlkSize: 6000, ExcessBlkSize: 12000}) ||
 		p.TargetObject != (v1.PolicyTarget{Attachment: 1, PolObjName: "hs0", Direction: "in"}) || p.Attached != 1 || *p.Red != (v1.PolicyCount{Packets: 3, Bytes: 30}) {
-		t.Errorf("%+v", p)
+		t.Errorf("the policer is listed as %+v", p)
 	}
 	if p := list[1]; p.PolicyInfo != (v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, CommittedRate: "10kbit", CommittedBlkSize: 15000, ExcessBlkSize: 30000}) {
 		t.Errorf("got %+v, want p.PolicyInfo == v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, "+
@@ -68,12 +70,11 @@ func TestPolicyRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Call("POST", path, string(again)); w.Code != 409 {
-		t.Errorf("the shown policer differs when it is sent back: %d %s", w.Code, w.Body)
+		t.Errorf("sending the listed policer back changes it: %d %s", w.Code, w.Body)
 	}
 	for gone := range 2 { // the second time it no longer exists
 		if w := b.Call("DELETE", path+"/ident/slow", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
-			t.Errorf(`got %d %s, %q, want code 200, len(w.Header().Values("Warning")) == gone`,
-				w.Code, w.Body, w.Header())
+			t.Errorf("got %d %s with warnings %q, want code 200 with %d", w.Code, w.Body, w.Header(), gone)
 		}
 	}
 	if left := b.Policies(); len(left) != 2 {

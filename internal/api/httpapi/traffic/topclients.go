@@ -83,7 +83,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 		p.Write(w)
 		return
 	}
-	counter := newClientCounter(order, mostClients, bits4, bits6)
+	counter := newClientCounter(order, maxClients, bits4, bits6)
 	ok := a.walkAll(w, r, func() error {
 		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.query(), func(c report.Connection) bool {
 			if f.matches(&c) {

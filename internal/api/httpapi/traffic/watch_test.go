@@ -45,23 +45,22 @@ data: {"sampled":3,"lost":2}
 
 `
 	if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" || w.Body.String() != want {
-		t.Errorf(`got %d %v %s, want code 200, w.Header().Get("Content-Type") == "text/event-stream", w.Body == want`,
-			w.Code, w.Header(), w.Body)
+		t.Errorf("got %d, type %v and body %s, want code 200 and a stream of events", w.Code, w.Header(), w.Body)
 	}
 	if b.Fake.WatchRate != traffic.WatchRate {
-		t.Errorf("asked for %d events a second", b.Fake.WatchRate)
+		t.Errorf("the data path was asked for %d events a second", b.Fake.WatchRate)
 	}
 	for query, field := range map[string]string{"?rate=0": "rate", "?rate=1000001": "rate", "?source=x": "source", "?protocol=x": "protocol"} {
 		w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/events"+query, "")
 		if e := apitest.ProblemOf(t, w); w.Code != 400 || e.Field != field {
-			t.Errorf("%q: got %d %+v, want code 400, e.Field == field", query, w.Code, e)
+			t.Errorf("%q: got %d %+v, want code 400 about %s", query, w.Code, e, field)
 		}
 	}
 	b.Fake.WatchErr = errors.New("as many watch already as can")
 	w = b.Call("GET", httpapi.BaseURL+"/config/conntrack/events?rate=7", "")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "as many watch already as can") || b.Fake.WatchRate != 7 {
-		t.Errorf(`got %d %v %s, want code 503, w.Header().Get("Retry-After") not empty, `+
-			`"as many watch already as can" in w.Body, b.Fake.WatchRate == 7`,
+		t.Errorf(`got %d %v %s, want code 503, a header Retry-After, `+
+			`"as many watch already as can" in the body, b.Fake.WatchRate == 7`,
 			w.Code, w.Header(), w.Body)
 	}
 }

@@ -54,7 +54,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 		}
 	}
 	if n := strings.Count(log.String(), "new certificate not used"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, log.String())
+		t.Errorf("the warning was logged %d times:\n%s", n, log.String())
 	}
 	replace(keyFile, renewed.Key, 2)
 	clock = clock.Add(2 * time.Second)

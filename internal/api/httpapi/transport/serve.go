@@ -28,7 +28,7 @@ type Listen struct {
 // Parts are the handlers of requests.
 type Parts struct {
 	Handler  func(Kind) http.Handler
-	Shutdown func() // has requests end that do not end by themselves
+	Shutdown func() // ends the requests that do not end by themselves
 	Log      *slog.Logger
 }
 
@@ -98,7 +98,7 @@ func (s *Server) open(ctx context.Context, l Listen) error {
 	return nil
 }
 
-func wayTo(at netip.AddrPort) Kind {
+func kindOf(at netip.AddrPort) Kind {
 	if at.Addr().IsLoopback() {
 		return ByLoopback
 	}
@@ -142,7 +142,7 @@ func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) 
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
 	}
-	s.add(ln, wayTo(at))
+	s.add(ln, kindOf(at))
 }
 
 // Addrs returns the addresses that the sockets got.

@@ -77,7 +77,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("a port in use: %v", err)
 	}
 	if _, err := Open(ctx, Listen{Socket: l.Socket}, parts()); err == nil {
-		t.Error("a socket that is in use was taken")
+		t.Error("a socket in use was replaced")
 	}
 	cancel()
 	select {

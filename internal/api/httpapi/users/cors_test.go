@@ -37,7 +37,7 @@ func TestCors(t *testing.T) {
 	}
 	list := b.Call("GET", httpapi.BaseURL+"/config/cors/all", "", auth...).Body.String()
 	if strings.TrimSpace(list) != `{"corsAttr":["http://other","`+page+`"]}` {
-		t.Errorf("got %v, want strings.TrimSpace(list) == `{\"corsAttr\":[\"http://other\",\"`+page+`\"]}`", list)
+		t.Errorf("got %s, want the origins http://other and %s", list, page)
 	}
 	if code := change(); code != 200 {
 		t.Errorf("a page of an origin in the list: %d", code)
@@ -81,7 +81,7 @@ func TestCorsRefused(t *testing.T) {
 		}
 	}
 	if list := apitest.GetAs[v1.CorsList](b, "/config/cors/all").CorsAttr; len(list) != 0 {
-		t.Errorf("of what was refused there is %q", list)
+		t.Errorf("a refused request stored %q", list)
 	}
 	var many []string
 	for i := range users.MaxOrigins {

@@ -84,8 +84,7 @@ func TestWhoami(t *testing.T) {
 		tokens["view"]: `{"name":"view","role":"view"}`, tokens["admin"]: `{"name":"admin","role":"admin"}`,
 	} {
 		if w := b.Json(token, "GET", "/auth/whoami", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), want) || w.Header().Get("Cache-Control") != "no-store" {
-			t.Errorf(`%.4q: got %d %s, want code 200, w.Body begins with want, w.Header().Get("Cache-Control") == "no-store"`,
-				token, w.Code, w.Body)
+			t.Errorf("token %.4q: got %d %s, want code 200, a body that begins with %s, and no caching", token, w.Code, w.Body, want)
 		}
 	}
 	if w := b.Json("", "HEAD", "/auth/whoami", ""); w.Code != 200 {
@@ -109,8 +108,9 @@ func TestUserRequests(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d", request, body, w.Code, w.Body, code)
 		}
 	}
-	if w := b.Json(admin, "POST", "/auth/users", `{"username":"ann","password":"12345678","role":"viewer","id":9,"created_at":"x"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"id":4,"role":"viewer","username":"ann"`) {
-		t.Errorf("got %v %v, want code 200, `\"id\":4,\"role\":\"viewer\",\"username\":\"ann\"` in w.Body",
+	if w := b.Json(admin, "POST", "/auth/users", `{"username":"ann","password":"12345678","role":"viewer","id":9,"created_at":"x"}`); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), `"id":4,"role":"viewer","username":"ann"`) {
+		t.Errorf("got %v %v, want code 200, `\"id\":4,\"role\":\"viewer\",\"username\":\"ann\"` in the body",
 			w.Code, w.Body)
 	}
 	bob := b.Json(admin, "POST", "/auth/users", `{"username":"bob","password":"12345678","role":"operate"}`)
@@ -118,7 +118,7 @@ func TestUserRequests(t *testing.T) {
 	if err := json.Unmarshal(bob.Body.Bytes(), &made); err != nil || made.Username != "bob" || made.Role != "operate" ||
 		made.CreatedAt == "" || strings.Contains(bob.Body.String(), "12345678") {
 		t.Errorf(`got %v %s, want no error, made.Username == "bob", made.Role == "operate", `+
-			`made.CreatedAt not empty, no "12345678" in bob.Body`,
+			`made.CreatedAt not empty, no "12345678" in the body`,
 			err, bob.Body)
 	}
 	want(200, admin, fmt.Sprint("DELETE /auth/users/", made.Id), "")
@@ -136,11 +136,11 @@ func TestUserRequests(t *testing.T) {
 		list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
 		t.Errorf(`got %v %s, want no error, 4 elements, list[3].Id == 4, list[3].Username == "ann", `+
-			`list[3].Role == "viewer", list[3].CreatedAt not empty, no "argon2" in w.Body`,
+			`list[3].Role == "viewer", list[3].CreatedAt not empty, no "argon2" in the body`,
 			err, w.Body)
 	}
 	if w := b.Json(view, "GET", "/auth/users", ""); w.Code != 200 || strings.Count(w.Body.String(), `"username"`) != 1 || !strings.Contains(w.Body.String(), `"username":"view"`) {
-		t.Errorf("who is no admin sees %d %s", w.Code, w.Body)
+		t.Errorf("a user who is not an administrator sees %d %s", w.Code, w.Body)
 	}
 	want(403, view, "PUT /auth/users/4", `{"password":"12345678"}`)
 	want(403, view, "PUT /auth/users/1", `{"password":"12345678","role":"admin"}`)
@@ -189,7 +189,7 @@ func TestLoginLimit(t *testing.T) {
 		t.Errorf("one more, with the right one: %d %v", w.Code, w.Header())
 	}
 	if w := try("10.0.0.2:9", apitest.Passphrase); w.Code != 200 {
-		t.Errorf("from elsewhere: %d %s", w.Code, w.Body)
+		t.Errorf("a request from another address gets %d %s", w.Code, w.Body)
 	}
 	if w := try("10.0.0.3:9", strings.Repeat("x", users.MaxLogin)); w.Code != 413 {
 		t.Errorf("a body that is too large: %d %s", w.Code, w.Body)
@@ -269,20 +269,19 @@ func TestAudit(t *testing.T) {
 	w := b.Json(tokens["admin"], "GET", "/audit?limit=5", "")
 	var list v1.AuditList
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || strings.Contains(w.Body.String(), "guessed") {
-		t.Fatalf(`got %v %v, want no error, no "guessed" in w.Body`, err, w.Body)
+		t.Fatalf(`got %v %v, want no error, no "guessed" in the body`, err, w.Body)
 	}
 	var got []string
 	for _, e := range list.AuditAttr {
 		got = append(got, fmt.Sprintf("%s %s %s %d %d %v", e.Who, e.Role, e.Method, e.Result, e.Revision, e.Objects))
 		if e.From == "" || len(e.Path) > rest.MaxQuoted+3 || (e.Result >= 400) != (e.Error != "") {
-			t.Errorf(`got %+v, want e.From not empty, len(e.Path) <= rest.MaxQuoted+3, e.Result >= 400 == e.Error != ""`,
-				e)
+			t.Errorf("got %+v, want an address, a short path, and an error exactly if the request was refused", e)
 		}
 	}
 	if diff := cmp.Diff([]string{
 		"operate operate POST 200 1 [service 20.20.20.1:2020/tcp]", "operate operate POST 409 0 []", "view view DELETE 403 0 []", "-  GET 401 0 []", "-  POST 401 0 []",
 	}, got); diff != "" {
-		t.Error(diff)
+		t.Errorf("the result differs (-want +got):\n%s", diff)
 	}
 	for _, limit := range []string{"-1", "10001", "x"} {
 		if w := b.Json(tokens["admin"], "GET", "/audit?limit="+limit, ""); w.Code != 400 {
@@ -339,7 +338,7 @@ func TestTokenBesideUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := b.Json("", "GET", "/version", ""); w.Code != 403 {
-		t.Errorf("a user of the machine who may not: %d", w.Code)
+		t.Errorf("a local user without permission gets code %d, want 403", w.Code)
 	}
 	token := b.Login("ann", apitest.Passphrase)
 	if w := b.Json(token, "GET", "/version", ""); w.Code != 200 {

@@ -14,7 +14,8 @@ import (
 
 const nobody = 65534
 
-func TestUsers(t *testing.T) {
+// TestLoopbackUsers checks which local users may use the API over loopback.
+func TestLoopbackUsers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		users users.Loopback
@@ -39,20 +40,19 @@ func TestUsers(t *testing.T) {
 		}
 		if w.Code == 403 {
 			if e := apitest.ProblemOf(t, w); !strings.Contains(e.Message, strconv.Itoa(int(tc.uid))) || !strings.Contains(e.Message, "--api-users=") {
-				t.Errorf(`%s: got %s, want strconv.Itoa(int(tc.uid)) in e.Message, "--api-users=" in e.Message`,
-					name, e.Message)
+				t.Errorf("%s: the refusal is %q, want the user's id %d and --api-users", name, e.Message, tc.uid)
 			}
 		}
 	}
 	b := apitest.New(t, nil)
 	b.Peer = func() (uint32, error) { return 0, transport.ErrNoPeer }
 	if w := b.Call("GET", httpapi.BaseURL+"/version", ""); w.Code != 403 {
-		t.Errorf("the user is unknown: got %d %s", w.Code, w.Body)
+		t.Errorf("a client whose user is unknown gets %d %s, want code 403", w.Code, w.Body)
 	}
 	b = apitest.New(t, func(o *httpapi.Options) { o.Token = "s3cret" })
 	b.Peer = func() (uint32, error) { return nobody, nil }
 	if w := b.Call("GET", httpapi.BaseURL+"/version", "", "Authorization", "s3cret"); w.Code != 200 {
-		t.Errorf("who has the token is refused: %d %s", w.Code, w.Body)
+		t.Errorf("a client with the token gets %d %s, want code 200", w.Code, w.Body)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 	want := func(path string, code int, body string) {
 		t.Helper()
 		if w := b.Call("GET", path, "", "Host", "lb.example"); w.Code != code || w.Body.String() != body+"\n" {
-			t.Errorf(`%s: got %d %s, want code %d, w.Body == body+"\n"`, path, w.Code, w.Body, code)
+			t.Errorf("%s: got %d %s, want %d %s", path, w.Code, w.Body, code, body)
 		}
 	}
 	want(observation.HealthPath, 200, "ok")

@@ -23,32 +23,33 @@ const (
 	// trialPause is how often one connection of a client tries an endpoint that is out.
 	trialPause = 10 * time.Second
 
-	leastAttempts  = 10 // of clients, without an answer
-	leastChanges   = 2  // changes of the client from one attempt to the next: proof of several clients
-	severalChanges = 3  // without siblings' handshakes that prove the existence of clients
+	minAttempts           = 10 // of clients without an answer, before they count as evidence
+	minClientChanges      = 2  // times that the next attempt came from another client: proof of several clients
+	minClientChangesAlone = 3  // the same if no sibling's handshake proves that clients exist
 	// attemptMemory is how long the last attempt counts as evidence that no endpoint answers
 	// clients. The clients may be forged: without new attempts, our own connections decide.
-	attemptMemory  = time.Minute
-	leastCompleted = 5 // handshakes that each sibling completes meanwhile, on average
+	attemptMemory = time.Minute
+	minCompleted  = 5 // average number of handshakes that a sibling completes meanwhile
 
-	stallMemory   = 30 * time.Second // connections that stall count if they are no further apart
-	leastStalls   = 5
-	mostUsual     = 0.25 // share of unanswered connections that is too common to judge by
-	mostChance    = 1e-9 // a run of stalls less likely than this is not chance
-	answersHalve  = uint32(10 * time.Second / Pace)
-	answersRecent = uint32(3 * time.Second / Pace)
-	leastHistory  = 5
+	stallMemory     = 30 * time.Second // connections that stall count if they are no further apart
+	minStalls       = 5
+	maxUsualShare   = 0.25 // share of unanswered connections that is too common to judge by
+	maxChance       = 1e-9 // a run of stalls less likely than this is not chance
+	answersHalfLife = uint32(10 * time.Second / Pace)
+	recentReadings  = uint32(3 * time.Second / Pace)
+	minHistory      = 5
 )
 
 // unanswered counts clients' attempts at an endpoint since it answered one.
 type unanswered struct {
 	attempts, changes uint64
 	begun, last       time.Time
-	siblings          map[*group]uint64 // the value of group.completed then
-	completed         bool              // a handshake, since the last reading
+	siblings          map[*group]uint64 // the value of group.completed at the first attempt
+	completed         bool              // a handshake completed since the last reading
 }
 
-func (u *unanswered) follow(t *target, now time.Time) {
+// update counts the new attempts. An answer or a completed handshake resets the count.
+func (u *unanswered) update(t *target, now time.Time) {
 	n := &t.news
 	if n.answered > 0 || n.completed > 0 {
 		*u = unanswered{completed: n.completed > 0}
@@ -79,19 +80,19 @@ func (t *target) expire(now time.Time) {
 	}
 }
 
-// answersElsewhere returns why an endpoint that accepts the daemon's own connections is useless to
-// clients: it has answered none of at least ten attempts of several clients, while its siblings
-// completed handshakes. Completed handshakes cannot be forged: a healthy endpoint would have had
-// its own, and a single one resets the count.
-func (t *target) answersElsewhere(now time.Time) (reason string) {
+// asymmetryReason returns why an endpoint that accepts the daemon's own connections is useless to
+// clients, or "": it has answered none of at least ten attempts of several clients, while its
+// siblings completed handshakes. Completed handshakes cannot be forged: a healthy endpoint would
+// have had its own, and a single one resets the count.
+func (t *target) asymmetryReason(now time.Time) (reason string) {
 	u := &t.unanswered
-	if u.attempts < leastAttempts || u.changes < leastChanges {
+	if u.attempts < minAttempts || u.changes < minClientChanges {
 		return ""
 	}
 	for _, g := range t.groups {
 		base, known := u.siblings[g]
 		siblings, completed := g.eligible-g.countOut()-1, g.completed-base
-		if known && siblings > 0 && completed >= uint64(leastCompleted*siblings) && 2*completed >= u.attempts {
+		if known && siblings > 0 && completed >= uint64(minCompleted*siblings) && 2*completed >= u.attempts {
 			return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and %d with other endpoints; it accepts our own connections: its replies bypass this machine",
 				u.attempts, now.Sub(u.begun).Seconds(), completed)
 		}
@@ -103,7 +104,7 @@ func (t *target) answersElsewhere(now time.Time) (reason string) {
 // several clients, and its services completed no handshake with anybody meanwhile.
 func (t *target) leavesAllUnserved() bool {
 	u := &t.unanswered
-	if u.attempts < leastAttempts || u.changes < severalChanges {
+	if u.attempts < minAttempts || u.changes < minClientChangesAlone {
 		return false
 	}
 	for _, g := range t.groups {
@@ -115,22 +116,23 @@ func (t *target) leavesAllUnserved() bool {
 }
 
 func (t *target) unservedReason(now time.Time) string {
-	return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, nor any other of its services; it accepts our own connections: its replies bypass this machine; kept in rotation",
+	return fmt.Sprintf("none of %d handshakes of several clients completed in %.1f s, and its services completed no other handshake; it accepts our own connections: its replies bypass this machine; kept in rotation",
 		t.attempts, now.Sub(t.begun).Seconds())
 }
 
-// stall counts connections in a row in which only the client has sent data.
+// stall counts consecutive connections in which only the client has sent data.
 type stall struct {
-	stalls uint64 // of services that choose the endpoint themselves
-	// of services whose clients determine the endpoint: one client has all of its connections
-	// there, so clients are counted
+	stalls uint64 // connections of services that choose the endpoint for each connection
+	// connections, and their clients, of services where the client's address determines the
+	// endpoint: one client has all of its connections there, so clients are counted
 	chosen, chosenClients uint64
 	last                  time.Time
-	stallReason           string // if it hangs
-	served                bool   // a connection was, since the last reading
+	stallReason           string // why the endpoint counts as hanging; "": it does not
+	served                bool   // an endpoint's answer was seen since the last reading
 }
 
-func (s *stall) follow(n *tally, now time.Time) {
+// update counts the new stalled connections. A served one resets the count.
+func (s *stall) update(n *tally, now time.Time) {
 	s.served = n.served > 0
 	switch {
 	case n.served > 0 || s.stalls+s.chosen > 0 && now.Sub(s.last) > stallMemory:
@@ -161,12 +163,12 @@ func (a *answers) add(served, stalled uint64, number uint32) {
 	}
 }
 
-// decayed returns a at a later reading.
+// decayed returns what the counts are worth at a later reading.
 func (a *answers) decayed(number uint32) answers {
 	out := *a
-	if n := (number - a.at) / answersHalve; n > 0 {
+	if n := (number - a.at) / answersHalfLife; n > 0 {
 		factor := float32(math.Pow(0.5, float64(min(n, 64))))
-		out.good, out.bad, out.at = a.good*factor, a.bad*factor, a.at+n*answersHalve
+		out.good, out.bad, out.at = a.good*factor, a.bad*factor, a.at+n*answersHalfLife
 	}
 	return out
 }
@@ -175,8 +177,8 @@ func (a *answers) decayed(number uint32) answers {
 // little).
 func (a *answers) stallShare() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// run returns the number of stalled connections in a row, as a service counts them, and the number
-// of these among the service's answers.
+// run returns how many consecutive connections or clients of a service stalled, how many stalled
+// connections that is, and a description of what was counted.
 func (s *stall) run(g *group) (counted, all uint64, what string) {
 	if g.Resets {
 		return s.stalls, s.stalls, "connections in a row"
@@ -187,21 +189,21 @@ func (s *stall) run(g *group) (counted, all uint64, what string) {
 // isHanging reports whether more consecutive connections stalled than chance explains, while most
 // siblings answer.
 func (t *target) isHanging(number uint32) bool {
-	if t.out || t.stalls+t.chosenClients < leastStalls {
+	if t.out || t.stalls+t.chosenClients < minStalls {
 		return false
 	}
 	for _, g := range t.groups {
 		stalls, all, what := t.run(g)
 		own, others, ok := g.answersCompared(t, number)
-		if !ok || stalls < leastStalls {
+		if !ok || stalls < minStalls {
 			continue
 		}
 		usual := others.stallShare()
 		own.bad = max(0, own.bad-float32(all))
-		if own.good+own.bad >= leastHistory {
+		if own.good+own.bad >= minHistory {
 			usual = max(usual, own.stallShare())
 		}
-		if usual <= mostUsual && math.Pow(usual, float64(stalls)) <= mostChance {
+		if usual <= maxUsualShare && math.Pow(usual, float64(stalls)) <= maxChance {
 			t.stallReason = fmt.Sprintf("%d %s without an answer for 3 s; other endpoints answered %.0f of %.0f",
 				stalls, what, others.good, others.good+others.bad)
 			return true
@@ -230,7 +232,7 @@ func (g *group) answersCompared(t *target, number uint32) (own, others answers, 
 			continue
 		}
 		judged++
-		if number-a.lastServed <= answersRecent && a.good > 0 {
+		if number-a.lastServed <= recentReadings && a.good > 0 {
 			lately++
 		}
 		others.good += a.good

@@ -114,7 +114,7 @@ func TestAnswersElsewhere(t *testing.T) {
 			if !c.out {
 				r.tickFor(10*time.Minute, func(turn int) { c.each(r, turn) })
 				if r.ejected("") {
-					t.Errorf(`got %q, want not r.ejected("")`, r.news)
+					t.Errorf("got %q, want no ejected endpoint", r.news)
 				}
 			}
 		})
@@ -133,7 +133,7 @@ func TestTrial(t *testing.T) {
 		r.serve(2, 1)
 	})
 	if !r.ejected("") {
-		t.Fatalf(`got %q, want r.ejected("")`, r.news)
+		t.Fatalf("got %q, want an ejected endpoint", r.news)
 	}
 	r.news, r.tries = nil, 0
 	r.tickFor(time.Minute, func(int) {
@@ -325,7 +325,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 				r.d.Observe(other, others)
 			})
 			if r.ejected("without an answer for 3 s") != c.out {
-				t.Errorf(`got %q, want r.ejected("without an answer for 3 s") == c.out`, r.news)
+				t.Errorf("got %q, want an endpoint ejected because it hangs: %t", r.news, c.out)
 			}
 		})
 	}

@@ -210,7 +210,7 @@ func (g *group) servingAt(m moment) serving {
 	s := serving{reading: m.reading, rows: g.serving.rows[:0]}
 	for i := range g.last {
 		r := &g.last[i]
-		if r.idle || suspect[i] || r.lastAnswer == 0 || m.reading-r.lastAnswer > answersRecent {
+		if r.idle || suspect[i] || r.lastAnswer == 0 || m.reading-r.lastAnswer > recentReadings {
 			continue
 		}
 		s.rows = append(s.rows, servingRow{i, r.lastAnswer})
@@ -224,7 +224,7 @@ func (g *group) servingAt(m moment) serving {
 // othersServe reports whether another endpoint has served clients since this one began to fail, in
 // a service that also sends this one connections.
 func (t *target) othersServe(m moment) bool {
-	failing := uint32(min(m.now.Sub(t.since)/Pace, time.Duration(answersRecent)))
+	failing := uint32(min(m.now.Sub(t.since)/Pace, time.Duration(recentReadings)))
 	return slices.ContainsFunc(t.groups, func(g *group) bool {
 		return !g.ineligible[t.at] && slices.ContainsFunc(g.servingAt(m).rows, func(r servingRow) bool {
 			return r.row != t.rows[g] && m.reading-r.last < failing

@@ -109,7 +109,7 @@ func TestIdle(t *testing.T) {
 	r.rows[0].Idle, r.rows[2].Idle = true, false
 	r.tick()
 	if len(r.news) != 3 {
-		t.Errorf("none but one of weight 0 is out: %q", r.news)
+		t.Errorf("only an endpoint of weight 0 may be out, not %q", r.news)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestKept(t *testing.T) {
 				count[news[:strings.IndexByte(news, ' ')]]++
 			}
 			if len(count) > 2 || count["out"] != c.out || count["kept"] != c.kept {
-				t.Fatalf(`got %q, want len(count) <= 2, count["out"] == c.out, count["kept"] == c.kept`, r.news)
+				t.Fatalf("got %q, want %d endpoints ejected and %d kept in rotation, at most two decisions each", r.news, c.out, c.kept)
 			}
 			r.news = nil
 			if c.clientSucceeds {
@@ -61,7 +61,7 @@ func TestKept(t *testing.T) {
 				}
 			}
 			if back != c.kept && back != c.endpoints { // the endpoint that is out is probed, too
-				t.Errorf("got %q, want back == c.kept or back == c.endpoints", r.news)
+				t.Errorf("got %q, want %d endpoints to return, or all %d", r.news, c.kept, c.endpoints)
 			}
 		})
 	}
@@ -152,7 +152,7 @@ func TestUnserved(t *testing.T) {
 				}
 			}
 			if kept != c.kept {
-				t.Fatalf("got %q, want kept == c.kept", r.news)
+				t.Fatalf("got %q, want an endpoint kept in rotation %d times", r.news, c.kept)
 			}
 			r.news = nil
 			r.serve(0, 1)
@@ -238,6 +238,6 @@ func TestUnservedExpires(t *testing.T) {
 	}
 	r.tickFor(time.Minute, attempt(0)) // shares of failures halve
 	if !r.d.Idle() {
-		t.Error("there is something left to do")
+		t.Error("the detector is not idle")
 	}
 }

@@ -24,13 +24,13 @@ const (
 	// SYNs are late after this multiple of the endpoint's usual handshake time, within these
 	// bounds; if that is unknown, after a guess.
 	usualTimes                           = 8
-	leastPatience, mostPatience          = Pace, 3 * time.Second
+	minPatience, maxPatience             = Pace, 3 * time.Second
 	unknownPatience                      = 2 * Pace
 	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // time that a checked endpoint has to answer
 	resetAnswer                          = 300 * time.Millisecond                  // how long our own connection is held to see whether it is reset
 	recheckDelay                         = time.Second                             // after an answer
 	window                               = 10 * time.Second                        // half-life of the counts that shares are computed from
-	leastFailures                        = 3
+	minFailures                          = 3
 	suspectShare, suspectAboveMedian     = 0.5, 0.3 // of failures: from there on an endpoint is suspect
 	firstBackOff, longestBackOff         = 5 * time.Second, 5 * time.Minute
 	calm                                 = 2 * time.Minute    // after this long in service, the back-off restarts

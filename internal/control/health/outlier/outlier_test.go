@@ -98,7 +98,7 @@ func (r *rig) serve(i int, n uint64) {
 func (r *rig) want(news ...string) {
 	r.t.Helper()
 	if diff := cmp.Diff(news, r.news); diff != "" {
-		r.t.Error(diff)
+		r.t.Errorf("the decisions differ (-want +got):\n%s", diff)
 	}
 	r.news = nil
 }
@@ -113,7 +113,7 @@ func (r *rig) untilCheck() time.Duration {
 		}
 		r.tick()
 	}
-	r.t.Fatal("it is never checked")
+	r.t.Fatal("the endpoint is never checked")
 	return 0
 }
 
@@ -138,10 +138,10 @@ func TestSilent(t *testing.T) {
 			r.tick()
 			r.rows[0].Count.Opened += c.syns
 			if d := r.untilCheck(); d > c.most {
-				t.Errorf("it is checked after %s", d)
+				t.Errorf("the endpoint is checked after %s", d)
 			}
 			if a := r.checks[at(0)]; a.Timeout > 400*time.Millisecond {
-				t.Errorf("%s is waited for its answer", a.Timeout)
+				t.Errorf("the endpoint has %s to answer", a.Timeout)
 			}
 			r.answer(0, "no answer")
 			r.want(c.want)
@@ -158,17 +158,17 @@ func TestSlow(t *testing.T) {
 	r.tick()
 	r.rows[0].Count.Opened += 3
 	if d := r.untilCheck(); d < 2*time.Second {
-		t.Errorf("checked after %s", d)
+		t.Errorf("the endpoint is checked after %s", d)
 	}
 	if a := r.checks[at(0)]; a.Timeout < 2*time.Second {
-		t.Errorf("it has %s to answer", a.Timeout)
+		t.Errorf("the endpoint has %s to answer", a.Timeout)
 	}
 }
 
-// TestAcquitted checks that an endpoint that answers our probe is not taken out, whatever happened
-// to clients' SYNs: a flood from forged addresses without a route, or a firewall that drops those
-// of one client. That clients get no answer is reported once.
-func TestAcquitted(t *testing.T) {
+// TestAnsweringEndpointStays checks that an endpoint that answers our probe is not taken out,
+// whatever happened to clients' SYNs: a flood from forged addresses without a route, or a firewall
+// that drops those of one client. That clients get no answer is reported once.
+func TestAnsweringEndpointStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	checked := 0
@@ -183,7 +183,7 @@ func TestAcquitted(t *testing.T) {
 	}
 	r.want("asymmetric 0")
 	if checked == 0 || checked > 11 {
-		t.Errorf("checked %d times in 10 s", checked)
+		t.Errorf("the endpoint is checked %d times in 10 s", checked)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestUndecided(t *testing.T) {
 	delete(r.checks, at(0))
 	r.take(r.d.Answer(at(0), "cannot be probed: no descriptor", true, r.now))
 	if d := r.untilCheck(); d < recheckDelay {
-		t.Errorf("checked again after %s", d)
+		t.Errorf("the endpoint is checked again after %s", d)
 	}
 	r.want()
 }
@@ -219,7 +219,7 @@ func TestRefused(t *testing.T) {
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened, r.rows[0].Count.Refused, r.rows[0].Count.Unreachable = 3, 2, 1
 	if d := r.untilCheck(); d > Pace {
-		t.Errorf("checked after %s", d)
+		t.Errorf("the endpoint is checked after %s", d)
 	}
 	r.answer(0, "connection refused")
 	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
@@ -325,7 +325,7 @@ func TestBackOff(t *testing.T) {
 			r.tick()
 		}
 		if d := r.now.Sub(start); d < want*time.Second || d > want*time.Second+2*Pace {
-			t.Errorf("checked after %s, want %s", d, want*time.Second)
+			t.Errorf("the endpoint is checked after %s, want %s", d, want*time.Second)
 		}
 		r.answer(0, "no answer")
 	}
@@ -340,19 +340,19 @@ func TestBackOff(t *testing.T) {
 	r.want("back 0")
 	fail()
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != longestBackOff {
-		t.Errorf("it waits for %s after it failed again", d)
+		t.Errorf("the endpoint waits for %s after it failed again", d)
 	}
 	r.take(r.d.ProbeSucceeded(at(0), r.now)) // a successful probe of the service
 	r.now = r.now.Add(20 * time.Minute)
 	fail()
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != firstBackOff {
-		t.Errorf("it waits for %s after a calm time", d)
+		t.Errorf("the endpoint waits for %s after a calm time", d)
 	}
 }
 
-// TestWell checks that a successful probe of the service brings an endpoint back, unless the
-// endpoint resets connections.
-func TestWell(t *testing.T) {
+// TestProbeReadmits checks that a successful probe of the service brings an endpoint back, unless
+// the endpoint resets connections.
+func TestProbeReadmits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
 	r.serve(1, 10)
@@ -368,9 +368,9 @@ func TestWell(t *testing.T) {
 	r.want()
 	r.take(r.d.ProbeSucceeded(at(3), r.now))
 	r.want("back 3")
-	// one that resets connections is tested by a connection that is held for a while
+	// an endpoint that resets connections is tested by a connection that is held for a while
 	if r.untilCheck(); r.checks[at(0)].Hold == 0 {
-		t.Error("a connection that is not held shows no reset")
+		t.Error("an endpoint that resets connections is checked without holding the connection, which would not show a reset")
 	}
 }
 
@@ -470,13 +470,13 @@ func TestAsymmetricReply(t *testing.T) {
 	r.rows[0].Count.Answered[0]++
 	r.tick()
 	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
-		t.Errorf("after an answer: %v", r.news)
+		t.Errorf("after an answer, the decisions are %v", r.news)
 	}
 	r = begin(4, false)
 	r.rows = r.rows[1:]
 	r.tick()
 	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
-		t.Errorf("after it was removed: %v", r.news)
+		t.Errorf("after the endpoint was removed, the decisions are %v", r.news)
 	}
 	r = begin(4, false)
 	r.rows[0].Count.Opened += 3
@@ -484,6 +484,6 @@ func TestAsymmetricReply(t *testing.T) {
 	r.answer(0, "no answer")
 	r.tick()
 	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "symmetric 0" {
-		t.Errorf("after it was taken out: %v", r.news)
+		t.Errorf("after the endpoint was taken out, the decisions are %v", r.news)
 	}
 }

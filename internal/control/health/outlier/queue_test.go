@@ -25,7 +25,7 @@ func TestQueue(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%v, want %v", got, want)
+			t.Errorf("the checked endpoints are %v, want %v", got, want)
 		}
 	}
 	push("10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.3:2")
@@ -37,6 +37,6 @@ func TestQueue(t *testing.T) {
 	push("10.0.0.1:4", "10.0.0.4:1")
 	pop("10.0.0.1:4", "10.0.0.3:2", "10.0.0.4:1")
 	if a, ok := q.Pop(); ok || len(q.waiting) > 0 {
-		t.Errorf("%v is left", a)
+		t.Errorf("the queue still has %v", a)
 	}
 }

@@ -116,7 +116,7 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 	if t.usual == unknownUsual {
 		return unknownPatience
 	}
-	return min(max(usualTimes*report.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
+	return min(max(usualTimes*report.HandshakeBound(int(t.usual), jiffy), minPatience), maxPatience)
 }
 
 // isIdle reports whether there is nothing to decide before the next event, and no state to
@@ -135,7 +135,7 @@ func (t *target) calmedDown(now time.Time) bool {
 func (t *target) addCounts(now time.Time) {
 	t.age(now)
 	t.recent.add(&t.news)
-	t.follow(now)
+	t.updateStreak(now)
 	t.expire(now)
 	t.news = tally{}
 }
@@ -183,12 +183,12 @@ func (t *target) age(now time.Time) {
 	}
 }
 
-// follow updates the streak of unsuccessful SYNs. One answer ends it; SYNs of the same moment may
-// have arrived after that.
-func (t *target) follow(now time.Time) {
+// updateStreak counts unsuccessful SYNs since the last answer. SYNs that were read together with
+// the answer may have arrived after it.
+func (t *target) updateStreak(now time.Time) {
 	n := &t.news
-	t.unanswered.follow(t, now)
-	t.stall.follow(n, now)
+	t.unanswered.update(t, now)
+	t.stall.update(n, now)
 	bad := n.refused + n.unreachable
 	if n.answered > 0 {
 		t.held, t.unansweredSYNs = "", 0
@@ -218,7 +218,7 @@ func (t *target) failsNow(m moment) bool {
 // endpoints of a service.
 func (t *target) failsTooOften(number uint32, kind func(*tally) uint64) bool {
 	r := &t.recent
-	if n := kind(r); n < leastFailures || float64(n) < suspectShare*float64(r.opened) {
+	if n := kind(r); n < minFailures || float64(n) < suspectShare*float64(r.opened) {
 		return false
 	}
 	return slices.ContainsFunc(t.groups, func(g *group) bool {
@@ -240,7 +240,7 @@ func (t *target) handleAnswer(now time.Time) (a Action, ok bool) {
 		t.unanswered = unanswered{}
 	}
 	t.clearSuspicion()
-	if reason := t.answersElsewhere(now); reason != "" {
+	if reason := t.asymmetryReason(now); reason != "" {
 		return t.eject(reason, answersNobody, now)
 	}
 	long := t.unansweredSYNs >= minUnansweredSYNs && now.Sub(t.unansweredSince) >= minUnansweredTime
@@ -273,7 +273,7 @@ func (t *target) confirmFailure(failure string, m moment) (Action, bool) {
 	case t.streak > 0 && t.refused > 0:
 		what = "refused or undeliverable"
 	case t.streak > 0:
-	case r.failures() >= leastFailures:
+	case r.failures() >= minFailures:
 		n, what, took = r.failures(), fmt.Sprintf("of %d failed", r.opened), m.now.Sub(t.aged)
 	default:
 		return Action{}, false

@@ -42,8 +42,8 @@ type origin struct {
 	from netip.Addr
 }
 
-// mostIdle is the number of sockets kept for reuse.
-const mostIdle = 1024
+// maxIdle is the number of sockets kept for reuse.
+const maxIdle = 1024
 
 // Attempt is a connection attempt in progress.
 type Attempt struct {
@@ -164,7 +164,7 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 	}
 	delete(c.open, int32(a.fd))
 	c.expiry.Remove(a)
-	if err := disconnect(a.fd); err != nil || !accepted || a.question.Redirect != nil || c.nIdle == mostIdle {
+	if err := disconnect(a.fd); err != nil || !accepted || a.question.Redirect != nil || c.nIdle == maxIdle {
 		unix.Close(a.fd)
 		return true
 	}

@@ -89,7 +89,7 @@ func TestConnectorCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !c.Cancel(a) || c.Cancel(a) || c.Running() != 0 {
-			t.Error("it is not gone")
+			t.Error("the connection is still open")
 		}
 		await.Steady(t, 2*q.Probe.Timeout, func() error { c.Collect(); return nil })
 	})
@@ -116,7 +116,7 @@ func TestSource(t *testing.T) {
 	const nobody = "cannot be probed: cannot assign requested address"
 	q.From = netip.MustParseAddr("192.0.2.1")
 	if o := connect(t, c, q); !errors.Is(o.err, ErrNotSent) || o.err.Error() != nobody {
-		t.Errorf("%v, want %s", o.err, nobody)
+		t.Errorf("a probe from a foreign address fails with %v, want %s", o.err, nobody)
 	}
 	for _, kind := range []lb.ProbeType{lb.ProbeTCP, lb.ProbeUDP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC, lb.ProbeDNS, lb.ProbePing} {
 		q.Probe.Type = kind

@@ -79,11 +79,11 @@ func TestDatagramDoubt(t *testing.T) {
 			t.Errorf("%+v, %v before any error", a, err)
 		}
 		if _, err := send(closedPort(loopback)); err == nil || err.Error() != "connection refused" {
-			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
+			t.Errorf(`got %v, want an error, the error "connection refused"`, err)
 		}
 		if a, err := send(quiet); !errors.Is(err, ErrUndecided) ||
 			err.Error() != "no reply within 100ms, which is inconclusive: the port was unreachable less than 10s ago" {
-			t.Errorf(`got %+v, %v, want error ErrUndecided, the error == "no reply within 100ms, `+
+			t.Errorf(`got %+v, %v, want the error ErrUndecided, the error "no reply within 100ms, `+
 				`which is inconclusive: the port was unreachable less than 10s ago"`,
 				a, err)
 		}
@@ -99,7 +99,7 @@ func TestDatagramDoubt(t *testing.T) {
 		long := time.Now().Add(-doubt)
 		d.refused.Store(&long)
 		if a, err := send(quiet); err != nil {
-			t.Errorf("%+v, %v when no error has come for long", a, err)
+			t.Errorf("got %+v, %v long after the last ICMP error", a, err)
 		}
 		d.q.Probe.Interval = time.Minute
 		if a, err := send(quiet); !errors.Is(err, ErrUndecided) {

@@ -12,7 +12,7 @@ import (
 
 // dial connects. Later calls of the connection ignore ctx: the caller must end them. Closing a TCP
 // connection resets it, so neither side keeps its port in TIME_WAIT for a minute. Reading more than
-// mostRead bytes from a TCP connection fails.
+// maxRead bytes from a TCP connection fails.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -28,14 +28,14 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 			c.Close()
 			return nil, err
 		}
-		return &bounded{c, mostRead}, nil
+		return &bounded{c, maxRead}, nil
 	}
 	return c, nil
 }
 
-// mostRead bounds the bytes read from a connection: the searched text, and the overhead of TLS and
+// maxRead bounds the bytes read from a connection: the searched text, and the overhead of TLS and
 // HTTP/2.
-const mostRead = 1 << 20
+const maxRead = 1 << 20
 
 // bounded is a connection of an endpoint that may send meaningless data without end, as HTTP/2
 // allows: reading until the timeout would cost a CPU.
@@ -44,7 +44,7 @@ type bounded struct {
 	left int
 }
 
-var errEndless = fmt.Errorf("no answer in the first %d bytes", mostRead)
+var errEndless = fmt.Errorf("no answer in the first %d bytes", maxRead)
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {

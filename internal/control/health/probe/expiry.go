@@ -30,8 +30,8 @@ func ExpiryOf(text []byte) (first time.Time, err error) {
 	return first, nil
 }
 
-// mostExpiries bounds the number of files in a cache. A full cache is emptied.
-const mostExpiries = 1000
+// maxExpiries bounds the number of files in a cache. A full cache is emptied.
+const maxExpiries = 1000
 
 // ExpiryCache remembers when the certificates in files expire, as long as the files do not change.
 type ExpiryCache struct {
@@ -59,7 +59,7 @@ func (c *ExpiryCache) Of(file string, changed time.Time, size int64, read func()
 	if err != nil {
 		return time.Time{}, err
 	}
-	if c.known == nil || len(c.known) >= mostExpiries {
+	if c.known == nil || len(c.known) >= maxExpiries {
 		c.known = map[string]knownExpiry{}
 	}
 	end, err := ExpiryOf(text)

@@ -24,7 +24,7 @@ func TestOf(t *testing.T) {
 	broken := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})
 	for _, text := range [][]byte{nil, key, broken, []byte("x")} {
 		if _, err := probe.ExpiryOf(text); err == nil {
-			t.Errorf("%q is taken", text)
+			t.Errorf("%q is accepted as a certificate", text)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestCache(t *testing.T) {
 	read := func() ([]byte, error) { reads++; return text, failure }
 	then := time.Unix(1000, 0)
 	if _, err := c.Of("a", then, 1, read); !errors.Is(err, failure) {
-		t.Errorf("got %v, want error failure", err)
+		t.Errorf("got %v, want the error failure", err)
 	}
 	failure = nil
 	for _, one := range []struct {

@@ -21,8 +21,8 @@ type Files struct {
 	Log *slog.Logger // for details that evidence omits
 }
 
-// mostFile bounds the size of a file.
-const mostFile = 1 << 20
+// maxFileSize bounds the size of a file.
+const maxFileSize = 1 << 20
 
 // stamp identifies a version of a file.
 type stamp struct {
@@ -55,14 +55,14 @@ func (f Files) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, mostFile+1)) // it may have grown
-	if err == nil && len(content) > mostFile {
+	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1)) // it may have grown
+	if err == nil && len(content) > maxFileSize {
 		err = errLarge
 	}
 	return content, err
 }
 
-var errLarge = fmt.Errorf("has more than %d bytes", mostFile)
+var errLarge = fmt.Errorf("has more than %d bytes", maxFileSize)
 
 // open opens a regular file. Other files do not block it: a pipe without a writer, a terminal.
 func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
@@ -83,7 +83,7 @@ func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
 	switch {
 	case err == nil && !info.Mode().IsRegular():
 		err = errors.New("is not a regular file")
-	case err == nil && info.Size() > mostFile:
+	case err == nil && info.Size() > maxFileSize:
 		err = errLarge
 	}
 	if err != nil {

@@ -53,7 +53,7 @@ func TestFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "probes")
 	in := func(name string) string { return filepath.Join(dir, name) }
 	large := func(name string) error {
-		return errors.Join(os.WriteFile(name, []byte("-----BEGIN CERTIFICATE-----\n"), 0o600), os.Truncate(name, mostFile+1))
+		return errors.Join(os.WriteFile(name, []byte("-----BEGIN CERTIFICATE-----\n"), 0o600), os.Truncate(name, maxFileSize+1))
 	}
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(in("folder"), 0o700), unix.Mkfifo(in("pipe"), 0o600),
 		unix.Mknod(in("zero"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))), os.WriteFile(in("text"), []byte("well"), 0o600), large(in("large")),

@@ -98,7 +98,7 @@ func TestForged(t *testing.T) {
 				switch {
 				case c.want == "?" && !errors.Is(err, ErrUndecided), c.want == "" && err != nil,
 					len(c.want) > 1 && (err == nil || err.Error() != c.want):
-					t.Errorf("%v, want %q", err, c.want)
+					t.Errorf("the probe ends with %v, want %q; ?: undecided, empty: success", err, c.want)
 				}
 			})
 		}

@@ -48,10 +48,10 @@ func TestHandshake(t *testing.T) {
 			}
 		}
 		if err := Handshake(t.Context(), resets, 10*timeout, 10*hold); err == nil || err.Error() != "connection reset by peer" {
-			t.Errorf(`got %v, want an error, the error == "connection reset by peer"`, err)
+			t.Errorf(`got %v, want an error, the error "connection reset by peer"`, err)
 		}
 		if err := Handshake(t.Context(), closedPort(loopback), timeout, 0); err == nil || err.Error() != "connection refused" {
-			t.Errorf(`got %v, want an error, the error == "connection refused"`, err)
+			t.Errorf(`got %v, want an error, the error "connection refused"`, err)
 		}
 		start := time.Now()
 		if err := Handshake(t.Context(), unansweringPort(t, loopback), timeout, 0); !errors.Is(err, errLate) || time.Since(start) < timeout {

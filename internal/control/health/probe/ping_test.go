@@ -131,7 +131,7 @@ func TestPingStrangers(t *testing.T) {
 			t.Fatal("the right reply was not taken")
 		}
 		if len(fromOther.received)+len(fromHere.received) != 0 {
-			t.Error("a stranger's reply was taken")
+			t.Error("a reply from another address was accepted")
 		}
 	})
 }

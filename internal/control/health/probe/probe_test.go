@@ -71,9 +71,9 @@ func wantError(t *testing.T, q Question, want string) {
 	a, err := probeOnce(t, q)
 	switch {
 	case err == nil:
-		t.Errorf("%q, want %q", a.What, want)
+		t.Errorf("the probe succeeds with %q, want the error %q", a.What, want)
 	case err.Error() != want:
-		t.Errorf("%q, want %q", err, want)
+		t.Errorf("the probe fails with %q, want %q", err, want)
 	case errors.Is(err, ErrNotSent) != strings.HasPrefix(want, ErrNotSent.Error()):
 		t.Errorf("error %q counts as the fault of this machine: %v", err, errors.Is(err, ErrNotSent))
 	}
@@ -161,7 +161,7 @@ func unansweringPort(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	a := netip.AddrPortFrom(loopback, uint16(port))
 	for range 3 {
 		if err := unix.Connect(open(), sockaddr(a)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
-			t.Fatalf("got %v, want no error or error unix.EINPROGRESS", err)
+			t.Fatalf("got %v, want no error or unix.EINPROGRESS", err)
 		}
 	}
 	return a

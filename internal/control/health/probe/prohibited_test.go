@@ -33,7 +33,7 @@ func TestProhibited(t *testing.T) {
 			wantError(t, Question{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
 		}
 		if o := connect(t, c, Question{To: to}); o.err == nil || o.err.Error() != want {
-			t.Errorf("%+v, want %s", o, want)
+			t.Errorf("the outcome is %+v, want the error %q", o, want)
 		}
 		open := serve(t, to.Addr(), hold)
 		if o := connect(t, c, Question{To: open}); o.err != nil {

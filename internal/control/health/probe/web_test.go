@@ -138,7 +138,7 @@ func TestCertificateTime(t *testing.T) {
 			q.To = serveHTTP(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
 			_, err := probeOnce(t, q)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
-				t.Errorf("%v, want %q", err, c.want)
+				t.Errorf("the probe fails with %v, want %q and the clock of this machine", err, c.want)
 			}
 		}
 	})

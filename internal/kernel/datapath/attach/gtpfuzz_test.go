@@ -89,11 +89,11 @@ func FuzzGTPBalanced(f *testing.F) {
 			return
 		}
 		if len(datagram) < 16 || fragment > 1 && !six {
-			t.Fatalf("%x became %x: it has no whole header", frame, got)
+			t.Fatalf("%x became %x although its header is incomplete", frame, got)
 		}
 		udp, teid := datagram[:8], binary.BigEndian.Uint32(datagram[12:])
 		if udp[2] != 2152>>8 || udp[3] != 2152&0xff || datagram[8]&0xf0 != 0x30 || datagram[9] < 254 {
-			t.Fatalf("%x became %x: it is not in a tunnel", frame, got)
+			t.Fatalf("%x became %x although it is not in a tunnel", frame, got)
 		}
 		if want := withSource(frame, 0xc000|gtpClass(teid)); !bytes.Equal(got, want) {
 			t.Fatalf("%x became %x, want %x", frame, got, want)

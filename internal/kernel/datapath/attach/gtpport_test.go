@@ -8,9 +8,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// TestGTPSourcePort checks which packets get the source port of their tunnel: messages of tunnels
-// to the VIP of a service, whichever base station sends them. Their checksums stay right, and all
-// else stays as it is.
+// TestGTPSourcePort checks that GTP messages of a tunnel to the VIP of a service get the tunnel's
+// own source port, from any base station and with a correct checksum. Other packets stay unchanged.
 func TestGTPSourcePort(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)
@@ -47,7 +46,7 @@ func TestGTPSourcePort(t *testing.T) {
 			want = withSource(frame, 0xc000|gtpClass(9))
 		}
 		if verdict != testrun.Next || !bytes.Equal(got, want) {
-			t.Errorf("%s: verdict %d\nwant %s\ngot  %s", c.what, verdict, pkt.Decode(want), pkt.Decode(got))
+			t.Errorf("%s: got verdict %d, want the packet passed on\nwant %s\ngot  %s", c.what, verdict, pkt.Decode(want), pkt.Decode(got))
 		}
 	}
 	ports := map[uint16]bool{}
@@ -57,11 +56,11 @@ func TestGTPSourcePort(t *testing.T) {
 		ports[uint16(got[34])<<8|uint16(got[35])] = true
 	}
 	if len(ports) < 900 {
-		t.Errorf("1,000 tunnels have %d source ports", len(ports))
+		t.Errorf("1,000 tunnels share %d source ports, want at least 900", len(ports))
 	}
 }
 
-// gtpClass is the number of a tunnel's source port.
+// gtpClass returns the low 14 bits of the source port of a tunnel.
 func gtpClass(teid uint32) uint16 { return uint16(teid * 0x9e3779b1 >> 18) }
 
 // withSource returns a UDP packet with another source port.
@@ -85,9 +84,9 @@ func withSource(frame []byte, port uint16) []byte {
 	return frame
 }
 
-// TestGTPSourcePortCut cuts and changes packets to a service: only the source port and the checksum
-// of a datagram with a whole header change.
-func TestGTPSourcePortCut(t *testing.T) {
+// TestGTPSourcePortTruncated checks that only the source port and the checksum of a truncated
+// packet change, and nothing unless its GTP header is complete.
+func TestGTPSourcePortTruncated(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)
 	whole := gtpFrame(t, "udp 10.10.10.56:2152 > 20.20.20.9:2152", gtpHeader(0x30, 255, 9, ""), gtpInner)
@@ -98,7 +97,7 @@ func TestGTPSourcePortCut(t *testing.T) {
 			want = withSource(want, 0xc000|gtpClass(9))
 		}
 		if !bytes.Equal(got, want) {
-			t.Errorf("cut at %d\nwant %x\ngot  %x", n, want, got)
+			t.Errorf("packet cut to %d bytes\nwant %x\ngot  %x", n, want, got)
 		}
 	}
 }

@@ -191,7 +191,7 @@ func (p *Probes) detachUnused(now time.Time) {
 		return
 	}
 	if err := p.unload(); err != nil {
-		p.shared.Log.Debug("answers to probes stay known", "error", err)
+		p.shared.Log.Debug("cannot forget the expected answers to probes", "error", err)
 	}
 }
 
@@ -218,16 +218,16 @@ func (p *Probes) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for index := range p.at {
-		_ = p.detach(index) // as above
+		_ = p.detach(index) // a missing interface has no programs
 	}
 	return p.unload()
 }
 
-// both has the attachments at the two hooks of an interface.
-type both struct{ in, out Attachment }
+// hookPair has the attachments at the two hooks of an interface.
+type hookPair struct{ in, out Attachment }
 
-func (b both) Detach() error { return errors.Join(b.in.Detach(), b.out.Detach()) }
-func (b both) Close() error  { return errors.Join(b.in.Close(), b.out.Close()) }
+func (b hookPair) Detach() error { return errors.Join(b.in.Detach(), b.out.Detach()) }
+func (b hookPair) Close() error  { return errors.Join(b.in.Close(), b.out.Close()) }
 
 // attachProbes attaches the programs of probes to both hooks of an interface, after others, until
 // they are detached.
@@ -240,7 +240,7 @@ func attachProbes(i Interface, h Hook, in, out *ebpf.Program) (Attachment, error
 	if err != nil {
 		return nil, errors.Join(err, Remove(a))
 	}
-	return both{a, b}, nil
+	return hookPair{a, b}, nil
 }
 
 func attachProbe(i Interface, h Hook, at side, prog *ebpf.Program) (Attachment, error) {

@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 		_ = m.Close()
 	})
 	if err := p.load(); err == nil {
-		t.Fatal("they are loaded")
+		t.Fatal("programs that the kernel must refuse are loaded")
 	}
 	var rows *ebpf.Map
 	if err := m.Lookup(uint32(0), &rows); !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -184,6 +184,6 @@ func TestRefused(t *testing.T) {
 // TestCameSince checks that an interface that appears after the listing is found.
 func TestCameSince(t *testing.T) {
 	if !isThere(1, nil) || isThere(1<<30, nil) {
-		t.Error("lo is taken to be gone, or one that never was to be there")
+		t.Error("lo counts as missing, or a missing interface as existing")
 	}
 }

@@ -79,7 +79,7 @@ func TestCalm(t *testing.T) {
 	select {
 	case <-over:
 	case <-time.After(2 * time.Second):
-		t.Fatal("the table is a third full, and nobody was woken")
+		t.Fatal("the table is a third full, and no reader was woken")
 	}
 	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
 		if room, err := d.shared.Conntrack.Room(); err != nil || room < before+growBurst/2 {

@@ -66,7 +66,7 @@ func TestIdleEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if counted := d.IdleEnds(); counted != (report.IdleEnds{Silent: got.Told + got.Untold}) {
-				t.Errorf("%+v, and no interface is there to tell anybody", counted)
+				t.Errorf("ended connections are counted as %+v, want all silent: there is no interface to send a RST by", counted)
 			}
 			if !c.reset {
 				if got != (bpf.SweepIdleReport{}) {
@@ -75,7 +75,7 @@ func TestIdleEnds(t *testing.T) {
 				return
 			}
 			if got.Told < rate || got.Told > most || got.Told+got.Untold != n {
-				t.Errorf("%+v, want %d to %d reset, and all others silent", got, rate, most)
+				t.Errorf("ended connections are %+v, want %d to %d with a RST, and the others silently", got, rate, most)
 			}
 			rows := dptest.Connections(t, d.shared)
 			if uint64(len(rows)) != 2*got.Told {

@@ -25,7 +25,7 @@ func TestEndInPieces(t *testing.T) {
 		done, err := d.EndConnections(ctx, next, lb.EndRateMax, func(*report.Connection) bool { return true })
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("got %v, want no error or error context.DeadlineExceeded", err)
+			t.Fatalf("got %v, want no error or context.DeadlineExceeded", err)
 		}
 		if err != nil && done.Reset+done.Silent == 0 && done.Next == next {
 			t.Fatalf("call %d has done nothing", calls)

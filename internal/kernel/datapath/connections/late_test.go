@@ -68,7 +68,7 @@ func (d *dialer) dial() {
 	rows := dptest.Connections(d.t, d.shared)
 	for k, row := range rows {
 		if name := stateName(k.Protocol, row.Flags); name != "est" || len(rows) != 2 {
-			d.t.Fatalf("of %d entries one is %s", len(rows), name)
+			d.t.Fatalf("among %d entries one is %s", len(rows), name)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func TestLateEnd(t *testing.T) {
 		d := newDialer(t)
 		found, err := d.walk(t.Context(), []tables.End{{ID: 0, Tracked: 1}})
 		if err != nil || len(found[0]) != 1 {
-			t.Fatalf("got %v, %v, want no error, len(found[0]) == 1", found, err)
+			t.Fatalf("got %v, %v, want no error, 1 element in found[0]", found, err)
 		}
 		if again {
 			d.age()

@@ -59,7 +59,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 			want = half
 		}
 		if n := one.Life.Count(); n != want || one.In.Count() != want || one.Out.Count() != want {
-			t.Errorf("%s: %d lives, %d and %d sums of bytes; want %d", one.Protocol, n, one.In.Count(), one.Out.Count(), want)
+			t.Errorf("%s: %d lifetimes, and %d and %d sums of bytes; want %d of each", one.Protocol, n, one.In.Count(), one.Out.Count(), want)
 		}
 		if one.Out.Buckets[0] != want || one.Out.Sum != 0 {
 			t.Errorf("%s: the endpoint has sent %d bytes", one.Protocol, one.Out.Sum)

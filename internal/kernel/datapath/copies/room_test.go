@@ -36,7 +36,7 @@ func TestRoom(t *testing.T) {
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if err := r.ensure(ended, 1); !errors.Is(err, context.Canceled) {
-			t.Errorf("at the end: %v", err)
+			t.Errorf("after the context has ended: %v", err)
 		}
 	})
 }

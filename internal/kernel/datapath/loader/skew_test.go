@@ -30,6 +30,6 @@ func TestOtherSkew(t *testing.T) {
 		_ = second.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "--detach") {
-		t.Errorf("the table is taken: %v", err)
+		t.Errorf("loading a table with another skew gives %v, want an error with --detach", err)
 	}
 }

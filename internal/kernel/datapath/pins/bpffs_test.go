@@ -137,7 +137,7 @@ func TestRoot(t *testing.T) {
 				out = "/proc/PID/" + rest
 			}
 			if out != c.want {
-				t.Errorf("%q, want %q", out, c.want)
+				t.Errorf("the path is %q, want %q", out, c.want)
 			}
 		})
 	}

@@ -124,7 +124,7 @@ func TestCollect(t *testing.T) {
 		return true
 	})
 	if sum.Directories != 8 || sum.Maps != 3*8 || sum.Links != 8 || sum.Bytes < 8*2*16*4096 {
-		t.Errorf("removed, as it is said: %+v", sum)
+		t.Errorf("the sum of removed pins is %+v", sum)
 	}
 	own.stays(t, "its own")
 	for why, l := range alive {

@@ -57,20 +57,20 @@ func TestLayouts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := check(specs); err != nil {
-		t.Errorf("the same build: %v", err)
+		t.Errorf("the layouts of the same build are refused: %v", err)
 	}
 	larger := row("a", "b", "c")
 	larger.MaxEntries *= 2
 	if err := check(map[string]*ebpf.MapSpec{"changes": row("packets", "bytes"), "stays": larger, "comes": row("x")}); err != nil {
-		t.Errorf("a map that comes, one that goes, one that is larger: %v", err)
+		t.Errorf("a new map, a removed map or a larger map is refused: %v", err)
 	}
 
 	err := check(map[string]*ebpf.MapSpec{"changes": row("bytes", "packets"), "stays": row("a", "b", "c")})
 	if !errors.Is(err, ErrLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout: ") {
-		t.Errorf("fields in another order: %v", err)
+		t.Errorf("fields in another order give %v, want ErrLayout", err)
 	}
 	if err != nil && (!strings.Contains(err.Error(), "changes") || strings.Contains(err.Error(), "stays")) {
-		t.Errorf("the error does not name exactly the map: %v", err)
+		t.Errorf("the error must name the changed map alone: %v", err)
 	}
 
 	// Expendable maps are dropped instead.
@@ -81,7 +81,7 @@ func TestLayouts(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(Maps(dir), "changes")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("it was not dropped: %v", err)
+		t.Errorf("the pinned map was not dropped: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(Maps(dir), "stays")); err != nil {
 		t.Error(err)
@@ -89,7 +89,7 @@ func TestLayouts(t *testing.T) {
 
 	// A map that is created again has the layout of its creator.
 	if err := check(map[string]*ebpf.MapSpec{"changes": row("bytes", "packets")}); err != nil {
-		t.Errorf("a map that is not pinned: %v", err)
+		t.Errorf("a map that is not pinned is refused: %v", err)
 	}
 }
 
@@ -98,13 +98,13 @@ func TestHash(t *testing.T) {
 	t.Parallel()
 	base := Hash(map[string]*ebpf.MapSpec{"a": row("x"), "b": row("y")})
 	if len(base) != 16 || Hash(map[string]*ebpf.MapSpec{"b": row("y"), "a": row("x")}) != base {
-		t.Errorf("%s, and another one the second time, or not 16 digits", base)
+		t.Errorf("the hash %s does not have 16 digits, or depends on the order of maps", base)
 	}
 	for what, specs := range map[string]map[string]*ebpf.MapSpec{
 		"exchange": {"a": row("y"), "b": row("x")}, "name": {"a": row("x"), "c": row("y")}, "further map": {"a": row("x"), "b": row("y"), "c": row("z")},
 	} {
 		if Hash(specs) == base {
-			t.Errorf("another %s does not change it", what)
+			t.Errorf("another %s does not change the hash", what)
 		}
 	}
 }
@@ -114,13 +114,13 @@ func TestHashOf(t *testing.T) {
 	t.Parallel()
 	base := hashOf(row("a", "b"))
 	if again := row("a", "b"); hashOf(again) != base {
-		t.Error("it is another one the second time")
+		t.Error("the hash of an equal row differs")
 	}
 	renamed := row("a", "b")
 	renamed.Value.(*btf.Struct).Name = "other"
 	renamed.MaxEntries = 1
 	if hashOf(renamed) != base {
-		t.Error("the name of a type or the number of entries changes it")
+		t.Error("the name of a type or the number of entries changes the hash")
 	}
 	signed := row("a", "b")
 	signed.Value.(*btf.Struct).Members[1].Type = &btf.Int{Name: "int", Size: 4, Encoding: btf.Signed}
@@ -134,7 +134,7 @@ func TestHashOf(t *testing.T) {
 		"order": row("b", "a"), "sign": signed, "offset": moved, "array": array, "inner map": inner,
 	} {
 		if hashOf(spec) == base {
-			t.Errorf("another %s does not change it", what)
+			t.Errorf("another %s does not change the hash", what)
 		}
 	}
 }

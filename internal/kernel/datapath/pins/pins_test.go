@@ -209,7 +209,7 @@ func TestRemovalCutShort(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := os.Stat(removed); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("it is still there: %v", err)
+				t.Errorf("the pin is still there: %v", err)
 			}
 			if _, err := os.Stat(filepath.Join(Maps(dir), "services")); (err == nil) != (name == "start") {
 				t.Errorf("the maps that are in use: %v", err)

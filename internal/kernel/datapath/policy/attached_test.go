@@ -66,7 +66,7 @@ func TestKept(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", row, err, taken)
 	}
 	if err := a.maps.Policers.Lookup(bpf.NameKey("b"), &row); err == nil {
-		t.Error("a policer that nobody wants is still there")
+		t.Error("a removed policer still exists")
 	}
 	want.Policers["a"] = bpf.TcPolicer{Cost: 3, Burst: 10, Flags: uint64(bpf.TcPolicerFlagPOLICER_PACKETS)}
 	set()
@@ -76,7 +76,7 @@ func TestKept(t *testing.T) {
 	want = &bpf.Attached{}
 	set()
 	if n, err := a.Policed("a"); err != nil || n.Packets[0] > 0 || len(a.ports) > 0 {
-		t.Errorf("got %+v, %v, %v, want no error, n.Packets[0] <= 0, no a.ports", n, err, a.ports)
+		t.Errorf("got %+v, %v, %v, want no error, n.Packets[0] == 0, no a.ports", n, err, a.ports)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestPutFull(t *testing.T) {
 	_, err = put(m, have, map[uint32]bpf.TcAttachments{1: row, 2: row}, "clients")
 	if err == nil || !strings.Contains(err.Error(), "to clients: there is room for 1 with policers or mirrors") || len(have) != 1 {
 		t.Errorf("got %v, %v, want an error, "+
-			`"to clients: there is room for 1 with policers or mirrors" in the error, len(have) == 1`,
+			`"to clients: there is room for 1 with policers or mirrors" in the error, 1 element in have`,
 			err, have)
 	}
 }

@@ -26,7 +26,7 @@ type generations struct{ routes, neighbours *ebpf.Variable }
 // epochs are the generations of routes and neighbours, and the variables that hold them.
 type epochs struct {
 	routes, neighbours uint32
-	kept               *ebpf.Map // for the next daemon
+	kept               *ebpf.Map // keeps the generations for the next daemon
 	written            []generations
 }
 
@@ -42,7 +42,7 @@ func newEpochs(c *loader.Collection) (*epochs, error) {
 	}, nil
 }
 
-// write writes them for the next daemon, then for the programs.
+// write stores the generations for the next daemon, then sets them in the programs.
 func (e *epochs) write() error {
 	e.neighbours &= neighbourBits
 	errs := []error{e.kept.Put(uint32(0), bpf.TcHopGenerations{Routes: e.routes, Neighbours: e.neighbours})}

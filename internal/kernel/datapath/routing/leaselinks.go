@@ -6,17 +6,17 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// mostLinks is how many interfaces of a VIP are checked.
-const mostLinks = int(bpf.TcLeaseLimitLEASE_LINKS)
+// maxLinks is how many interfaces of a VIP are checked.
+const maxLinks = int(bpf.TcLeaseLimitLEASE_LINKS)
 
 // SetLinks sets the interfaces, by index, that answer ARP for a VIP. If there are none, or more
 // than the packet path checks, all interfaces answer.
 func (l *Leases) SetLinks(vip netip.Addr, links []int) error {
-	if len(links) > mostLinks {
+	if len(links) > maxLinks {
 		links = nil
 	}
 	return l.changeVIP(vip, func(row *bpf.TcLease) {
-		row.Links = [mostLinks]uint32{}
+		row.Links = [maxLinks]uint32{}
 		for i, index := range links {
 			row.Links[i] = uint32(index)
 		}
@@ -25,5 +25,5 @@ func (l *Leases) SetLinks(vip netip.Addr, links []int) error {
 
 // KeepLinks removes the interfaces of all other VIPs, for which all interfaces then answer.
 func (l *Leases) KeepLinks(keep func(netip.Addr) bool) error {
-	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Links = [mostLinks]uint32{} })
+	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Links = [maxLinks]uint32{} })
 }

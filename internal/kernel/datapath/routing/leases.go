@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// MostLeases is how many instances of a VIP are checked. A VIP of more has no lease.
-const MostLeases = int(bpf.TcLeaseLimitLEASE_INSTANCES)
+// MaxLeases is how many instances of a VIP are checked. A VIP of more has no lease.
+const MaxLeases = int(bpf.TcLeaseLimitLEASE_INSTANCES)
 
 // Leases write until when this node owns VIPs whose owner is elected, and which interfaces answer
 // for VIPs. The packet path drops requests for the address of a VIP whose leases are over, even if
@@ -89,11 +89,11 @@ func (l *Leases) KeepLeases(instances []string) error {
 // SetLeased sets by which elected instances this node owns a VIP. Without any, it needs no lease,
 // nor if they are more than the packet path checks.
 func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
-	if len(instances) > MostLeases {
+	if len(instances) > MaxLeases {
 		instances = nil
 	}
 	return l.changeVIP(vip, func(row *bpf.TcLease) {
-		row.Instances = [MostLeases]uint64{}
+		row.Instances = [MaxLeases]uint64{}
 		for i, name := range instances {
 			row.Instances[i] = bpf.NameKey(name)
 		}
@@ -102,7 +102,7 @@ func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
 
 // KeepLeased removes the leases that an earlier process left, except those of these VIPs.
 func (l *Leases) KeepLeased(keep func(netip.Addr) bool) error {
-	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Instances = [MostLeases]uint64{} })
+	return l.changeOthers(keep, func(row *bpf.TcLease) { row.Instances = [MaxLeases]uint64{} })
 }
 
 // changeVIP changes the row of a VIP. An empty row is removed.

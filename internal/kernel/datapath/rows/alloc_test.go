@@ -133,7 +133,7 @@ func TestFreeList(t *testing.T) {
 			}
 		}
 		if len(l.starting)+len(l.ending) > 0 {
-			t.Fatalf("seed %d round %d: something is left: %v", seed, round, l.starting)
+			t.Fatalf("seed %d round %d: the free list still has partial ranges: %v", seed, round, l.starting)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func TestSlotsQuarantine(t *testing.T) {
 	}
 	s.Put(a)
 	if b, _ := s.get(20000); b.Offset < a.end() {
-		t.Errorf("%+v lies in what was just given back", b)
+		t.Errorf("%+v overlaps space that was just freed", b)
 	}
 	c.at = c.at.Add(Quarantine)
 	if b, _ := s.get(40000); b != a {

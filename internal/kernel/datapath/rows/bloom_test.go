@@ -105,7 +105,7 @@ func TestConnectionsBefore(t *testing.T) {
 	}
 	f.Swept()
 	if !f.has(k) || filterShare(f) > 0.5 {
-		t.Errorf("it has the key: %v, and %g of all bits", f.has(k), filterShare(f))
+		t.Errorf("after the sweep, the filter has the key: %v, and %g of all bits", f.has(k), filterShare(f))
 	}
 }
 

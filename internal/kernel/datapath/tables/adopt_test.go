@@ -103,7 +103,7 @@ func TestAdoptHalfDone(t *testing.T) {
 	setActive(t, d, 7, 0)
 	sweep(t, d)
 	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the tables differ (-want +got):\n%s", diff)
 	}
 	wantIndex(t, d)
 }
@@ -130,8 +130,7 @@ func TestAdoptSecondary(t *testing.T) {
 		key := one.Key
 		key.Vip = vip(n)
 		if row, ok := have.services[key]; ok != want || want && row.Id != have.services[one.Key].Id {
-			t.Errorf("%s: got %+v, %v, want ok == want, not want or row.Id == have.services[one.Key].Id",
-				key, row, ok)
+			t.Errorf("%s: got row %+v, %v, want it adopted: %t, with its id", key, row, ok, want)
 		}
 		if _, ok := have.vips[vip(n)]; ok != want {
 			t.Errorf("%s counts as VIP: %v", key, ok)

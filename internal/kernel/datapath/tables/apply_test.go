@@ -177,7 +177,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 		"endpoint 10.0.0.3:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.4:80 of 20.0.0.1:80/tcp flags=1\n" +
 		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.4:80 10.0.0.3:80 10.0.0.1:80\nvip 20.0.0.1 services=1 ranges=0"
 	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the tables differ (-want +got):\n%s", diff)
 	}
 	setActive(t, d, first[2], 1)
 	sweep(t, d)
@@ -186,11 +186,11 @@ func TestUpdateKeepsIDs(t *testing.T) {
 	}
 	apply(t, d, named(2))
 	if got := ids4(d); got[2] != first[2] || len(d.ending) != 3 {
-		t.Errorf("it came back as %v", got)
+		t.Errorf("the endpoint came back with another id: %v", got)
 	}
 	sweep(t, d) // frees the other rows
 	if diff := cmp.Diff(map[byte]uint32{2: first[2]}, ids4(d)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the endpoints' ids differ (-want +got):\n%s", diff)
 	}
 	apply(t, d, named(2, 1))
 	if got := ids4(d); slices.Contains([]uint32{first[1], first[2], first[3], second[4]}, got[1]) {
@@ -264,7 +264,7 @@ func TestFailureChangesNothing(t *testing.T) {
 		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.1:80 10.0.0.2:80\nservice 20.0.0.3:80/tcp idle=0 slots\n" +
 		"vip 20.0.0.1 services=1 ranges=0\nvip 20.0.0.3 services=1 ranges=0"
 	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
-		t.Error(diff)
+		t.Errorf("the tables differ (-want +got):\n%s", diff)
 	}
 	wantIndex(t, d)
 	skip(d, 2*rows.Quarantine)

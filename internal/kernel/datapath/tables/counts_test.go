@@ -89,7 +89,7 @@ func TestUserKey(t *testing.T) {
 			s.key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
 		}
 		if got := s.userKey(); got != k {
-			t.Errorf("%v, want %v", got, k)
+			t.Errorf("the key of the row of %v reads back as %v", k, got)
 		}
 	}
 }

@@ -167,7 +167,7 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	before, counts := contents(t, d), d.counts
 	back := fillUp(t, place)
 	if err := d.Apply([]Change{change})[0]; !errors.Is(err, ErrFull) {
-		t.Errorf("got %v, want error ErrFull", err)
+		t.Errorf("got %v, want the error ErrFull", err)
 	}
 	sweep(t, d) // frees the rows that it was given
 	if diff := cmp.Diff(before, contents(t, d)); diff != "" {
@@ -197,14 +197,14 @@ func TestFullTakesNothing(t *testing.T) {
 	many := Change{Key: serviceKey(2), Table: table(2, 4)}
 	for range 3 {
 		if err := d.Apply([]Change{many})[0]; !errors.Is(err, ErrFull) {
-			t.Fatalf("got %v, want error ErrFull", err)
+			t.Fatalf("got %v, want the error ErrFull", err)
 		}
 	}
 	apply(t, d, Change{Key: serviceKey(3), Table: table(3, 3)})
 	apply(t, d, Change{Key: serviceKey(3)})
 	sweep(t, d)
 	if err := d.Apply([]Change{many})[0]; !errors.Is(err, ErrFull) { // the rows are quarantined
-		t.Fatalf("got %v, want error ErrFull", err)
+		t.Fatalf("got %v, want the error ErrFull", err)
 	}
 	apply(t, d, named(1))
 	sweep(t, d)

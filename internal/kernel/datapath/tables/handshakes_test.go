@@ -18,8 +18,7 @@ func TestHandshakes(t *testing.T) {
 	last := serviceKey(services - 1)
 	rows, err := d.Handshakes(last, nil)
 	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.Shared.PerSegment() {
-		t.Fatalf("got %v, %v, want no error, len(rows) == endpoints, rows[9].ID >= d.arrays.Handshakes.Shared.PerSegment()",
-			rows, err)
+		t.Fatalf("got %v, %v, want %d rows, more than a segment has", rows, err, endpoints)
 	}
 	want := report.Handshakes{Opened: 9, Answered: [report.HandshakeBuckets]uint64{1, 10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
 	put := bpf.TcHandshakeCounts{OpenedBefore: 5, Answered: [report.HandshakeBuckets]uint64{10: 2}, Repeated: 3, Refused: 4, Reset: 5, Unreachable: 6}
@@ -31,11 +30,11 @@ func TestHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rows, err = d.Handshakes(last, rows[:0]); err != nil || rows[9].Count != want || rows[9].Completed != 2 {
-		t.Errorf("got %+v, %v, want no error, rows[9].Count == want, rows[9].Completed == 2", rows[9], err)
+		t.Errorf("got %+v, %v, want counts %+v in row 9, and 2 completed handshakes", rows[9], err, want)
 	}
 	stats, _ := d.ServiceStats(last)
 	if stats.Endpoints[9].Handshakes != want || stats.Handshakes != want {
-		t.Errorf("got %+v, want stats.Endpoints[9].Handshakes == want, stats.Handshakes == want", stats)
+		t.Errorf("got %+v, want handshakes %+v of endpoint 9 and of the service", stats, want)
 	}
 	if err := d.clearEndpoint(rows[9].ID); err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func TestReapOfTakenBack(t *testing.T) {
 	d.now = func() time.Time { return now }
 	idle, err := d.idleEnding(now)
 	if err != nil || len(idle) != 1 || idle[0].id != ids[2] {
-		t.Fatalf("got %v, %v, want no error, len(idle) == 1, idle[0].id == ids[2]", idle, err)
+		t.Fatalf("got %v, %v, want no error, 1 element in idle, idle[0].id == ids[2]", idle, err)
 	}
 	reap := func(step string) {
 		t.Helper()

@@ -78,7 +78,7 @@ func TestLimits(t *testing.T) {
 	}
 	after := readMaps(t, d)
 	if !maps.Equal(before.services, after.services) || !maps.Equal(before.endpoints, after.endpoints) || !maps.Equal(before.vips, after.vips) {
-		t.Error("what was refused changed something")
+		t.Error("a refused change has an effect")
 	}
 	apply(t, d, Change{Key: serviceKey(7)})
 	sweep(t, d)

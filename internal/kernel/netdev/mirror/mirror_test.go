@@ -368,8 +368,9 @@ func TestDefaultRoutes(t *testing.T) {
 			[]string{"route add default via 10.1.0.2", "route append default via 10.1.0.3"},
 			[]string{"route replace default via 10.1.0.4"}, "eth0 10.1.0.3, eth0 10.1.0.4",
 		},
-		"IPv6 appended":       {[]string{"-6 route add default via 2001:db8:1::2"}, []string{"-6 route append default via 2001:db8:1::3"}, "eth0 2001:db8:1::2, eth0 2001:db8:1::3"},
-		"IPv6 one of several": {[]string{"-6 route add default via 2001:db8:1::2", "-6 route append default via 2001:db8:1::3"}, []string{"-6 route del default via 2001:db8:1::2"}, "eth0 2001:db8:1::3"},
+		"IPv6 appended": {[]string{"-6 route add default via 2001:db8:1::2"}, []string{"-6 route append default via 2001:db8:1::3"}, "eth0 2001:db8:1::2, eth0 2001:db8:1::3"},
+		"IPv6 one of several": {[]string{"-6 route add default via 2001:db8:1::2", "-6 route append default via 2001:db8:1::3"},
+			[]string{"-6 route del default via 2001:db8:1::2"}, "eth0 2001:db8:1::3"},
 		"metrics":             {[]string{"route add default via 10.1.0.2 metric 5"}, []string{"route add default via 10.1.0.3 metric 6", "route del default metric 5"}, "eth0 10.1.0.3"},
 		"several next hops":   {nil, []string{"route add default nexthop via 10.1.0.2 nexthop dev x"}, "x, eth0 10.1.0.2"},
 		"IPv6 several":        {nil, []string{"-6 route add default nexthop via 2001:db8:1::2 nexthop via 2001:db8:1::3"}, "eth0 2001:db8:1::2, eth0 2001:db8:1::3"},
@@ -385,9 +386,12 @@ func TestDefaultRoutes(t *testing.T) {
 		"object changed":      {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "route add default nhid 1"}, []string{"nexthop replace id 1 via 10.1.0.3 dev eth0"}, "eth0 10.1.0.3"},
 		"object gone":         {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "route add default nhid 1"}, []string{"nexthop del id 1"}, ""},
 		"object's link down":  {[]string{"nexthop add id 1 dev x", "route add default nhid 1"}, []string{"link set x down"}, ""},
-		"group":               {nil, []string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, "x, eth0 10.1.0.2"},
-		"group's member gone": {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, []string{"nexthop del id 2"}, "eth0 10.1.0.2"},
-		"member's link down":  {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2", "route add default nhid 3"}, []string{"link set x down"}, "eth0 10.1.0.2"},
+		"group": {nil, []string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2",
+			"route add default nhid 3"}, "x, eth0 10.1.0.2"},
+		"group's member gone": {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2",
+			"route add default nhid 3"}, []string{"nexthop del id 2"}, "eth0 10.1.0.2"},
+		"member's link down": {[]string{"nexthop add id 1 via 10.1.0.2 dev eth0", "nexthop add id 2 dev x", "nexthop add id 3 group 1/2",
+			"route add default nhid 3"}, []string{"link set x down"}, "eth0 10.1.0.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,7 +46,7 @@ func TestConnReopens(t *testing.T) {
 	}
 	spoil(t, c)
 	if _, err := links(); !errors.Is(err, unix.ENOTSOCK) {
-		t.Errorf("a socket that is none: %v", err)
+		t.Errorf("a descriptor that is no socket gives %v", err)
 	}
 	if n, err := links(); n == 0 || err != nil {
 		t.Errorf("after a failure: %d links, %v", n, err)
@@ -86,6 +86,6 @@ func TestLookUp(t *testing.T) {
 	cancel()
 	err = c.LookUp(ctx, hosts, func(int, Route, error) { t.Error("looked up after the context ended") })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want error context.Canceled", err)
+		t.Errorf("got %v, want the error context.Canceled", err)
 	}
 }

@@ -51,15 +51,15 @@ func (u MobileUser) mtu() int {
 	return gtpMTU
 }
 
-// ethtoolSetTxChecksum has an interface write checksums, or not (linux/ethtool.h). Without them it
-// does not cut segments either.
+// ethtoolSetTxChecksum switches an interface's checksum offload (linux/ethtool.h). Without it, the
+// interface does not segment either.
 const ethtoolSetTxChecksum = 0x17
 
-// MakeGTP makes the interfaces of GTP-U, unless they exist, has routes to exactly these users lead
-// there, and returns the indexes of both interfaces, and the name of the second one, where packets
-// to users arrive. No users: it removes the interfaces.
+// MakeGTP creates the two interfaces of GTP-U, unless they exist, and routes packets for exactly these
+// users there. It returns the indexes of both, and the name of the second one, where packets to users
+// arrive. Without users, it removes the interfaces.
 //
-// It is a pair, since packets must be complete before they get the tunnel's header, which has a
+// The interfaces are a pair, since packets must be complete before they get the tunnel's header, which has a
 // length. The first interface has no offloads, so the kernel segments its packets and writes their
 // checksums.
 func (k *Kernel) MakeGTP(users []MobileUser) (near, far int, name string, err error) {
@@ -131,7 +131,7 @@ func (k *Kernel) removeGTPRules() error {
 	return nil
 }
 
-// gtpPair returns the first interface, and has both up.
+// gtpPair sets both interfaces up, and returns the first one.
 func (k *Kernel) gtpPair() (near nl.Link, err error) {
 	near, err = k.nl.LinkByName(gtpNear)
 	if errors.As(err, new(nl.LinkNotFoundError)) {

@@ -60,16 +60,16 @@ func TestLedger(t *testing.T) {
 	}
 	again := openLedger(t, dir)
 	if got := again.Has("route", "a"); string(got) != `{"via":"x"}` {
-		t.Errorf("a is %q", got)
+		t.Errorf("the ledger's entry of route a is %q after it was opened again", got)
 	}
 	if keys := again.Keys("route"); len(keys) != 1 || len(again.Keys("fdb")) != 0 {
-		t.Errorf("there are %v and %v", keys, again.Keys("fdb"))
+		t.Errorf("the recorded keys are %v and %v", keys, again.Keys("fdb"))
 	}
 	if err := again.Note("route", map[string]any{"d": 1}); err != nil {
 		t.Fatal(err)
 	}
 	if third := openLedger(t, dir); len(third.Keys("route")) != 2 {
-		t.Errorf("after a line that was cut off: %v", third.Keys("route"))
+		t.Errorf("after a truncated line, the recorded routes are %v", third.Keys("route"))
 	}
 	if data, err = os.ReadFile(path); err != nil {
 		t.Fatal(err)
@@ -78,7 +78,7 @@ func TestLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	if other := openLedger(t, dir); len(other.Keys("route")) != 0 {
-		t.Errorf("another boot has made %v", other.Keys("route"))
+		t.Errorf("routes of another boot count as recorded: %v", other.Keys("route"))
 	}
 }
 
@@ -93,7 +93,7 @@ func TestLedgerFull(t *testing.T) {
 	l.file.Close()
 	l.file = full
 	if err := l.Note("route", map[string]any{"a": 1}); err == nil || l.Has("route", "a") != nil {
-		t.Errorf("noted on a full disk: %v", err)
+		t.Errorf("a record on a full disk gives %v", err)
 	}
 }
 
@@ -111,10 +111,10 @@ func TestLedgerLater(t *testing.T) {
 	}
 	l := openLedger(t, dir)
 	if l.Has("route", "a") == nil {
-		t.Error("what was made is forgotten")
+		t.Error("a recorded object is forgotten")
 	}
 	if err := l.Note("route", map[string]any{"b": 1}); err == nil || l.Has("route", "b") != nil {
-		t.Errorf("noted nowhere: %v", err)
+		t.Errorf("a record that cannot be written gives %v", err)
 	}
 	if err := os.Remove(block); err != nil {
 		t.Fatal(err)
@@ -123,7 +123,7 @@ func TestLedgerLater(t *testing.T) {
 		t.Error(err)
 	}
 	if keys := openLedger(t, dir).Keys("route"); len(keys) != 2 {
-		t.Errorf("there are %v", keys)
+		t.Errorf("the recorded keys are %v", keys)
 	}
 }
 
@@ -147,12 +147,12 @@ func TestLedgerHalfWritten(t *testing.T) {
 	}
 	l.file = full
 	if err := l.Note("route", map[string]any{"b": 2}); err == nil {
-		t.Fatal("a full disk is none")
+		t.Fatal("a record on a full disk succeeds")
 	}
 	if err := l.Note("route", map[string]any{"c": 3}); err != nil {
 		t.Fatal(err)
 	}
 	if keys := fmt.Sprint(openLedger(t, dir).Keys("route")); keys != "[a c]" {
-		t.Errorf("%s is read", keys)
+		t.Errorf("the partial record is read as %s", keys)
 	}
 }

@@ -77,7 +77,7 @@ func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 		}
 	}
 	if there() {
-		t.Errorf("%s is there after it was removed", o)
+		t.Errorf("%s still exists after it was removed", o)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestKinds(t *testing.T) {
 	}
 	err = Routes{k}.Make(must(netobj.ParseRoute("10.6.0.0/16", "10.200.0.1", "")))
 	if err == nil || !strings.Contains(err.Error(), "gateway 10.200.0.1 of route 10.6.0.0/16 is not in the network of any interface") {
-		t.Errorf("a gateway that nobody reaches: %v", err)
+		t.Errorf("a route by an unreachable gateway: %v", err)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestBridgeKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := labtest.Run(t, a, "bridge", "fdb", "show"); strings.Contains(out, "02:00:00:00:00:99") {
-		t.Errorf("an entry is left:\n%s", out)
+		t.Errorf("an entry remains:\n%s", out)
 	}
 	other := must(netobj.ParseVLANMember("200", "port1", false))
 	if err := (VLANs{k}).Make(netobj.VLAN{ID: 200}); err != nil {
