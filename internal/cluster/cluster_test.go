@@ -389,7 +389,10 @@ func TestSlowPeer(t *testing.T) {
 		t.Errorf("%d bytes are queued, more than %d", queued, MaxQueue)
 	}
 	close(release)
-	eventually(t, "the peer does not catch up", func() bool { return slow.len() == most })
+	for had := -1; had < most; { // with the race detector, on a busy machine, all of them take minutes
+		eventually(t, "the peer gets no more connections", func() bool { return slow.len() > had })
+		had = slow.len()
+	}
 }
 
 // TestParked checks that copies wait for their service.
