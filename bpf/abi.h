@@ -136,7 +136,7 @@ enum quic_cipher {
 
 /* Sizes of connection IDs. */
 enum quic_limit {
-	QUIC_CID_MOST = 20,
+	QUIC_CID_MAX = 20,
 	QUIC_KEY_WORDS = 44, /* of the rounds of AES-128 */
 	QUIC_CONFIGS =
 		7, /* the eighth is for connection IDs without a server ID */
@@ -370,7 +370,7 @@ enum table_layout {
 	TAGS_PER_WORD = 64 / TAG_BITS,
 	SPILLED_SHIFT = 48, /* in the last word of tags: how many of the
 			     * bucket's keys are in others of its group */
-	SPILLED_MOST = 30, /* if so many have spilled, keys that are placed by
+	SPILLED_MAX = 30, /* if so many have spilled, keys that are placed by
 			    * their client go to their second home */
 	AWAY_BIT = 56, /* of the last word of tags: keys of the bucket may be at
 			* their second home */
@@ -619,7 +619,7 @@ enum helper_limit {
 		2, /* different ports of the endpoints of services with TFTP */
 	FTP_TEXT = 128, /* bytes that are read; a multiple of 4 */
 	FTP_EXPECT_SECONDS = 30, /* a data connection is awaited */
-	FTP_LEAST_PORT = 1024, /* of data connections that are expected */
+	FTP_MIN_PORT = 1024, /* of data connections that are expected */
 	FTP_PORT_TRIES = 4, /* ports of the VIP that are tried */
 	FTP_PER_CLIENT =
 		64, /* control connections of a client's address that expect one */

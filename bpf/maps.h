@@ -678,8 +678,8 @@ struct {
 
 /* enum tail_program -> the program of SCTP packets, of packets that open connections of
  * QUIC, or of connections with a header of the PROXY protocol; none while no service has
- * SCTP, ALGORITHM_QUIC or SERVICE_PROXY. One map for all, as a program can use only 64. Written by user. Pinned, as the kernel empties it when nobody holds
- * it. */
+ * SCTP, ALGORITHM_QUIC or SERVICE_PROXY. One map for all, as a program can use only 64.
+ * Written by user. Pinned, as the kernel empties it when nobody holds it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, TAIL_PROGRAMS);

@@ -64,7 +64,7 @@ volatile __u32 sweep_due SEC(".data.shared") = 0;
 
 /* The longest promise. A due time that is further away is from before jiffies wrapped
  * around. */
-#define SWEEP_PROMISE_MOST (1U << 20)
+#define SWEEP_PROMISE_MAX (1U << 20)
 
 /* Until when source ports are short, in jiffies (port_pressure.h). Written by the
  * programs at tc; read by user. */
@@ -87,7 +87,7 @@ static __always_inline bool sweep_is_late(__u32 now)
 {
 	__u32 due = sweep_due;
 
-	return due && due - now > SWEEP_PROMISE_MOST;
+	return due && due - now > SWEEP_PROMISE_MAX;
 }
 
 #endif

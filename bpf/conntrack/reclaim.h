@@ -22,11 +22,11 @@
 #include "conntrack/expiry.h"
 
 /* How many buckets of 30 rows a packet visits: RECLAIM_BUCKETS, in 2 to 5 us, plus
- * one for each jiffy without a visit, up to RECLAIM_MOST. So a table in which few
+ * one for each jiffy without a visit, up to RECLAIM_MAX. So a table in which few
  * connections are opened is also visited within seconds. Fewer if RECLAIM_FREED rows
  * had expired, in some 100 us. */
 #define RECLAIM_BUCKETS 2
-#define RECLAIM_MOST 32
+#define RECLAIM_MAX 32
 #define RECLAIM_FREED 64
 
 /* An expired entry is freed after this long, in jiffies: a packet on another CPU may
@@ -130,8 +130,8 @@ static __always_inline __u32 reclaim_share(__u32 now)
 
 	if (idle)
 		*(volatile __u32 *)&reclaim_pass.last = now;
-	return idle < RECLAIM_MOST - RECLAIM_BUCKETS ? RECLAIM_BUCKETS + idle :
-						       RECLAIM_MOST;
+	return idle < RECLAIM_MAX - RECLAIM_BUCKETS ? RECLAIM_BUCKETS + idle :
+						      RECLAIM_MAX;
 }
 
 /* Visits the next few buckets. Returns the number of expired rows in them. */
@@ -141,7 +141,7 @@ static __always_inline int reclaim_some(__u32 now)
 	int freed = 0;
 
 	NO_UNROLL
-	for (__u32 i = 0; i < RECLAIM_MOST; i++) {
+	for (__u32 i = 0; i < RECLAIM_MAX; i++) {
 		if (i >= share || freed >= RECLAIM_FREED)
 			break;
 		freed += reclaim_bucket();

@@ -3,8 +3,8 @@
  * firewall.h - applies firewall rules to packets without a connection, and to
  * connections after the rules have changed.
  *
- * The kernel's packets have no state here. Answers to requests of this machine itself
- * are recognized by its sockets, and no rule drops them.
+ * Packets that go to the kernel have no entry in the connection table. Answers to
+ * requests of this machine are recognized by its sockets, and no rule drops them.
  */
 #ifndef LOXILB_FIREWALL_H
 #define LOXILB_FIREWALL_H
@@ -80,7 +80,7 @@ static __noinline bool firewall_is_own_udp(ctx_t *ctx,
 	struct bpf_sock_tuple t;
 	__u32 size = firewall_socket_tuple(&t, key, key->sport);
 	__u16 port = bpf_ntohs(key->dport);
-	const struct host_ports *kept;
+	const struct host_ports *ports;
 	__u64 word = port / 64;
 	struct bpf_sock *sk;
 	bool connected;
@@ -92,14 +92,14 @@ static __noinline bool firewall_is_own_udp(ctx_t *ctx,
 	bpf_sk_release(sk);
 	if (connected)
 		return true;
-	kept = kept_ports_get();
+	ports = kept_ports_get();
 	asm volatile("" : "+r"(word)); /* verifier: bounds */
 	word &= 1023;
-	return kept && kept->bits[word] >> port % 64 & 1;
+	return ports && ports->bits[word] >> port % 64 & 1;
 }
 
-/* Reports whether it is an answer to a request of this machine, or of a client of a
- * service in mode dsr. */
+/* Reports whether a packet answers a request of this machine, or of a client of a
+ * service in mode dsr: rules do not drop it. */
 static __noinline bool firewall_exempts(ctx_t *ctx, const struct packet *p)
 {
 	struct connection_key key;
@@ -158,8 +158,7 @@ static __always_inline void firewall_record(ctx_t *ctx, const struct packet *p,
 		record_none(RECORDER_RULES);
 }
 
-/* Records in a packet that the rule that decided it or its connection has policers or
- * mirrors. */
+/* Records a rule in a packet, if policers or mirrors are attached to the rule. */
 static __always_inline void firewall_record_attached(struct packet *p,
 						     const struct rule *r)
 {
@@ -256,8 +255,8 @@ static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 				       v;
 }
 
-/* Marks a later fragment of a protocol without connections. SCTP has its ports where
- * TCP and UDP have theirs. Global (verifier: globals). */
+/* Applies the rules to a packet of a protocol without connections. Its tuple has no
+ * ports; SCTP has its ports where TCP and UDP have theirs. Global (verifier: globals). */
 __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 {
 	const struct rule_set *set = rule_set_get();
@@ -301,9 +300,9 @@ __noinline enum verdict firewall_judge_unparsed(ctx_t *ctx, struct packet *p)
 	return drop(p, DROP_EXTENSION_CHAIN);
 }
 
-/* Records in an answer the rule of its client's packets: the rule of the next hop that the
- * last of them used. Not if rules or routes have changed since, or after more than an
- * epoch, since the row may then belong to another next hop (hop_find.h). */
+/* Records in an answer the rule that applies to its client's packets. It is in the row of
+ * the next hop that the client's last packet used; after a change of rules or routes, or
+ * more than an epoch, that row may belong to another next hop (hop_find.h). */
 static __noinline void
 firewall_take_rule_of_client(struct packet *p,
 			     const struct connection_key *client)
@@ -322,10 +321,10 @@ firewall_take_rule_of_client(struct packet *p,
 }
 
 /* Reports whether rules drop the packet's connection. Checked once after the rules
- * have changed, and whenever the connection's next hop is of an older epoch. Only the
- * client's packets show by which interface they arrive. A RST passes, as it may end
- * the connection; if it does not, the next packet is checked. Global (verifier:
- * globals). */
+ * have changed, and whenever the connection's next hop is of an older epoch. Rules
+ * about interfaces are checked for the client's packets only, which arrive by that
+ * interface. A RST passes, as it may end the connection; if it does not, the next
+ * packet is checked. Global (verifier: globals). */
 __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 					  struct connection *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * finish.h - turns the verdict of the stages into tc's return code. Only this counts drops.
+ * finish.h - turns the verdict of the stages into tc's return code, and counts drops.
  */
 #ifndef LOXILB_FINISH_H
 #define LOXILB_FINISH_H
@@ -17,8 +17,8 @@
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 
-/* Queues a long segment at a veth, released from its socket: as a copy, since no helper
- * releases the original, which is dropped. */
+/* Queues a copy of a long segment at a veth, and drops the original: no helper releases
+ * the original from the socket that sent it. */
 static __noinline int bulk_send(ctx_t *ctx, __u32 ifindex)
 {
 	if (bpf_clone_redirect(ctx, ifindex, 0) < 0)
@@ -70,7 +70,7 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 	return action;
 }
 
-/* First answers the sender of a packet, if the verdict requires it. */
+/* Like finish(), but first answers the sender of the packet if the verdict is ANSWER. */
 static __always_inline int finish_ingress(ctx_t *ctx, struct packet *p,
 					  enum verdict v)
 {

@@ -203,7 +203,7 @@ static __always_inline bool ftp_reply(ctx_t *ctx, struct packet *p,
 
 	if (!is_227 && s->scan.kind != FTP_229)
 		return true;
-	if (s->scan.port < FTP_LEAST_PORT ||
+	if (s->scan.port < FTP_MIN_PORT ||
 	    (is_227 && !ftp_names_endpoint(s, p, c)))
 		return true;
 	expectation_make_key(&s->key, &c->daddr, &c->saddr, 0, EXPECT_PASSIVE);
@@ -227,7 +227,7 @@ static __always_inline bool ftp_command(ctx_t *ctx, struct packet *p,
 					struct ftp_scratch *s)
 {
 	if ((s->scan.kind != FTP_PORT && s->scan.kind != FTP_EPRT) ||
-	    s->scan.port < FTP_LEAST_PORT ||
+	    s->scan.port < FTP_MIN_PORT ||
 	    !same_addr(&c->saddr, &p->tuple.saddr))
 		return true;
 	expectation_make_key(&s->key, &p->tuple.saddr, &c->daddr, 0,

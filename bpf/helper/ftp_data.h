@@ -55,9 +55,9 @@ expectation_find(const struct expectation_key *key, __u32 now)
 	return e && expectation_is_valid(e->since, now) ? e : NULL;
 }
 
-/* Frees the place of the control connection, whose announcement is used up. Its row
- * stays until another control connection needs the place, so repeated segments are
- * recognized. key: of the data connection; it changes. */
+/* Marks the announcement of the control connection as used, so another control
+ * connection can take its place. Until then its row stays, so repeated segments are
+ * recognized. Changes the key, which is that of the data connection. */
 static __noinline __maybe_unused int
 expectation_settle(struct expectation_key *key, const struct expectation *e)
 {
@@ -119,7 +119,7 @@ static __always_inline bool ftp_describe_passive(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
-/* ... or the endpoint opens one to the client. */
+/* Fills in what open.h needs: the endpoint opens a connection to the client. */
 static __always_inline bool ftp_describe_active(const struct packet *p,
 						struct opening *o,
 						const struct expectation *e)
@@ -127,7 +127,7 @@ static __always_inline bool ftp_describe_active(const struct packet *p,
 	const struct endpoint *ep = endpoint_find(e->endpoint);
 
 	if (!ep || !same_addr(&ep->addr, &p->tuple.saddr))
-		return false; /* another endpoint has its number by now */
+		return false; /* its id belongs to another endpoint by now */
 	__builtin_memset(&o->service, 0, sizeof(o->service));
 	__builtin_memset(&o->outward, 0, sizeof(o->outward));
 	o->service.id = ep->service;

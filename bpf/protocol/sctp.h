@@ -52,7 +52,7 @@ enum sctp_chunk {
 	SCTP_I_DATA = 64, /* RFC 8260 */
 };
 
-#define SCTP_CHUNK_LEAST 4
+#define SCTP_CHUNK_MIN 4
 #define SCTP_INIT_LENGTH 20 /* and of INIT ACK, without parameters */
 #define SCTP_FLAG_T 1 /* of ABORT and SHUTDOWN COMPLETE */
 

@@ -78,16 +78,16 @@ sctp_read_chunks(ctx_t *ctx, struct packet *p, __u32 l4_length)
 	NO_UNROLL
 	for (int i = 0; i < SCTP_CHUNKS; i++) {
 		c.tag = 0;
-		if (at + SCTP_CHUNK_LEAST > l4_length)
+		if (at + SCTP_CHUNK_MIN > l4_length)
 			return i > 0;
 		if (at + sizeof(c) <= l4_length ?
 			    bpf_skb_load_bytes(ctx, p->l4 + at, &c, sizeof(c)) :
 			    bpf_skb_load_bytes(ctx, p->l4 + at, &c,
-					       SCTP_CHUNK_LEAST))
+					       SCTP_CHUNK_MIN))
 			return false;
 		length = bpf_ntohs(c.length);
 		padded = (length + 3) & ~3U;
-		if (length < SCTP_CHUNK_LEAST ||
+		if (length < SCTP_CHUNK_MIN ||
 		    (padded > l4_length - at && !p->fragment))
 			return false;
 		if (c.type == SCTP_DATA || c.type == SCTP_I_DATA)
@@ -113,7 +113,7 @@ sctp_parse(ctx_t *ctx, struct packet *p, __u32 l4_length)
 	p->tuple.sport = h->ports;
 	p->tuple.dport = h->ports >> 16;
 	p->ack = bpf_ntohl(h->tag);
-	if (unlikely(l4_length < sizeof(*h) + SCTP_CHUNK_LEAST ||
+	if (unlikely(l4_length < sizeof(*h) + SCTP_CHUNK_MIN ||
 		     (!p->fragment && l4_length % 4) ||
 		     !sctp_read_chunks(ctx, p, l4_length)))
 		p->fault = DROP_MALFORMED;
@@ -219,7 +219,7 @@ static __noinline __maybe_unused bool sctp_reset_sender(ctx_t *ctx,
 		.type = p->chunk == SCTP_SHUTDOWN_ACK ? SCTP_SHUTDOWN_COMPLETE :
 							SCTP_ABORT,
 		.flags = opens ? 0 : SCTP_FLAG_T,
-		.length = bpf_htons(SCTP_CHUNK_LEAST),
+		.length = bpf_htons(SCTP_CHUNK_MIN),
 	};
 
 	return sctp_answer(ctx, p, &a.h, sizeof(a));

@@ -39,7 +39,7 @@ enum proxy_change {
 };
 
 /* More data than this is not moved to make room for the header. */
-#define PROXY_DATA_MOST 9216
+#define PROXY_DATA_MAX 9216
 
 /* Returns the change of a client's segment that begins at its first byte, while the
  * endpoint has not acknowledged the header. A RST must have exactly the number that the
@@ -61,7 +61,7 @@ static __always_inline __u8 proxy_change_first(ctx_t *ctx,
 		return p->seq_end == p->seq ? PROXY_UNCHANGED : PROXY_REFUSED;
 	if (p->fragment)
 		return PROXY_REFUSED;
-	if (!ctx->gso_size && tcp_payload(p) <= PROXY_DATA_MOST)
+	if (!ctx->gso_size && tcp_payload(p) <= PROXY_DATA_MAX)
 		return PROXY_HEADER;
 	/* If its numbers are not recorded, its repetition would look like the first one. */
 	repeated = !(word & CONN_ASSURED) || c->seq_end != p->seq ||

@@ -22,7 +22,7 @@
 #define OPTION_FAST_OPEN 34
 #define OPTIONS_LONGEST 40
 #define OPTION_NOPS 0x01010101
-#define LEAST_MSS 64
+#define MIN_MSS 64
 
 /* Finds an option: returns its offset from the TCP header, and in the upper half its
  * length; 0: there is none. Global (verifier: globals). */
@@ -89,7 +89,7 @@ option_lower_mss(ctx_t *ctx, const struct packet *p, __u32 by)
 		return true;
 	if (bpf_skb_load_bytes(ctx, p->l4 + at, &old, sizeof(old)))
 		return false;
-	if (bpf_ntohs(old) < LEAST_MSS + by)
+	if (bpf_ntohs(old) < MIN_MSS + by)
 		return true;
 	new = bpf_htons(bpf_ntohs(old) - by);
 	return !bpf_skb_store_bytes(ctx, p->l4 + at, &new, sizeof(new), 0) &&

@@ -123,7 +123,7 @@ segment_move_urgent(ctx_t *ctx, const struct packet *p, __u32 growth)
 }
 
 #define SEGMENT_CHUNK 64
-#define SEGMENT_CHUNKS 144 /* PROXY_DATA_MOST in chunks */
+#define SEGMENT_CHUNKS 144 /* PROXY_DATA_MAX in chunks */
 
 /* Moves length bytes at an offset by this many bytes, towards the end. Global (verifier:
  * globals). */

@@ -28,7 +28,7 @@
 #define QUIC_VERSION_2 0x6b3343cf
 #define QUIC_HANDSHAKE_1 2 /* its type in version 1 (RFC 9000 section 17.2.4) */
 #define QUIC_HANDSHAKE_2 3 /* ... and in version 2 (RFC 9369 section 3.2) */
-#define QUIC_BODY_MOST (QUIC_CID_MOST - 1)
+#define QUIC_BODY_MAX (QUIC_CID_MAX - 1)
 #define QUIC_CONFIG_SHIFT 5
 
 struct quic_long_header {
@@ -100,14 +100,14 @@ static __always_inline int quic_find_id(ctx_t *ctx, const struct packet *p,
 		return 0;
 	if (!(h.first & QUIC_LONG_HEADER)) {
 		*at += 1;
-		return data - 1 < QUIC_CID_MOST ? data - 1 : QUIC_CID_MOST;
+		return data - 1 < QUIC_CID_MAX ? data - 1 : QUIC_CID_MAX;
 	}
 	if (data < (int)sizeof(h) ||
 	    bpf_skb_load_bytes(ctx, *at, &h, sizeof(h)))
 		return 0;
 	length = h.cid_length;
 	*at += sizeof(h);
-	return quic_id_is_of_server(&h) && length <= QUIC_CID_MOST &&
+	return quic_id_is_of_server(&h) && length <= QUIC_CID_MAX &&
 			       length <= data - (int)sizeof(h) ?
 		       length :
 		       0;
@@ -124,7 +124,7 @@ static __always_inline bool quic_read_id(ctx_t *ctx, const struct packet *p,
 	n = quic_find_id(ctx, p, &at) - 1;
 	__builtin_memset(s->body, 0, sizeof(s->body));
 	asm volatile("" : "+r"(n)); /* verifier: bounds */
-	if (n < 1 || n > QUIC_BODY_MOST ||
+	if (n < 1 || n > QUIC_BODY_MAX ||
 	    bpf_skb_load_bytes(ctx, at, &first, 1) ||
 	    bpf_skb_load_bytes(ctx, at + 1, s->body, n))
 		return false;
@@ -179,7 +179,7 @@ static __always_inline void quic_undo_passes(struct quic_scratch *s,
 		return;
 	quic_pass(s, c, &s->right, &s->left, c->right_mask, 1);
 	NO_UNROLL
-	for (int i = 0; i < QUIC_CID_MOST / 2; i++)
+	for (int i = 0; i < QUIC_CID_MAX / 2; i++)
 		bytes[right + i] |= ((__u8 *)&s->right)[i];
 }
 

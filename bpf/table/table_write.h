@@ -238,7 +238,7 @@ static __always_inline bool bucket_takes(const struct table_bucket *b,
 {
 	return placed != BY_CLIENT ||
 	       (b->tags[CONTROL_WORD] & CONTROL_SPILLED) <
-		       SPILLED_MOST * CONTROL_SPILLED_ONE;
+		       SPILLED_MAX * CONTROL_SPILLED_ONE;
 }
 
 /* Records that keys of a bucket are at their second home. */

@@ -49,10 +49,10 @@
 volatile __u64 redials[MAX_REDIALS] SEC(".data.runtime") = {};
 
 /* A SYN that arrives with a lower TTL might expire before the endpoint. */
-#define REDIAL_LEAST_TTL 32
+#define REDIAL_MIN_TTL 32
 
-/* Reports whether an endpoint's TCP ignores an option of this kind, or uses it. It drops
- * segments with signatures that it does not expect (RFC 2385, RFC 5925). */
+/* Reports whether an endpoint's TCP accepts a segment with an option of this kind. TCP
+ * drops segments with unexpected signatures (RFC 2385, RFC 5925). */
 static __always_inline bool syn_option_is_harmless(__u8 kind)
 {
 	const __u64 harmless = 1ULL << TCP_OPTION_MSS | 1ULL << 3 /* scale */ |
@@ -114,7 +114,7 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 		return false;
 	header = p->l4 - p->l3;
 	length = p->length - header;
-	if (p->fragment || p->fault || p->ttl < REDIAL_LEAST_TTL ||
+	if (p->fragment || p->fault || p->ttl < REDIAL_MIN_TTL ||
 	    p->seq_end != p->seq + 1 ||
 	    header !=
 		    (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) ||
@@ -128,8 +128,8 @@ __noinline bool syn_is_plain(ctx_t *ctx, struct packet *p)
 			packet_sum(ctx, p->l4, length)) == 0xffff;
 }
 
-/* Reports whether a SYN may be a request for an answer of the connection's endpoint;
- * only then must it be plain. word: of the client's entry. */
+/* Reports whether a SYN may ask the connection's endpoint for an answer. Only such a SYN
+ * must be plain. word: the state word of the client's entry. */
 static __always_inline bool redial_may_ask(__u32 word)
 {
 	return word & CONN_ASSURED && !connection_is_closed(word);

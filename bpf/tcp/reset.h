@@ -28,11 +28,11 @@ static __always_inline bool tcp_in_flight(__u32 number,
  * as 6 bits of the expected acknowledgement: half of them in each entry, 0 for none. */
 #define TCP_TAG_BITS 3
 #define TCP_TAG_HALF ((1U << TCP_TAG_BITS) - 1)
-#define TCP_TAG_MOST ((1U << 2 * TCP_TAG_BITS) - 1)
+#define TCP_TAG_MAX ((1U << 2 * TCP_TAG_BITS) - 1)
 
 static __always_inline __u32 tcp_syn_tag(__u32 ack)
 {
-	return (ack & TCP_TAG_MOST) ?: TCP_TAG_MOST;
+	return (ack & TCP_TAG_MAX) ?: TCP_TAG_MAX;
 }
 
 static __always_inline void

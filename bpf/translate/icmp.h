@@ -125,13 +125,13 @@ static __always_inline bool quote_is_echo(const struct quote *q)
 }
 
 /* RFC 792 promises this many bytes after the quoted IP header. */
-#define QUOTE_LEAST 8
+#define QUOTE_MIN 8
 
 /* Reports whether the error itself has them: a frame's padding is not part of it. */
 static __always_inline bool quote_is_within(const struct quote *q,
 					    const struct packet *p)
 {
-	return q->p.l4 + QUOTE_LEAST <= p->l3 + p->length;
+	return q->p.l4 + QUOTE_MIN <= p->l3 + p->length;
 }
 
 /* Reads the quoted packet's headers. Global (verifier: globals). */
@@ -144,7 +144,7 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 	if (!protocol_of(q->p.tuple.protocol).has_ports)
 		return false;
 	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
-	    ctx_length(ctx) < q->p.l4 + QUOTE_LEAST)
+	    ctx_length(ctx) < q->p.l4 + QUOTE_MIN)
 		return false;
 	q->p.tuple.sport = q->ports[1];
 	q->p.tuple.dport = q->ports[0];

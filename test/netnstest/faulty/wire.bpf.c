@@ -3,12 +3,12 @@
 /*
  * wire.bpf.c - one direction of a wire that is not perfect.
  *
- * The fate of a packet is drawn from a hash of the seed and the packet's number in this
- * direction, so the n-th packet of a seed has the same fate in each run. Only IP
+ * A hash of the seed and the packet's number in this direction decides what happens to a
+ * packet, so the n-th packet of a seed has the same faults in each run. Only IP
  * packets are numbered: the number of ARP requests depends on timing.
  *
- * A program can keep no packet. One that is to be late goes to an interface
- * where a process holds it for the time and gives it back (hold.go).
+ * A BPF program cannot hold packets. A delayed packet goes to an interface where a process
+ * holds it for a time, and then returns it (hold.go).
  */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -17,13 +17,13 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* How many of 2^32 packets. */
+/* The rates of faults, in 2^-32 of the packets. */
 struct faults {
 	__u64 lose;
 	__u64 repeat;
 	__u64 delay;
 	__u64 corrupt;
-	__u64 cut; /* the wire itself: nothing passes, if not 0 */
+	__u64 cut; /* 1: the wire is cut, and nothing passes */
 };
 
 struct counts {
@@ -93,7 +93,8 @@ static bool corrupt(struct __sk_buff *skb, __u64 number)
 	return !bpf_skb_store_bytes(skb, at, &byte, 1, 0);
 }
 
-/* Takes a packet that arrives at the near end to the far one, or not. */
+/* Decides what happens to a packet that arrives at the near end: it goes to the far end, once
+ * or twice, changed or late, or is lost. */
 SEC("tc")
 int carry(struct __sk_buff *skb)
 {
@@ -130,7 +131,7 @@ int carry(struct __sk_buff *skb)
 	return bpf_redirect(far_end, 0);
 }
 
-/* Takes a packet that has been held to the far end. */
+/* Passes a packet that has been held to the far end. */
 SEC("tc")
 int release(struct __sk_buff *skb)
 {

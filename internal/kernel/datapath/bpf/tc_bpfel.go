@@ -488,7 +488,7 @@ const (
 	TcHelperLimitTFTP_PORTS         TcHelperLimit = 2
 	TcHelperLimitFTP_TEXT           TcHelperLimit = 128
 	TcHelperLimitFTP_EXPECT_SECONDS TcHelperLimit = 30
-	TcHelperLimitFTP_LEAST_PORT     TcHelperLimit = 1024
+	TcHelperLimitFTP_MIN_PORT       TcHelperLimit = 1024
 	TcHelperLimitFTP_PORT_TRIES     TcHelperLimit = 4
 	TcHelperLimitFTP_PER_CLIENT     TcHelperLimit = 64
 )
@@ -989,7 +989,7 @@ type TcQuicConfigKey struct {
 type TcQuicLimit uint32
 
 const (
-	TcQuicLimitQUIC_CID_MOST    TcQuicLimit = 20
+	TcQuicLimitQUIC_CID_MAX     TcQuicLimit = 20
 	TcQuicLimitQUIC_KEY_WORDS   TcQuicLimit = 44
 	TcQuicLimitQUIC_CONFIGS     TcQuicLimit = 7
 	TcQuicLimitMAX_QUIC_CONFIGS TcQuicLimit = 65536
@@ -1371,7 +1371,7 @@ const (
 	TcTableLayoutTAG_WORDS              TcTableLayout = 8
 	TcTableLayoutTAGS_PER_WORD          TcTableLayout = 4
 	TcTableLayoutSPILLED_SHIFT          TcTableLayout = 48
-	TcTableLayoutSPILLED_MOST           TcTableLayout = 30
+	TcTableLayoutSPILLED_MAX            TcTableLayout = 30
 	TcTableLayoutAWAY_BIT               TcTableLayout = 56
 	TcTableLayoutAWAY_SEEN_BIT          TcTableLayout = 57
 	TcTableLayoutROW_LIVE_BIT           TcTableLayout = 63

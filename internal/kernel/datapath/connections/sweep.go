@@ -328,5 +328,5 @@ func (p *promise) renew(c *loader.Collection, d time.Duration) error {
 	return c.Variables.SweepDue.Set(max(due, 1)) // a write to memory; 0 would mean no promise
 }
 
-// maxSweepPromise is less than SWEEP_PROMISE_MOST ticks (bpf/shared.h), whatever their length.
+// maxSweepPromise is less than SWEEP_PROMISE_MAX ticks (bpf/shared.h), whatever their length.
 const maxSweepPromise = 15 * time.Minute

@@ -180,7 +180,7 @@ func put(buckets []element, h home, e *Entry, isLast bool) bool {
 
 // bucketTakes is bucket_takes() of bpf/table/table_write.h.
 func bucketTakes(control uint64, placed bpf.TcPlacement) bool {
-	return placed != bpf.TcPlacementBY_CLIENT || control&spilled < uint64(bpf.TcTableLayoutSPILLED_MOST)*spilledOne
+	return placed != bpf.TcPlacementBY_CLIENT || control&spilled < uint64(bpf.TcTableLayoutSPILLED_MAX)*spilledOne
 }
 
 // putInBucket writes a row into a free place of a bucket.

@@ -13,7 +13,7 @@ func TestPutAtLastHome(t *testing.T) {
 	buckets := make([]element, perGroup)
 	h := home{0, bpf.TcPlacementBY_CLIENT}
 	control := &bucketIn(&buckets[bucketOf(h.hash)]).Tags[bpf.TcTableLayoutTAG_WORDS-1]
-	*control = uint64(bpf.TcTableLayoutSPILLED_MOST) * spilledOne
+	*control = uint64(bpf.TcTableLayoutSPILLED_MAX) * spilledOne
 	if put(buckets, h, &Entry{}, false) || *control&away == 0 {
 		t.Errorf("the first home took the key, or is not marked: control word %#x", *control)
 	}
