@@ -70,7 +70,7 @@ func OutlineOf(data []byte, partSize int) (o Outline) {
 		case '{', '[':
 			depth++
 			o.depth = max(o.depth, depth)
-			bit := uint64(1) << min(depth, maxNested)
+			bit := uint64(1) << min(max(depth, 0), maxNested)
 			lists, prefixes = lists&^bit, prefixes&^bit
 			if data[i] == '{' {
 				o.objects++

@@ -32,6 +32,7 @@ func FuzzDecode(f *testing.F) {
 		`"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
+	f.Add([]byte(`]}{`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, _, p := newCodec(false).decodeServices(data)
 		o := rest.OutlineOf(data, 1)
