@@ -22,13 +22,19 @@ func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
 	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // has two probes
-	out, err := eachOf(down[:min(len(down), maxListed)], func(d Down) (*Finding, error) {
+	out, err := eachOf(down[:min(len(down), maxListed)], func(d Down) (f *Finding, err error) {
 		at := d.At.String()
 		if d.At.Port() == 0 {
 			at = d.At.Addr().String()
 		}
-		why, err := m.whyNot(d.At.Addr(), d.Evidence)
-		return &Finding{About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence), Why: why, Command: lookThere}, err
+		f = &Finding{About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence)}
+		if m.hasNoRoute(d.At.Addr()) {
+			f.Why, f.Command = "this machine has no usable route to it", "ip route get "+d.At.Addr().String()
+			return f, nil
+		}
+		f.Command = lookThere
+		f.Why, err = m.whyNot(d.At.Addr(), d.Evidence)
+		return f, err
 	})
 	if n := len(down) - maxListed; n > 0 {
 		out = append(out, Finding{
@@ -75,6 +81,13 @@ func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 		text = "it answers ARP or neighbour discovery, but not ping: its machine is on, so a firewall there drops everything, or its address or netmask is wrong"
 	}
 	return text, nil
+}
+
+// hasNoRoute reports whether the kernel has no route to an address, or one that refuses packets.
+func (m *Machine) hasNoRoute(a netip.Addr) bool {
+	_, err := m.Network.Route(a)
+	var no syscall.Errno
+	return errors.As(err, &no)
 }
 
 // isAwake reports whether an address on the same link has a known MAC address.
