@@ -210,6 +210,15 @@ __noinline int sock_flow_to_endpoint(struct packet *p,
 	return 0;
 }
 
+/* Copies the service of a packet. Global (verifier: globals): the verifier would follow
+ * each path through it in each round of the caller's loop. */
+__noinline int sock_service(struct packet *p, __u32 mark, struct service *svc)
+{
+	if (!p || !svc) /* verifier: null */
+		return false;
+	return service_copy(p, mark, svc);
+}
+
 /* Finds the service and makes a flow. Returns -ENOENT if the kernel handles the
  * connection: there is no service, or it refuses with SERVICE_REFUSE_PASS. The socket's
  * program gets all other errors. Its packets do not pass the balancer, so they cannot
@@ -218,11 +227,11 @@ static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)
 {
-	struct service svc;
+	struct service svc = {}; /* verifier: globals */
 	int err = -EAGAIN;
 
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
-		if (!service_copy(p, request->mark, &svc))
+		if (!sock_service(p, request->mark, &svc))
 			return -ENOENT;
 		if (svc.flags & SERVICE_PROXY)
 			return -EOPNOTSUPP;
