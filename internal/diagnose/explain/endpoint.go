@@ -158,11 +158,14 @@ func (i *inquiry) addLimits(s *lb.Service) {
 	}
 	var of []string
 	for _, l := range []struct {
-		n    uint32
-		what string
-	}{{s.MaxRate, "new connections per second"}, {s.MaxConnections, "open connections"}, {s.ClientRate, "new connections per second per client"}, {s.ClientConnections, "open connections per client"}} {
+		n           uint32
+		what, scope string
+	}{
+		{s.MaxRate, "new connection", " per second"}, {s.MaxConnections, "open connection", ""},
+		{s.ClientRate, "new connection", " per second per client"}, {s.ClientConnections, "open connection", " per client"},
+	} {
 		if l.n > 0 {
-			of = append(of, fmt.Sprintf("%d %s", l.n, l.what))
+			of = append(of, plural(int(l.n), l.what)+l.scope)
 		}
 	}
 	i.answer.add("limit", OK, "currently within its limits: at most %s", strings.Join(of, ", "))
