@@ -287,8 +287,11 @@ __noinline enum verdict sctp_forward(ctx_t *ctx, struct packet *p,
 		return VERDICT_DROP;
 	if (p->chunk == SCTP_INIT_ACK && c->flags & CONN_REPLY_DIRECTION)
 		sctp_list_vips(ctx, p, c);
-	if (c->hop & HOP_PATHS)
+	if (c->hop & HOP_PATHS) {
+		if (sctp_is_stray_proof(ctx, p))
+			return drop(p, DROP_UNPROVEN_ADDRESS);
 		c = sctp_entry(p, c, false);
+	}
 	return forward_if_allowed(ctx, p, c);
 }
 

@@ -50,6 +50,9 @@ enum sctp_chunk {
 	SCTP_COOKIE_ACK = 11,
 	SCTP_SHUTDOWN_COMPLETE = 14,
 	SCTP_I_DATA = 64, /* RFC 8260 */
+	SCTP_ASCONF_ACK = 0x80, /* RFC 5061 */
+	SCTP_PAD = 0x84, /* RFC 4820 */
+	SCTP_ASCONF = 0xc1,
 };
 
 #define SCTP_CHUNK_MIN 4

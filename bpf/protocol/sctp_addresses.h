@@ -6,7 +6,8 @@
  * of them. Such packets would bypass this machine, and arrive from an address that is
  * unknown to their receiver, which would abort the association. So both sides see only
  * addresses of this machine. Listed ones become padding (RFC 4820), which every
- * receiver skips and which keeps all lengths.
+ * receiver skips and which keeps all lengths. ASCONF, which adds addresses later (RFC 5061),
+ * disappears from the lists of supported chunks, so neither side sends it.
  */
 #ifndef LOXILB_SCTP_ADDRESSES_H
 #define LOXILB_SCTP_ADDRESSES_H
@@ -19,14 +20,15 @@
 #include "protocol/sctp.h"
 #include "protocol/sctp_crc.h"
 
-/* How many parameters are read: more than the addresses of IPv4 that fit 1,500 bytes. Linux
- * sends 4 to 8, and one for each address. */
+/* How many parameters and words of SCTP_EXTENSIONS are read: more than the addresses of IPv4 that
+ * fit 1,500 bytes. Linux sends 4 to 8, and one for each address. */
 #define SCTP_PARAMETERS 192
 
 enum sctp_parameter_type {
 	SCTP_ADDRESS_IPV4 = 5,
 	SCTP_ADDRESS_IPV6 = 6,
 	SCTP_PADDING = 0x8005,
+	SCTP_EXTENSIONS = 0x8008, /* chunk types that the sender supports */
 };
 
 struct sctp_parameter {
@@ -54,24 +56,6 @@ sctp_check_change(ctx_t *ctx, const struct packet *p, __u32 change)
 	return !ctx_store(ctx, at, &check, sizeof(check));
 }
 
-/* Makes padding of a parameter that begins this many bytes before the end. Returns the
- * change of the checksum. */
-static __always_inline __u32 sctp_pad_out(ctx_t *ctx, __u32 at, __u32 behind,
-					  struct sctp_parameter *a)
-{
-	const struct sctp_crc *t = sctp_crc_get();
-	__u32 was, now;
-
-	if (!t)
-		return 0;
-	__builtin_memcpy(&was, a, sizeof(was));
-	a->type = bpf_htons(SCTP_PADDING);
-	__builtin_memcpy(&now, a, sizeof(now));
-	if (ctx_store(ctx, at, a, sizeof(*a)))
-		return 0;
-	return sctp_crc_change(t, was ^ now, behind);
-}
-
 #if ONLY_SCTP
 /* A walk over the parameters of INIT or INIT ACK. Offsets count from the SCTP header. */
 struct sctp_parameter_walk {
@@ -81,30 +65,56 @@ struct sctp_parameter_walk {
 	__u32 last; /* where the sender's list ends */
 	__u32 end; /* of the packet */
 	__u32 change; /* of the checksum */
+	__u32 types; /* where SCTP_EXTENSIONS ends, if it has begun */
 };
 
-/* Hides the parameter at w->at if it is an address. Returns whether none follows. */
+/* Hides the parameter at w->at if it is an address; or ASCONF, if this is a word of a list of chunk
+ * types. Returns whether none follows. */
 static long sctp_hide_parameter(__u32 i, struct sctp_parameter_walk *w)
 {
 	const __u32 at = w->at;
-	struct sctp_parameter a;
+	const struct sctp_crc *t;
+	union {
+		struct sctp_parameter parameter;
+		__u8 type[4];
+		__u32 all;
+	} was, now;
 	__u32 length;
 
-	if (at + sizeof(a) > w->last ||
-	    bpf_skb_load_bytes(w->ctx, w->l4 + at, &a, sizeof(a)))
+	if (at + sizeof(was) > w->last ||
+	    bpf_skb_load_bytes(w->ctx, w->l4 + at, &was, sizeof(was)))
 		return true;
-	length = bpf_ntohs(a.length);
-	if (length < sizeof(a) || length > w->end - at)
-		return true;
-	if (sctp_is_address(&a))
-		w->change ^= sctp_pad_out(w->ctx, w->l4 + at, w->end - at, &a);
-	w->at = at + ((length + 3) & ~3U);
+	now = was;
+	w->at = at + sizeof(was);
+	if (at < w->types) {
+		for (__u32 j = 0; j < sizeof(was); j++)
+			if (at + j < w->types &&
+			    (was.type[j] == SCTP_ASCONF ||
+			     was.type[j] == SCTP_ASCONF_ACK))
+				now.type[j] = SCTP_PAD;
+	} else {
+		length = bpf_ntohs(was.parameter.length);
+		if (length < sizeof(was) || length > w->end - at)
+			return true;
+		if (was.parameter.type == bpf_htons(SCTP_EXTENSIONS))
+			w->types = at + length;
+		else
+			w->at = at + ((length + 3) & ~3U);
+		if (sctp_is_address(&was.parameter))
+			now.parameter.type = bpf_htons(SCTP_PADDING);
+	}
+	if (now.all == was.all)
+		return false;
+	t = sctp_crc_get();
+	if (t && !ctx_store(w->ctx, w->l4 + at, &now, sizeof(now)))
+		w->change ^= sctp_crc_change(t, was.all ^ now.all, w->end - at);
 	return false;
 }
 
 /* Hides the addresses that INIT or INIT ACK lists. Parameters behind one with an impossible
  * length stay: their receiver refuses them. Returns why the packet must not leave, or
- * DROP_NONE: with more parameters than are read, an address would reach the other side.
+ * DROP_NONE: with more parameters than are read, or in later fragments, an address would reach
+ * the other side.
  * partial: the device computes the checksum. By bpf_loop(), as Linux 6.1 verifies an
  * ordinary loop turn by turn, in each of its states. Global (verifier: globals). */
 __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
@@ -117,6 +127,8 @@ __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
 
 	if (!p) /* verifier: null */
 		return DROP_NOT_LINEAR;
+	if (p->fragment)
+		return DROP_NOT_TRANSLATABLE;
 	w.l4 = p->l4;
 	w.end = p->length - (p->l4 - p->l3);
 	w.last = w.end - p->listed;

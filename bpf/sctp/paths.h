@@ -44,12 +44,19 @@ static __always_inline bool sctp_is_last(const struct packet *p)
 }
 
 #if ONLY_SCTP
+/* How many packets with wrong tags a CPU takes per second before it no longer confirms right
+ * ones to unproven addresses. A tag has 32 bits, and any association of the service will do for a
+ * sender that guesses: 10,000 answers per second (answer.h) would find one of 1,000 in minutes. */
+#define SCTP_WRONG_TAGS 100
+
 struct sctp_scratch {
 	struct sctp_path_key key;
 	struct sctp_path path;
 	struct connection_key
 		arrived; /* the packet's tuple, on a further path */
 	struct connection entry; /* by which the packet leaves */
+	__u32 wrong_since; /* jiffies; outlives the packet */
+	__u32 wrong_tags;
 };
 
 _Static_assert(sizeof(struct sctp_scratch) <= sizeof(struct packet_scratch),
@@ -60,6 +67,12 @@ static __always_inline struct sctp_scratch *sctp_scratch_get(void)
 	__u32 use = SCRATCH_SCTP;
 
 	return bpf_map_lookup_elem(&packet_scratches, &use);
+}
+
+static __always_inline bool sctp_are_tags_guessed(const struct sctp_scratch *s,
+						  __u32 now)
+{
+	return s->wrong_tags >= SCTP_WRONG_TAGS && now - s->wrong_since < hz;
 }
 
 /* Returns the VIPs of a service with several, or NULL. */
@@ -131,6 +144,28 @@ static __noinline void sctp_record_tag(const struct connection *c,
 	bpf_map_delete_elem(paths, &s->key);
 }
 
+/* Returns the first path of the association of a service that a packet's tag belongs to, whose
+ * key is then s->key; or NULL, and counts a wrong tag. */
+static __noinline const struct sctp_path *
+sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service)
+{
+	const struct sctp_path *first;
+
+	sctp_key_by_tag(&s->key, p->tuple.sport, p->tuple.dport, p->ack,
+			service);
+	first = lazy_hash_find(&sctp_paths, &s->key);
+	if (first && sctp_is_address_set(&first->vip))
+		return first;
+	if (!sctp_vips_of(service))
+		return NULL;
+	if (p->now - s->wrong_since >= hz) {
+		s->wrong_since = p->now;
+		s->wrong_tags = 0;
+	}
+	s->wrong_tags++;
+	return NULL;
+}
+
 /* Finds the association of a client's packet on a path without entry. sctp_enter_path()
  * follows. Global (verifier: globals). */
 __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
@@ -145,32 +180,38 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 	    !lazy_hash_get(&sctp_paths) ||
 	    !service_copy(p, ctx_mark(ctx), &o->service))
 		return false;
-	sctp_key_by_tag(&s->key, p->tuple.sport, p->tuple.dport, p->ack,
-			o->service.id);
-	first = lazy_hash_find(&sctp_paths, &s->key);
-	if (!first || !sctp_is_address_set(&first->vip))
+	first = sctp_find_by_tag(p, s, o->service.id);
+	if (!first)
 		return false;
 	s->arrived = p->tuple;
 	s->path = *first;
 	return true;
 }
 
-/* Reports whether a packet has the tag of another association than a client's half-open
- * entry. Anyone can forge the INIT that opens such an entry, from a client's address to
- * another VIP: its association must keep that path. */
+/* Reports whether a packet has the tag of another association than a client's entry. Anyone can
+ * forge the INIT that opens a half-open entry, from a client's address to another VIP, and the
+ * entry of an association remains when its client restarts by another path: in both cases, the
+ * client's association must have that path. */
 static __noinline bool sctp_is_of_another(const struct packet *p,
 					  const struct connection *c,
 					  __u32 word)
 {
+	struct sctp_scratch *s = sctp_scratch_get();
+	const struct sctp_path *first;
 	const struct endpoint *ep;
 
-	if (word & (CONN_ASSURED | CONN_REPLY_DIRECTION |
-		    STATE_TRAIT(CONN_ONE_WAY)) ||
+	if (!s || word & (CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_ONE_WAY)) ||
 	    !p->ack || p->ack == c->seq_end || p->reflected ||
 	    p->chunk == SCTP_COOKIE_ECHO)
 		return false;
 	ep = endpoint_find(c->endpoint);
-	return ep && sctp_vips_of(ep->service);
+	if (!ep || !sctp_vips_of(ep->service))
+		return false;
+	if (!(word & CONN_ASSURED))
+		return true;
+	first = sctp_find_by_tag(p, s, ep->service);
+	return first && !sctp_same_path(&first->client, &first->vip,
+					&p->tuple.saddr, &p->tuple.daddr);
 }
 
 /* Lets a packet look as if it came by the first path of its association. */

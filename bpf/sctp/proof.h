@@ -6,8 +6,11 @@
  * A client could otherwise forge another host's address, and direct the endpoint's data
  * there. A packet from an address without proof is answered with a HEARTBEAT, and dropped; the
  * client repeats it. The HEARTBEAT has a hash with a secret key, which HEARTBEAT ACK
- * returns. The answer is hardly larger than the smallest packet. The endpoint sees neither:
- * it would not know the hash.
+ * returns. The answer is hardly larger than the smallest packet. The endpoint sees neither, by
+ * whatever path the HEARTBEAT ACK comes: Linux aborts the association, as it is too short.
+ *
+ * A HEARTBEAT also confirms a guessed tag, and ABORT needs no proof: while wrong tags are many,
+ * packets of unproven addresses are dropped without an answer.
  */
 #ifndef LOXILB_SCTP_PROOF_H
 #define LOXILB_SCTP_PROOF_H
@@ -78,18 +81,34 @@ static __noinline bool sctp_is_proof(ctx_t *ctx, const struct packet *p,
 	       got.info.length == want.info.length && got.magic == want.magic;
 }
 
+/* Reports whether a packet of an association's own entry answers a HEARTBEAT of this machine: the
+ * client's route has changed meanwhile. */
+static __always_inline bool sctp_is_stray_proof(ctx_t *ctx,
+						const struct packet *p)
+{
+	bool valid;
+
+	return unlikely(p->seq_end == SCTP_HEARTBEAT_ACK) &&
+	       sctp_is_proof(ctx, p, &valid);
+}
+
 /* Returns the tag of packets to the client of the association by whose further path a packet
- * has come. 0: it has another tag itself, so it moves no answers. */
+ * has come. 0: it has another tag itself, so it moves no answers. Marks the entries, so
+ * sctp_is_stray_proof() is asked. */
 static __noinline __u32 sctp_tag_of_client(struct packet *p)
 {
-	const struct connection *c, *peer;
+	const struct connection *peer;
+	struct connection *c;
 
 	sctp_enter_path(p);
 	c = entry_find(&p->tuple);
 	sctp_leave_path(p);
 	peer = c && sctp_has_tag(p, c) ? connection_peer(c, IPPROTO_SCTP) :
 					 NULL;
-	return peer ? peer->ack : 0;
+	if (!peer)
+		return 0;
+	sctp_mark_paths(c);
+	return peer->ack;
 }
 
 /* Judges a packet that sctp_find_association() has found. CONTINUE: its client has proven its
@@ -98,18 +117,20 @@ static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
 {
 	struct sctp_scratch *s = sctp_scratch_get();
 	void *paths = lazy_hash_get(&sctp_paths);
-	bool known, valid = false;
+	bool answers, known, valid = false;
 	__u32 tag;
 
-	if (!s || !paths || same_addr(&p->tuple.saddr, &s->path.client))
+	if (!s || !paths)
+		return VERDICT_CONTINUE;
+	answers = sctp_is_proof(ctx, p, &valid);
+	if (!answers && same_addr(&p->tuple.saddr, &s->path.client))
 		return VERDICT_CONTINUE;
 	s->key.client = p->tuple.saddr;
 	known = bpf_map_lookup_elem(paths, &s->key);
-	if (unlikely(sctp_is_proof(ctx, p, &valid))) {
-		if (valid && !known)
-			bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+	if (answers && valid && !known)
+		bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+	if (unlikely(answers || (!known && sctp_are_tags_guessed(s, p->now))))
 		return drop(p, DROP_UNPROVEN_ADDRESS);
-	}
 	tag = known || sctp_is_last(p) ? 0 : sctp_tag_of_client(p);
 	if (!tag)
 		return VERDICT_CONTINUE;

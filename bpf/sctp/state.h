@@ -265,7 +265,7 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 }
 
 /* Handles a packet that may change the state: by its chunk, or since the client is not
- * known to exist. Returns MISS if the association is closed and the packet opens another
+ * known to exist; or that has a wrong tag. Returns MISS if the association is closed and the packet opens another
  * one, or has the tag of another one. Global (verifier: globals). */
 __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 					__u64 hash)
@@ -324,10 +324,10 @@ sctp_update(struct packet *p, struct connection *c, __u64 hash)
 		STATE_TRAIT(CONN_RESTING | CONN_ENDED) | CONN_ASSURED;
 	const __u32 word = state_read(c);
 
-	if (unlikely(p->chunk || (word & settled) != CONN_ASSURED))
+	if (unlikely(p->chunk || (word & settled) != CONN_ASSURED ||
+		     !sctp_has_tag(p, c)))
 		return sctp_transition(p, c, hash);
-	if (likely(sctp_has_tag(p, c)))
-		c->seen = p->now;
+	c->seen = p->now;
 	return VERDICT_CONTINUE;
 }
 

@@ -1,0 +1,294 @@
+package sctp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
+)
+
+// Socket options of linux/sctp.h.
+const (
+	sctpNoDelay  = 3
+	sctpBindxAdd = 100
+)
+
+// The client's further path: another link, by which it reaches a second VIP.
+const (
+	firstAddress, secondAddress = "100.100.100.1", "100.100.101.1"
+	firstVIP, secondVIP         = "20.20.22.1", "20.20.23.1"
+)
+
+// TestKernel checks the kernel's own SCTP, which the guests of test/kernels have: messages in both
+// directions with each kind of translation, an association with two addresses at both ends whose
+// links fail in turn, and SHUTDOWN, which removes associations.
+func TestKernel(t *testing.T) {
+	if _, err := os.Stat("/proc/sys/net/sctp"); err != nil {
+		t.Skip("SCTP is not here: this kernel lacks it")
+	}
+	r := rig.New(t, rig.Options{Before: kernelPaths})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(r.Command("get", "drops"))
+			t.Log(r.Command("get", "ct"))
+		}
+	})
+	for _, h := range r.Endpoints {
+		serveKernel(t, h)
+	}
+	loadPrograms(t, r)
+	createTranslations(r)
+	for i, s := range translations() {
+		if s.vip == rig.VIP4 && s.endpoints == rig.Endpoints6() {
+			shortenPackets(t, r) // translations between IP versions come last
+		}
+		c := dialKernel(t, r.Client, s.vip, 2020+i)
+		exchange(t, c)
+		shutDown(t, c)
+	}
+	r.EventuallyShows("get ct", "sctp", "shut-complete")
+
+	r.Loxicmd("create lb %s --sctp=2020:%d --secips=%s --mode=fullnat --endpoints=%s",
+		firstVIP, port, secondVIP, rig.Endpoints4())
+	c := dialKernel(t, r.Client, firstVIP, 2020, firstAddress, secondAddress)
+	exchange(t, c)
+	r.EventuallyShows("get drops", "unproven-address") // HEARTBEATs by the second path
+	for _, link := range []string{"client", "other"} {
+		setLink(t, r.LB, link, false)
+		exchange(t, c)
+		setLink(t, r.LB, link, true)
+	}
+	// an address that the client adds is not announced: the endpoint would send to it past the balancer
+	addAddresses(t, c, "100.100.100.9")
+	exchange(t, c)
+	shutDown(t, c)
+	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
+		if out := r.Loxicmd("get ct"); strings.Contains(out, "sctp") {
+			return fmt.Errorf("associations are left:\n%s", out)
+		}
+		return nil
+	})
+}
+
+// loadPrograms waits until the programs of SCTP have loaded: an emulated kernel 6.1 takes half a
+// minute to verify them, and the API does not wait as long.
+func loadPrograms(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	const vip = "20.20.21.1"
+	_, err := r.Command("create", "lb", vip, "--sctp=1:1", "--endpoints=31.31.31.1:1")
+	if err != nil && !strings.Contains(err.Error(), "not applied yet") {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, 3*rig.StartPatience, func(context.Context) error {
+		out, err := r.Command("get", "lb", "--state=applied")
+		if err == nil && !strings.Contains(out, vip) {
+			err = errors.New("the service is not applied")
+		}
+		return err
+	})
+}
+
+// kernelPaths gives the client its other link, the endpoints another address, and all short
+// timeouts of SCTP and ASCONF.
+func kernelPaths(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	here := netnstest.End{Host: s.Client, Interface: "eth1", Addresses: []netip.Prefix{rig.Prefix(secondAddress + "/24")}}
+	there := netnstest.End{Host: s.LB, Interface: "other", Addresses: []netip.Prefix{rig.Prefix("100.100.101.254/24")}}
+	errs := []error{
+		s.Link(here, there, 0),
+		s.Client.AddRoute(rig.Prefix(secondVIP+"/32"), netip.MustParseAddr("100.100.101.254")),
+		s.Client.AddAddress("eth0", rig.Prefix("100.100.100.9/24")),
+	}
+	for i, h := range s.Endpoints {
+		errs = append(errs, h.AddAddress("eth0", rig.Prefix(fmt.Sprintf("10.10.%d.1/24", i))))
+	}
+	settings := [][2]string{
+		{"rto_min", "200"}, {"rto_initial", "500"}, {"rto_max", "1000"}, {"hb_interval", "300"},
+		{"auth_enable", "1"}, {"addip_enable", "1"},
+	}
+	for _, h := range append(s.Endpoints[:], s.Client) {
+		for _, setting := range settings {
+			errs = append(errs, h.Sysctl("net/sctp/"+setting[0], setting[1]))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kernelSocket opens a socket of the kernel's SCTP in a host, and calls f with it there.
+func kernelSocket(h *netnstest.Host, family int, f func(fd int) error) (file *os.File, err error) {
+	err = h.Do(func() error {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+		if err != nil {
+			return err
+		}
+		file = os.NewFile(uintptr(fd), "sctp")
+		limit := unix.NsecToTimeval(rig.Patience.Nanoseconds())
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.IPPROTO_SCTP, sctpNoDelay, 1),
+			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
+			f(fd))
+	})
+	return file, err
+}
+
+// serveKernel starts a server that echoes.
+func serveKernel(t *testing.T, h *netnstest.Host) {
+	t.Helper()
+	file, err := kernelSocket(h, unix.AF_INET6, func(fd int) error {
+		return errors.Join(unix.Bind(fd, &unix.SockaddrInet6{Port: port}), unix.Listen(fd, 16))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	listener, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go echo(c)
+		}
+	}()
+}
+
+func echo(c net.Conn) {
+	defer c.Close()
+	for b := make([]byte, 1<<16); ; {
+		n, err := c.Read(b)
+		if err == nil {
+			_, err = c.Write(b[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// dialKernel opens an association, from these addresses or from any.
+func dialKernel(t *testing.T, h *netnstest.Host, vip string, port int, from ...string) net.Conn {
+	t.Helper()
+	to, family := netip.MustParseAddr(vip), unix.AF_INET
+	address := unix.Sockaddr(&unix.SockaddrInet4{Port: port, Addr: [4]byte(to.AsSlice())})
+	if to.Is6() {
+		family, address = unix.AF_INET6, &unix.SockaddrInet6{Port: port, Addr: to.As16()}
+	}
+	file, err := kernelSocket(h, family, func(fd int) error {
+		for _, a := range from {
+			if err := bindx(fd, a); err != nil {
+				return err
+			}
+		}
+		return unix.Connect(fd, address)
+	})
+	if err != nil {
+		t.Fatalf("associate with %s:%d: %v", vip, port, err)
+	}
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// bindx binds a socket to one more IPv4 address.
+func bindx(fd int, address string) error {
+	const port = 4000
+	a := netip.MustParseAddr(address).As4()
+	raw := append([]byte{unix.AF_INET, 0, port >> 8, port & 0xff}, a[:]...) // sockaddr_in
+	return unix.SetsockoptString(fd, unix.IPPROTO_SCTP, sctpBindxAdd, string(append(raw, make([]byte, 8)...)))
+}
+
+// addAddresses binds an association to more addresses.
+func addAddresses(t *testing.T, c net.Conn, addresses ...string) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		control := raw.Control(func(fd uintptr) { err = bindx(int(fd), a) })
+		if err := errors.Join(control, err); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// exchange sends messages of several lengths, and wants each back. The largest one needs many
+// packets.
+func exchange(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.SetDeadline(time.Now().Add(2 * rig.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	for _, length := range []int{1, 1000, 60000, 3} {
+		sent, got := bytes.Repeat([]byte{byte(length), 'a', 'b'}, length)[:length], make([]byte, length)
+		_, err := c.Write(sent)
+		if err == nil {
+			_, err = io.ReadFull(c, got)
+		}
+		if err != nil {
+			t.Fatalf("%v: a message of %d bytes: %v", c.RemoteAddr(), length, err)
+		}
+		if !bytes.Equal(got, sent) {
+			t.Fatalf("%v: a message of %d bytes comes back as another one", c.RemoteAddr(), length)
+		}
+	}
+}
+
+// shutDown ends an association by SHUTDOWN.
+func shutDown(t *testing.T, c net.Conn) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shortenPackets leaves room for the header of IPv6 where the other side has IPv4 (docs/sctp.md).
+func shortenPackets(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	for _, h := range append(r.Endpoints[:], r.Client) {
+		link, err := h.Netlink().LinkByName("eth0")
+		if err == nil {
+			err = h.Netlink().LinkSetMTU(link, 1480)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func setLink(t *testing.T, h *netnstest.Host, name string, up bool) {
+	t.Helper()
+	link, err := h.Netlink().LinkByName(name)
+	if err == nil && up {
+		err = h.Netlink().LinkSetUp(link)
+	} else if err == nil {
+		err = h.Netlink().LinkSetDown(link)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

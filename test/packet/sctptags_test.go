@@ -1,0 +1,110 @@
+package packet
+
+import (
+	"encoding/hex"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// TestGuessedTags checks that trying verification tags finds no association: after 100 wrong ones
+// within a second, the right one gets no answer at an unproven address, and its ABORT does not
+// leave. Proven addresses and the first path are not affected.
+func TestGuessedTags(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
+		failed <- guessTags()
+	}()
+	if err := <-failed; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func guessTags() error {
+	l, err := lab.New(lab.Config{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	s, err := lb.ParseService("10.0.0.1:2020/sctp secips=10.0.0.2 endpoints=192.168.1.10:5001")
+	if err == nil {
+		err = l.Apply(s)
+	}
+	if err == nil {
+		err = l.KeepNextHops() // wrong tags are counted per CPU
+	}
+	if err == nil {
+		err = associate(l, victim)
+	}
+	if err == nil {
+		err = proveAddress(l, "9.9.9.8")
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		start := time.Now()
+		for tag := range 100 {
+			if err := wantRefused(l, 1000+tag); err != nil {
+				return err
+			}
+		}
+		err := wantSilence(l)
+		if err == nil || time.Since(start) < time.Second {
+			return err
+		}
+	}
+}
+
+// wantRefused sends a packet with a wrong tag.
+func wantRefused(l *lab.Lab, tag int) error {
+	res, err := sendText(l, l.Client, "sctp 1.1.9.9:4000 > 10.0.0.2:2020 tag %d chunks data:4", tag)
+	if err == nil && res.Reason != "no-connection" {
+		err = fmt.Errorf("tag %d: %s %s, want no-connection", tag, res.Verdict, res.Reason)
+	}
+	return err
+}
+
+// proveAddress answers the HEARTBEAT to another address of the victim.
+func proveAddress(l *lab.Lab, address string) error {
+	res, err := sendText(l, l.Client, "sctp %s:4000 > 10.0.0.2:2020 tag %d chunks heartbeat:12", address, sctpToEndpoint)
+	if err != nil {
+		return err
+	}
+	const sctpHeader, heartbeatAck = 12, 5
+	chunk := res.Frame[pkt.Decode(res.Frame).Offset()+sctpHeader:]
+	chunk[0] = heartbeatAck
+	res, err = sendText(l, l.Client, "sctp %s:4000 > 10.0.0.2:2020 tag %d data %s",
+		address, sctpToEndpoint, hex.EncodeToString(chunk))
+	if err == nil && res.Verdict != "drop" {
+		err = fmt.Errorf("the answer to the HEARTBEAT: %s %s", res.Verdict, res.Reason)
+	}
+	return err
+}
+
+// wantSilence sends packets with the right tag.
+func wantSilence(l *lab.Lab) error {
+	for _, chunk := range []string{"data:4", "heartbeat:12", "abort"} {
+		res, err := sendText(l, l.Client, "sctp 1.1.9.9:4000 > 10.0.0.2:2020 tag %d chunks %s", sctpToEndpoint, chunk)
+		if err == nil && (res.Verdict != "drop" || res.Reason != "unproven-address") {
+			err = fmt.Errorf("%s of an unproven address: %s %s, want it dropped", chunk, res.Verdict, res.Reason)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, from := range []string{victim, "9.9.9.8"} {
+		_, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.2:2020 tag %d chunks data:4", from, sctpToEndpoint)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
