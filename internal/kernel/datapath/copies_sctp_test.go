@@ -25,7 +25,7 @@ func (c *copied) sctp(o *opener, from, to, words string) []byte {
 	return c.run(o, frame)
 }
 
-// answered does the same in a network with a route to the sender, which answers need.
+// answered does the same in a network with routes, which answers and endpoints need.
 func (c *copied) answered(o *opener, from, to, words string) (out []byte) {
 	c.t.Helper()
 	h, err := labtest.New(c.t).Host("routed")
@@ -66,28 +66,27 @@ func TestCopiesSCTP(t *testing.T) {
 		t.Errorf("results of copies: %v", results)
 	}
 	c.same()
-	byPath := func() (n int) {
+	packets := func() (n uint64) {
 		for _, row := range dptest.Connections(t, c.two.d.collection) {
-			if row.Hop&uint8(bpf.TcHopFlagHOP_PATHS) != 0 {
-				n++
-			}
+			n += row.Packets
 		}
 		return n
 	}
+	before := packets()
 	const further, otherVIP = "198.51.100.7:40000", "10.0.1.1:2020"
 	c.sctp(c.two, further, otherVIP, "tag 5 chunks data:100")
-	if n := byPath(); n != 0 {
-		t.Error("a packet with another tag has opened a path")
+	if packets() != before {
+		t.Error("a packet with another tag belongs to the association")
 	}
 	heartbeat := c.answered(c.two, further, otherVIP, "tag 222 chunks data:100")
-	if n := byPath(); n != 0 {
-		t.Error("a packet from an address without proof has opened a path")
+	if packets() != before {
+		t.Error("a packet from an address without proof belongs to the association")
 	}
 	const chunks = 14 + 20 + 12 // Ethernet, IPv4, and the common header of SCTP
 	c.sctp(c.two, further, otherVIP, fmt.Sprintf("tag 222 data 05%x", heartbeat[chunks+1:]))
-	c.sctp(c.two, further, otherVIP, "tag 222 chunks data:100")
-	if n := byPath(); n != 2 {
-		t.Errorf("%d entries know of a packet by another path, want 2", n)
+	c.answered(c.two, further, otherVIP, "tag 222 chunks data:100")
+	if n := packets() - before; n != 1 {
+		t.Errorf("after the proof, %d packets belong to the association, want 1", n)
 	}
 	c.sctp(c.two, client, vip, "tag 5 chunks abort")
 

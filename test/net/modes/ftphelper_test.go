@@ -145,7 +145,7 @@ func TestFTPFollows(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=21:21 --helper=ftp --endpoints=31.31.31.1:1", rig.VIP4)
 	for _, restarts := range []bool{false, true} {
 		curl, err := r.Client.Start(netnstest.Command{Args: []string{
-			"curl", "-sS", "--max-time", "120", "--limit-rate", "2M",
+			"curl", "-sS", "--max-time", "120", "--limit-rate", "1M",
 			"-o", first, "ftp://" + rig.VIP4 + "/large", "-o", second, "ftp://" + rig.VIP4 + "/small",
 		}})
 		if err != nil {
