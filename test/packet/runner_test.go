@@ -152,7 +152,8 @@ func readScript(t testing.TB, name string) script {
 
 func updating() bool { return given("update") }
 
-// inOneLane reports whether scripts share one lab, and those with settings of their own are left out.
+// inOneLane reports whether scripts share one lab, and those with settings of their own are left
+// out.
 func inOneLane() bool { return given("one-lane") }
 
 // given looks a flag up, to avoid a global variable.

@@ -399,24 +399,6 @@ func TestUnservedServices(t *testing.T) {
 	}
 }
 
-// routeless is a network without routes.
-type routeless struct{ *fakeNetwork }
-
-func (routeless) Route(netip.Addr) (Route, error) {
-	return Route{}, unix.ENETUNREACH
-}
-
-// TestEndpointWithoutRoute checks that an endpoint without a route is not blamed for its silence.
-func TestEndpointWithoutRoute(t *testing.T) {
-	t.Parallel()
-	m := &Machine{Network: routeless{}}
-	m.Facts.Down = []Down{{netip.MustParseAddrPort("31.31.31.1:5001"), "no answer"}}
-	list, err := endpoints(m)
-	if err != nil || len(list) != 1 || !strings.Contains(list[0].Why, "no usable route") || list[0].Command != "ip route get 31.31.31.1" {
-		t.Errorf(`got %+v, %v, want no error, len(list) == 1, "no usable route" in list[0].Why, list[0].Command == "ip route get 31.31.31.1"`, list, err)
-	}
-}
-
 // TestMendUnknown checks that an unknown check, or one without a safe fix, is refused with one
 // sentence, and changes nothing.
 func TestMendUnknown(t *testing.T) {

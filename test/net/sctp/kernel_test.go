@@ -71,7 +71,8 @@ func TestKernel(t *testing.T) {
 		exchange(t, c)
 		setLink(t, r.LB, link, true)
 	}
-	// an address that the client adds is not announced: the endpoint would send to it past the balancer
+	// An address that the client adds is not announced, since answers to it would bypass the
+	// balancer.
 	addAddresses(t, c, "100.100.100.9")
 	exchange(t, c)
 	shutDown(t, c)

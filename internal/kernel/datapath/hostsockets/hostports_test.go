@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestReservedPorts checks that connections do not get the ports that the kernel assigns to sockets:
-// its range without the ports that users reserved.
+// TestReservedPorts checks that connections do not get the ports that the kernel assigns to
+// sockets: its range without the ports that users reserved.
 func TestReservedPorts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -33,8 +33,8 @@ func TestReservedPorts(t *testing.T) {
 }
 
 // TestTooFewPorts checks that connections may use every port of a machine whose sockets use nearly
-// all, as too few would be left, and that the reason is reported. Firewall rules still know the ports
-// of sockets.
+// all, as too few would be left, and that the reason is reported. Firewall rules still know the
+// ports of sockets.
 func TestTooFewPorts(t *testing.T) {
 	t.Parallel()
 	row, err := rowOf("1024\t65535\n", "80,4000-5000\n")

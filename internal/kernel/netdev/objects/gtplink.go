@@ -55,13 +55,13 @@ func (u MobileUser) mtu() int {
 // interface does not segment either.
 const ethtoolSetTxChecksum = 0x17
 
-// MakeGTP creates the two interfaces of GTP-U, unless they exist, and routes packets for exactly these
-// users there. It returns the indexes of both, and the name of the second one, where packets to users
-// arrive. Without users, it removes the interfaces.
+// MakeGTP creates the two interfaces of GTP-U, unless they exist, and routes packets for exactly
+// these users there. It returns the indexes of both, and the name of the second one, where packets
+// to users arrive. Without users, it removes the interfaces.
 //
-// The interfaces are a pair, since packets must be complete before they get the tunnel's header, which has a
-// length. The first interface has no offloads, so the kernel segments its packets and writes their
-// checksums.
+// The interfaces are a pair, since packets must be complete before they get the tunnel's header,
+// which has a length. The first interface has no offloads, so the kernel segments its packets and
+// writes their checksums.
 func (k *Kernel) MakeGTP(users []MobileUser) (near, far int, name string, err error) {
 	if len(users) == 0 {
 		return 0, 0, "", k.removeGTP()

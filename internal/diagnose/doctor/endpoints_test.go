@@ -1,0 +1,27 @@
+package doctor
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// routeless is a network without routes.
+type routeless struct{ *fakeNetwork }
+
+func (routeless) Route(netip.Addr) (Route, error) {
+	return Route{}, unix.ENETUNREACH
+}
+
+// TestEndpointWithoutRoute checks that an endpoint without a route is not blamed for its silence.
+func TestEndpointWithoutRoute(t *testing.T) {
+	t.Parallel()
+	m := &Machine{Network: routeless{}}
+	m.Facts.Down = []Down{{netip.MustParseAddrPort("31.31.31.1:5001"), "no answer"}}
+	list, err := endpoints(m)
+	if err != nil || len(list) != 1 || !strings.Contains(list[0].Why, "no usable route") || list[0].Command != "ip route get 31.31.31.1" {
+		t.Errorf(`got %+v, %v, want no error, len(list) == 1, "no usable route" in list[0].Why, list[0].Command == "ip route get 31.31.31.1"`, list, err)
+	}
+}
