@@ -129,6 +129,8 @@ __noinline int sctp_hide_addresses(ctx_t *ctx, const struct packet *p,
 		return DROP_NOT_LINEAR;
 	if (p->fragment)
 		return DROP_NOT_TRANSLATABLE;
+	/* none yet; not known to be 0 (verifier: loops) */
+	w.types = p->ipv6;
 	w.l4 = p->l4;
 	w.end = p->length - (p->l4 - p->l3);
 	w.last = w.end - p->listed;
