@@ -36,10 +36,6 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 	t.Helper()
 	l := &lanes{cfg: cfg, jobs: map[lab.Config]chan job{}}
 	count := map[lab.Config]int{}
-	perLane := scriptsPerLane
-	if inOneLane() {
-		perLane = len(scripts) + 1
-	}
 	for _, s := range scripts {
 		cfg, err := s.config(l.cfg)
 		if err != nil {
@@ -48,7 +44,7 @@ func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
 		if count[cfg]++; l.jobs[cfg] == nil {
 			l.jobs[cfg] = make(chan job)
 		}
-		if count[cfg]%perLane == 1 {
+		if count[cfg]%scriptsPerLane == 1 {
 			go l.serve(cfg, l.jobs[cfg])
 		}
 	}

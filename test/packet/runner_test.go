@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,12 +69,6 @@ func TestFloodScriptsWithXDP(t *testing.T) {
 
 func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 	scripts := readScripts(t, dir)
-	if inOneLane() {
-		scripts = slices.DeleteFunc(scripts, func(s script) bool {
-			own, err := s.config(cfg)
-			return err == nil && own != cfg
-		})
-	}
 	lanes := newLanes(t, cfg, scripts)
 	for _, s := range scripts {
 		name := s.name
@@ -150,18 +143,11 @@ func readScript(t testing.TB, name string) script {
 	return script{name, strings.Split(strings.TrimRight(string(text), "\n"), "\n")}
 }
 
-func updating() bool { return given("update") }
-
-// inOneLane reports whether scripts share one lab, and those with settings of their own are left
-// out.
-func inOneLane() bool { return given("one-lane") }
-
-// given looks a flag up, to avoid a global variable.
-func given(name string) bool { return flag.Lookup(name).Value.String() == "true" }
+// updating reports whether -update was given. It looks the flag up to avoid a global variable.
+func updating() bool { return flag.Lookup("update").Value.String() == "true" }
 
 func TestMain(m *testing.M) {
 	flag.Bool("update", false, "write what happened into the scripts")
-	flag.Bool("one-lane", false, "run scripts without settings of their own, one after the other: an emulated kernel takes ten seconds to verify the programs of a lab")
 	os.Exit(m.Run())
 }
 
