@@ -1,0 +1,41 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
+)
+
+// TestScanCopies checks that a scan finds each connection once in a table that has many more of
+// them in a row than its ring has room for: it stops in time.
+func TestScanCopies(t *testing.T) {
+	t.Parallel()
+	const many = 20_000
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
+	for i := range list {
+		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
+		list[i] = report.ConnectionCopy{
+			Protocol: lb.TCP, Client: client, VIP: netip.MustParseAddrPort("10.0.0.1:80"), Source: client, Endpoint: netip.MustParseAddrPort("192.0.2.1:8080"),
+			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+		}
+	}
+	if err := o.d.PutCopies(t.Context(), list, results); err != nil {
+		t.Fatal(err)
+	}
+	found := map[netip.AddrPort]int{}
+	err := o.d.ScanCopies(t.Context(), report.CopySelection{Copies: true}, func(part []report.ConnectionCopy) error {
+		for i := range part {
+			found[part[i].Client]++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != many {
+		t.Errorf("a scan finds %d of %d connections", len(found), many)
+	}
+}
