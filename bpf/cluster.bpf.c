@@ -17,7 +17,7 @@
 SEC("tc")
 int loxilb_scan_copies(struct __sk_buff *ctx)
 {
-	return scan_slice(ctx->mark, ctx->cb[0]);
+	return scan_slice(ctx->mark);
 }
 
 /* Inserts the first copies of copies_to_put, as many as the packet's mark (put.h). */

@@ -141,8 +141,7 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 SEC("tc")
 int loxilb_sweep(struct __sk_buff *ctx)
 {
-	/* 0, which the verifier does not know (verifier: loops) */
-	struct sweep_slice s = { .bucket = ctx->mark, .ended = ctx->cb[0] };
+	struct sweep_slice s = { .bucket = ctx->mark };
 	struct sweep_report *report;
 	__u32 zero = 0;
 
@@ -175,7 +174,7 @@ int loxilb_walk(struct __sk_buff *ctx)
 SEC("tc")
 int loxilb_find(struct __sk_buff *ctx)
 {
-	return find_slice(ctx->mark, ctx->cb[0]);
+	return find_slice(ctx->mark);
 }
 
 /* Judges the sampled connections (judge.h). */

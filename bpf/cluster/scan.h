@@ -149,11 +149,10 @@ static long scan_bucket(__u32 n, struct scan *s)
 	return 0;
 }
 
-/* Scans a slice of the table from a bucket on, and returns the next one. none: 0, which the
- * verifier does not know (verifier: loops). */
-static __always_inline __u32 scan_slice(__u32 bucket, __u32 none)
+/* Scans a slice of the table from a bucket on, and returns the next one. */
+static __always_inline __u32 scan_slice(__u32 bucket)
 {
-	struct scan s = { .bucket = bucket, .found = none };
+	struct scan s = { .bucket = bucket };
 
 	bpf_loop(SCAN_SLICE_BUCKETS, scan_bucket, &s, 0);
 	return s.bucket;

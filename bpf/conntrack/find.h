@@ -116,11 +116,10 @@ static long find_bucket(__u32 n, struct find *s)
 	return 0;
 }
 
-/* Searches a slice of the table from a row on, and returns the next row. none: 0, which the
- * verifier does not know (verifier: loops). */
-static __always_inline __u32 find_slice(__u32 row, __u32 none)
+/* Searches a slice of the table from a row on, and returns the next row. */
+static __always_inline __u32 find_slice(__u32 row)
 {
-	struct find s = { .row = row, .found = none };
+	struct find s = { .row = row };
 
 	bpf_loop(FIND_SLICE_BUCKETS, find_bucket, &s, 0);
 	return s.row;
