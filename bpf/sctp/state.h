@@ -265,8 +265,8 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 }
 
 /* Handles a packet that may change the state: by its chunk, or since the client is not
- * known to exist; or that has a wrong tag. Returns MISS if the association is closed and the packet opens another
- * one, or has the tag of another one. Global (verifier: globals). */
+ * known to exist; or that has a wrong tag. Returns MISS if the association is closed and the
+ * packet opens another one, or has the tag of another one. Global (verifier: globals). */
 __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 					__u64 hash)
 {

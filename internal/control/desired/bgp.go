@@ -2,8 +2,10 @@ package desired
 
 import (
 	"fmt"
+	"slices"
 
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 )
 
 // UsedError refuses to delete an object that another one refers to.
@@ -16,21 +18,32 @@ func (e *UsedError) Error() string {
 	return fmt.Sprintf("%s is used by %s: change or delete that first", e.Object, e.By)
 }
 
-// CheckPolicies refuses a transaction that deletes a set or policy of BGP which a policy or an
-// application still has: all of the application would end, and its neighbor get every route. Those
-// that never existed may come later. The cost grows with the policies.
-func (s *State) CheckPolicies(tx *store.Tx) error {
-	before := tx.Before()
-	for p := range s.BGPPolicies.All(tx) {
+// checkSets refuses to delete a set that a policy refers to: the policy's applications would end,
+// and their neighbors get every route. A set that never existed may come later.
+func (s *State) checkSets(_, after *store.Snapshot, changed []store.ID) error {
+	deleted := deletedKeys(s.BGPSets, kinds.BGPSetName, after, changed)
+	if len(deleted) == 0 {
+		return nil
+	}
+	for p := range s.BGPPolicies.All(after) {
 		for _, ref := range p.Sets() {
-			if isDeleted(s.BGPSets, before, tx, ref.Key()) {
+			if slices.Contains(deleted, ref.Key()) {
 				return &UsedError{"set " + ref.Key(), "policy " + p.Name}
 			}
 		}
 	}
-	for a := range s.Applications.All(tx) {
+	return nil
+}
+
+// checkPolicies refuses to delete a policy that is applied.
+func (s *State) checkPolicies(_, after *store.Snapshot, changed []store.ID) error {
+	deleted := deletedKeys(s.BGPPolicies, kinds.BGPPolicyName, after, changed)
+	if len(deleted) == 0 {
+		return nil
+	}
+	for a := range s.Applications.All(after) {
 		for _, name := range a.Policies {
-			if isDeleted(s.BGPPolicies, before, tx, name) {
+			if slices.Contains(deleted, name) {
 				return &UsedError{"policy " + name, "the application at " + a.Key()}
 			}
 		}
@@ -38,11 +51,15 @@ func (s *State) CheckPolicies(tx *store.Tx) error {
 	return nil
 }
 
-// isDeleted reports whether a transaction deletes an object.
-func isDeleted[T any](t *store.Table[T], before, now store.View, key string) bool {
-	if _, there := t.Get(now, key); there {
-		return false
+// deletedKeys returns the keys of the objects of a kind that a commit deletes.
+func deletedKeys[T any](t *store.Table[T], kind string, after *store.Snapshot, changed []store.ID) (keys []string) {
+	for _, id := range changed {
+		if id.Kind != kind {
+			continue
+		}
+		if _, there := t.Get(after, id.Key); !there {
+			keys = append(keys, id.Key)
+		}
 	}
-	_, was := t.Get(before, key)
-	return was
+	return keys
 }

@@ -14,14 +14,7 @@ func TestScanCopies(t *testing.T) {
 	t.Parallel()
 	const many = 20_000
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
-	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
-	for i := range list {
-		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
-		list[i] = report.ConnectionCopy{
-			Protocol: lb.TCP, Client: client, VIP: netip.MustParseAddrPort("10.0.0.1:80"), Source: client, Endpoint: netip.MustParseAddrPort("192.0.2.1:8080"),
-			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
-		}
-	}
+	list, results := copiesOfClients(0, many), make([]report.CopyResult, many)
 	if err := o.d.PutCopies(t.Context(), list, results); err != nil {
 		t.Fatal(err)
 	}
@@ -38,4 +31,20 @@ func TestScanCopies(t *testing.T) {
 	if len(found) != many {
 		t.Errorf("a scan finds %d of %d connections", len(found), many)
 	}
+}
+
+// copiesOfClients returns copies of n connections, each of another client, from the client of this
+// number on.
+func copiesOfClients(first, n int) []report.ConnectionCopy {
+	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	list := make([]report.ConnectionCopy, n)
+	for i := range list {
+		number := first + i
+		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(number >> 16), byte(number >> 8), byte(number)}), 40000)
+		list[i] = report.ConnectionCopy{
+			Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint,
+			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
+		}
+	}
+	return list
 }

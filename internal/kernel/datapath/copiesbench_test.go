@@ -2,14 +2,12 @@ package datapath
 
 import (
 	"fmt"
-	"net/netip"
 	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -21,16 +19,12 @@ func BenchmarkPutCopies(b *testing.B) {
 	const line, many, room = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080", 20_000, 40_000
 	runtime.LockOSThread()
 	o := newOpener(b, line)
-	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
-	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
+	var list []report.ConnectionCopy
+	results := make([]report.CopyResult, many)
 	describe := func(first int) {
+		list = copiesOfClients(first, many)
 		for i := range list {
-			n := first + i
-			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(n >> 16), byte(n >> 8), byte(n)}), 40000)
-			list[i] = report.ConnectionCopy{
-				Protocol: lb.TCP, Client: client, VIP: vip, Source: client, Endpoint: endpoint,
-				Flags: 6, Generation: 1, Idle: 30 * time.Second, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
-			}
+			list[i].Idle = 30 * time.Second
 		}
 	}
 	put := func(want report.CopyResult) (cpu time.Duration) {
@@ -104,14 +98,7 @@ func BenchmarkScanCopies(b *testing.B) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	o := newOpener(b, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
-	list, results := make([]report.ConnectionCopy, many), make([]report.CopyResult, many)
-	for i := range list {
-		client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, byte(i >> 16), byte(i >> 8), byte(i)}), 40000)
-		list[i] = report.ConnectionCopy{
-			Protocol: lb.TCP, Client: client, VIP: netip.MustParseAddrPort("10.0.0.1:80"), Source: client, Endpoint: netip.MustParseAddrPort("192.0.2.1:8080"),
-			Flags: 6, Generation: 1, Numbers: report.TCPNumbers{Sent: 1, ReplySent: 2, ReplyAcked: 1, Acked: 2},
-		}
-	}
+	list, results := copiesOfClients(0, many), make([]report.CopyResult, many)
 	if err := o.d.PutCopies(b.Context(), list, results); err != nil {
 		b.Fatal(err)
 	}

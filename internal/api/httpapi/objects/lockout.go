@@ -138,18 +138,10 @@ func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 // committer returns the function that commits changes. Without force, it refuses changes that
 // disconnect sessions.
 func (a *API) committer(force bool) func(store.CommitOptions, func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
-	commit := a.commitUnlessLockout
 	if force {
-		commit = a.Store.CommitBy
+		return a.Store.CommitBy
 	}
-	return func(by store.CommitOptions, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
-		return commit(by, func(tx *store.Tx) error {
-			if err := edit(tx); err != nil {
-				return err
-			}
-			return a.Store.CheckPolicies(tx)
-		})
-	}
+	return a.commitUnlessLockout
 }
 
 // commitUnlessLockout commits a change unless it disconnects sessions. Reading sessions must not
