@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
 )
 
 // opensConnections reports whether endpoints of a service with these flags open connections.
@@ -115,6 +116,9 @@ func (t *Tables) writeTFTPPorts(s *service, order []*endpoint) error {
 }
 
 const tftpPorts = int(bpf.TcHelperLimitTFTP_PORTS)
+
+// A commit refuses more ports than the data path has room for: the two limits must be equal.
+var _ [tftpPorts]struct{} = [lb.MaxTFTPPorts]struct{}{}
 
 // adoptHelpers restores the helpers of services that an earlier process applied.
 func (t *Tables) adoptHelpers() error {
