@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -53,29 +56,52 @@ func (p goPackage) make(m mistake) (string, error) {
 
 const objects = "internal/kernel/datapath/bpf"
 
-// bpfSource is a BPF source: its mistakes are compiled into the objects of all programs that
-// include it.
+// bpfSource is a BPF source: its mistakes are compiled into all objects that include it.
 type bpfSource struct {
-	dir      string
-	programs []string // tc, sweep, ...
+	dir     string
+	objects []object
+}
+
+// An object is made of a program's source and macros: tcsctp_bpfel.o.gz of bpf/tc.bpf.c.
+type object struct {
+	name    string
+	program string
+	macros  []string
+}
+
+// directive matches what tools/bpf makes an object of.
+var directive = regexp.MustCompile(`(?m)^//go:generate \S+/tools/bpf (\w+) \S+/(bpf/\S+)(.*)$`)
+
+// objectsIn lists the objects of a Go file's directives.
+func objectsIn(text string) (all []object) {
+	for _, m := range directive.FindAllStringSubmatch(text, -1) {
+		o := object{name: strings.ToLower(m[1]), program: m[2]}
+		for _, arg := range strings.Fields(m[3]) {
+			if strings.HasPrefix(arg, "-D") {
+				o.macros = append(o.macros, arg)
+			}
+		}
+		all = append(all, o)
+	}
+	return all
 }
 
 func newBPF(source, dir string) (*bpfSource, error) {
-	s := &bpfSource{dir: dir}
-	programs, err := filepath.Glob("bpf/*.bpf.c")
+	text, err := os.ReadFile(filepath.Join(objects, "gen.go"))
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range programs {
-		out, err := exec.Command("clang-19", append(compile("bpf"), "-MM", p)...).Output()
+	s := &bpfSource{dir: dir}
+	for _, o := range objectsIn(string(text)) {
+		out, err := o.clang("", "-MM")
 		if err != nil {
-			return nil, fmt.Errorf("list the headers of %s: %w", p, err)
+			return nil, err
 		}
 		if slices.Contains(strings.Fields(string(out)), source) {
-			s.programs = append(s.programs, strings.TrimSuffix(filepath.Base(p), ".bpf.c"))
+			s.objects = append(s.objects, o)
 		}
 	}
-	if len(s.programs) == 0 {
+	if len(s.objects) == 0 {
 		return nil, fmt.Errorf("no program includes %q", source)
 	}
 	return s, os.CopyFS(filepath.Join(dir, "bpf"), os.DirFS("bpf"))
@@ -83,23 +109,35 @@ func newBPF(source, dir string) (*bpfSource, error) {
 
 func (s *bpfSource) tests(string) []string {
 	tests := []string{"internal/kernel/datapath/connections"}
-	if slices.Contains(s.programs, "tc") || slices.Contains(s.programs, "xdp") {
+	if slices.ContainsFunc(s.objects, func(o object) bool { return o.program == "bpf/tc.bpf.c" || o.program == "bpf/xdp.bpf.c" }) {
 		tests = append(tests, "test/packet")
 	}
 	return tests
 }
 
-// compile returns the arguments of clang, as in tools/bpf.
-func compile(folder string) []string {
+// clang runs the compiler on the object's program below a folder, with arguments as in tools/bpf.
+func (o object) clang(dir string, args ...string) ([]byte, error) {
 	machine := "x86_64"
 	if out, err := exec.Command("uname", "-m").Output(); err == nil {
 		machine = strings.TrimSpace(string(out))
 	}
-	return []string{
-		"-target", "bpfel", "-O2", "-g", "-Wall", "-mcpu=v3", "-I" + folder, "-I/usr/include/" + machine + "-linux-gnu",
-	}
+	args = append(args, "-target", "bpfel", "-O2", "-g", "-Wall", "-mcpu=v3", "-I"+filepath.Join(dir, "bpf"),
+		"-I/usr/include/"+machine+"-linux-gnu")
+	args = append(append(args, o.macros...), filepath.Join(dir, o.program))
+	return output("clang-19", args...)
 }
 
+// output runs a command, and returns what it printed.
+func output(name string, args ...string) ([]byte, error) {
+	out, err := exec.Command(name, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil, fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, exit.Stderr)
+	}
+	return out, err
+}
+
+// make compiles the objects that differ by the mistake: one among the lines of other macros makes
+// no difference.
 func (s *bpfSource) make(m mistake) (string, error) {
 	text, err := m.apply()
 	if err != nil {
@@ -115,20 +153,43 @@ func (s *bpfSource) make(m mistake) (string, error) {
 	}
 	defer func() { _ = os.WriteFile(file, right, 0o600) }()
 	replace := map[string]string{}
-	for _, p := range s.programs {
-		folder := filepath.Join(s.dir, "bpf")
-		object := filepath.Join(s.dir, p+".o")
-		args := append(compile(folder), "-c", filepath.Join(folder, p+".bpf.c"), "-o", object)
-		if out, err := exec.Command("clang-19", args...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("compile %s: %w\n%s", p, err, out)
+	for _, o := range s.objects {
+		same, err := o.isSame(s.dir)
+		if err != nil {
+			return "", err
 		}
-		if out, err := exec.Command("llvm-strip-19", "-g", object).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("strip %s: %w\n%s", p, err, out)
+		if same {
+			continue
 		}
-		if out, err := exec.Command("gzip", "-1f", object).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("compress %s: %w\n%s", p, err, out)
+		if replace[filepath.Join(objects, o.name+"_bpfel.o.gz")], err = o.compile(s.dir); err != nil {
+			return "", err
 		}
-		replace[filepath.Join(objects, p+"_bpfel.o.gz")] = object + ".gz"
+	}
+	if len(replace) == 0 {
+		return "", fmt.Errorf("%s: no object has this line", m)
 	}
 	return overlay(s.dir, replace)
+}
+
+// isSame reports whether the object's program below a folder is the tree's.
+func (o object) isSame(dir string) (bool, error) {
+	ours, err := o.clang("", "-E", "-P")
+	if err != nil {
+		return false, err
+	}
+	theirs, err := o.clang(dir, "-E", "-P")
+	return bytes.Equal(ours, theirs), err
+}
+
+// compile makes the object, and returns its file.
+func (o object) compile(dir string) (string, error) {
+	file := filepath.Join(dir, o.name+".o")
+	if _, err := o.clang(dir, "-c", "-o", file); err != nil {
+		return "", err
+	}
+	if _, err := output("llvm-strip-19", "-g", file); err != nil {
+		return "", err
+	}
+	_, err := output("gzip", "-1f", file)
+	return file + ".gz", err
 }
