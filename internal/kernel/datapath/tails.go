@@ -40,7 +40,7 @@ func (d *Datapath) loadFor(c Change) error {
 	case c.Table.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_QUIC):
 		return d.collection.HandleQUIC()
 	case c.Table.Algorithm == algorithmN3:
-		return d.SetGTPServices(append(d.VIPsOf(algorithmN3), c.Key.Vip))
+		return d.SetGTPServices(append(append(d.VIPsOf(algorithmN3), c.Key.Vip), c.Table.Secondary...))
 	case c.Table.Flags&serviceProxy != 0:
 		return d.collection.HandleProxy()
 	}

@@ -22,10 +22,10 @@ const n3Tunnels = 40
 // station they come, and echo requests are answered
 func TestN3(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, vip, any, endpoints, mode, xdp string }{
-		{"default", rig.VIP4, "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "default", "off"},
-		{"fullnat with XDP", rig.VIP4, "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "fullnat", "native"},
-		{"IPv6", rig.VIP6, "::", rig.Endpoints6(), "onearm", "off"},
+	for _, c := range []struct{ name, vip, second, any, endpoints, mode, xdp string }{
+		{"default", rig.VIP4, "20.20.20.2", "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "default", "off"},
+		{"fullnat with XDP", rig.VIP4, "20.20.20.2", "0.0.0.0", "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1", "fullnat", "native"},
+		{"IPv6", rig.VIP6, "2001:db8:20::2", "::", rig.Endpoints6(), "onearm", "off"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -37,8 +37,9 @@ func TestN3(t *testing.T) {
 			for i, h := range r.Endpoints {
 				functions[i] = serveN3(t, h)
 			}
-			r.Loxicmd("create lb %s --udp=2152:2152 --select=n3 --mode=%s --endpoints=%s", c.vip, c.mode, c.endpoints)
+			r.Loxicmd("create lb %s --secips=%s --udp=2152:2152 --select=n3 --mode=%s --endpoints=%s", c.vip, c.second, c.mode, c.endpoints)
 			to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.vip), 2152))
+			second := net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.second), 2152))
 			var stations []net.PacketConn
 			for _, port := range []int{2152, 40000} {
 				p, err := r.Client.ListenPacket("udp", net.JoinHostPort(c.any, fmt.Sprint(port)))
@@ -54,11 +55,13 @@ func TestN3(t *testing.T) {
 				for i, p := range stations {
 					n3Echo(t, p, to)
 					for teid := range uint32(n3Tunnels) {
-						where := n3Send(t, p, to, teid, functions)
-						if before, known := at[teid]; known && before != where {
-							t.Errorf("%s, station %d: tunnel %d is at function %d, and was at %d", when, i, teid, where, before)
+						for _, vip := range []net.Addr{to, second} {
+							where := n3Send(t, p, vip, teid, functions)
+							if before, known := at[teid]; known && before != where {
+								t.Errorf("%s, station %d, VIP %v: tunnel %d is at function %d, and was at %d", when, i, vip, teid, where, before)
+							}
+							at[teid] = where
 						}
-						at[teid] = where
 					}
 				}
 			}

@@ -313,13 +313,13 @@ func (t *Tables) HasAlgorithm(algorithm uint8) bool {
 	return false
 }
 
-// VIPsOf returns the addresses of services with this algorithm.
+// VIPsOf returns the VIPs, also secondary ones, of services with this algorithm.
 func (t *Tables) VIPsOf(algorithm uint8) (list []bpf.TcIpAddr) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for key, s := range t.services {
 		if s.row.Algorithm == algorithm && !s.deleted {
-			list = append(list, key.Vip)
+			list = append(append(list, key.Vip), s.secondaryVIPs()...)
 		}
 	}
 	return list
