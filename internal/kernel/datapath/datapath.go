@@ -147,7 +147,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	if err := d.XDP.TryTracing(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP(), d.collection.HandleQUIC(), d.TryGTP()); err != nil {
+	if err := errors.Join(d.LoadPrograms(), d.LoadCopies(), d.collection.HandleSCTP(), d.collection.HandleQUIC(), d.collection.HandleProxy(), d.TryGTP()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
