@@ -17,6 +17,8 @@ import (
 
 // Tunnels are the programs of GTP-U.
 type Tunnels interface {
+	// PrepareGTP loads the programs, or reports why this machine cannot have flows.
+	PrepareGTP() error
 	SetGTP(flows []datapath.GTPFlow, links datapath.GTPLinks) error
 }
 
@@ -133,9 +135,12 @@ func (g *GTP) markOutdated(problems map[string]error) {
 func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) {
 	flows, users, problems := g.wanted(now)
 	if len(flows) == 0 { // first the programs, then the interfaces
-		if err := g.tunnels.SetGTP(nil, datapath.GTPLinks{}); err != nil {
-			return nil, err
-		}
+		err = g.tunnels.SetGTP(nil, datapath.GTPLinks{})
+	} else { // otherwise packets to users would take interfaces without programs
+		err = g.tunnels.PrepareGTP()
+	}
+	if err != nil {
+		return nil, err
 	}
 	near, far, name, err := g.links.MakeGTP(users)
 	if err != nil || len(flows) == 0 {

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -16,11 +17,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fakeTunnels has the flows that it was given, and no interfaces.
+// fakeTunnels has the flows that it was given.
 type fakeTunnels struct {
-	mu    sync.Mutex
-	flows int
+	mu      sync.Mutex
+	refused error // why the programs cannot be loaded
+	flows   int
+	users   int // with routes
 }
+
+func (f *fakeTunnels) PrepareGTP() error { return f.refused }
 
 func (f *fakeTunnels) SetGTP(flows []datapath.GTPFlow, _ datapath.GTPLinks) error {
 	f.mu.Lock()
@@ -29,7 +34,10 @@ func (f *fakeTunnels) SetGTP(flows []datapath.GTPFlow, _ datapath.GTPLinks) erro
 	return nil
 }
 
-func (*fakeTunnels) MakeGTP([]netdev.MobileUser) (near, far int, name string, err error) {
+func (f *fakeTunnels) MakeGTP(users []netdev.MobileUser) (near, far int, name string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.users = len(users)
 	return 1, 2, "llbgtp0", nil
 }
 
@@ -54,6 +62,29 @@ func newGTPRig(t *testing.T) (*objectRig, *fakeTunnels) {
 	f := &fakeTunnels{}
 	r.run(NewGTP(state, f, f, Observers{Statuses: r.statuses, Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}).Run)
 	return r, f
+}
+
+// TestClassifierWithoutPrograms checks that packets to users keep their routes on a machine that
+// cannot put them into tunnels.
+func TestClassifierWithoutPrograms(t *testing.T) {
+	t.Parallel()
+	r, f := newGTPRig(t)
+	f.refused = errors.New("no programs")
+	end := lb.TunnelEnd{TEID: 1, Addr: netip.MustParseAddr("10.10.10.56")}
+
+	r.commit(func(tx *store.Tx) error {
+		s := lb.Session{Name: "user1", User: netip.MustParseAddr("88.88.88.88"), Access: end, Core: end}
+		if err := r.Sessions.Put(tx, s); err != nil {
+			return err
+		}
+		return r.SessionFlows.Put(tx, lb.SessionFlow{Session: "user1", Peer: netip.MustParseAddr("192.168.33.1")})
+	})
+	r.want(kinds.SessionFlowName, "user1/192.168.33.1", "no programs")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.users != 0 {
+		t.Errorf("%d users have routes to interfaces without programs, want 0", f.users)
+	}
 }
 
 // TestClassifierWithoutSession checks that the status of a classifier reports a session that does

@@ -72,6 +72,20 @@ func (g *GTP) TryGTP() error {
 	return g.unload()
 }
 
+// PrepareGTP loads the programs, or reports why this machine cannot have flows.
+func (g *GTP) PrepareGTP() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.prepare()
+}
+
+func (g *GTP) prepare() error {
+	if g.hooks.Hook() != HookTCX {
+		return ErrNoTCX
+	}
+	return g.load()
+}
+
 // SetGTP replaces all flows. Without flows and services the programs are detached.
 func (g *GTP) SetGTP(flows []GTPFlow, links GTPLinks) error {
 	g.mu.Lock()
@@ -111,10 +125,7 @@ func (g *GTP) sync() error {
 	if len(g.flows) == 0 && len(g.vips) == 0 {
 		return g.unload()
 	}
-	if g.hooks.Hook() != HookTCX {
-		return ErrNoTCX
-	}
-	if err := g.load(); err != nil {
+	if err := g.prepare(); err != nil {
 		return err
 	}
 	if err := g.write(); err != nil {
