@@ -174,7 +174,7 @@ func (s *Sampler) sample(at time.Time) {
 func (s *Sampler) mayHaveCounted(id uint32, connections, tracked uint64) bool {
 	e := s.endpoint(id)
 	if e == nil || e.window == 0 {
-		return connections > 0
+		return connections > 0 || tracked > 0 // copies of other nodes' connections are tracked only
 	}
 	return tracked > 0 || e.active > 0 || connections != e.last[Connections]
 }

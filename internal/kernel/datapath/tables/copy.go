@@ -41,6 +41,7 @@ func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	if s == nil {
 		return at, false
 	}
+	t.hasCopies.Store(true)
 	at.Service, at.NoXDP = s.id, s.row.Flags&uint16(bpf.TcServiceFlagSERVICE_NO_XDP) != 0
 	for _, e := range s.order {
 		if e.isOfCopy(s, c) {

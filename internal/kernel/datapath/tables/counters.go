@@ -68,12 +68,13 @@ func (t *Tables) readEndpoint(id uint32) (counters, error) {
 	c := counters{connections: state.Connections, live: liveOf(&state), refused: refusedOf(&state)}
 	var steps bpf.TcHandshakeProgress
 	var err error
-	if state.Connections != 0 { // otherwise nothing else is counted: a third of the cost where most endpoints are idle
+	counted := state.Connections != 0 || t.hasCopies.Load() // otherwise nothing else is: a third of the cost where most endpoints are idle
+	if counted {
 		if steps, err = t.handshakes.readSteps(id, t.handshakes.stepRows()); err != nil {
 			return c, err
 		}
 	}
-	if c.shakes, err = t.handshakes.read(id, &steps); err != nil || state.Connections == 0 {
+	if c.shakes, err = t.handshakes.read(id, &steps); err != nil || !counted {
 		return c, err
 	}
 	var perCPU []bpf.TcEndpointTraffic
@@ -257,7 +258,7 @@ func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, er
 			if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
 				return nil, fmt.Errorf("read endpoint counters: %w", err)
 			}
-			if state.Connections == 0 {
+			if state.Connections == 0 && state.Tracked == 0 { // copies are tracked only
 				continue
 			}
 		}

@@ -5,6 +5,7 @@ package tables
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -79,7 +80,8 @@ type Tables struct {
 	gone          counters // of all endpoints that are gone
 	handshakes    handshakes
 	filter        *rows.Filter
-	persisting    bool // some service remembers clients, or did
+	persisting    bool        // some service remembers clients, or did
+	hasCopies     atomic.Bool // endpoints may have traffic of connections that other nodes have opened
 	attached      attached
 }
 
