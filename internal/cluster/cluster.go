@@ -216,13 +216,9 @@ func (n *Node) Status() report.Cluster {
 	out.Peers, out.Problems = n.unresolved()
 	out.Problems = append(out.Problems, n.credentialProblems(time.Now())...)
 	out.Problems = append(out.Problems, n.faults.describe()...)
-	for _, p := range n.peers {
-		s := p.status()
-		if p.isHidden() {
-			continue
-		}
+	for _, s := range n.peerStatuses() {
 		src := n.sources[s.Node]
-		if src != nil && !named[s.Node] {
+		if src != nil {
 			src.addTo(&s)
 		}
 		if s.State.Exchanges() && time.Since(s.Since) > n.oneWayTime && !src.isLive(n.oneWayTime) {
@@ -238,10 +234,35 @@ func (n *Node) Status() report.Cluster {
 		out.Peers = append(out.Peers, src.unanswered(name))
 	}
 	slices.SortFunc(out.Peers, func(a, b report.ClusterPeer) int {
-		if a.Node != b.Node && a.Node != "" && b.Node != "" {
-			return cmp.Compare(a.Node, b.Node)
-		}
-		return cmp.Compare(a.Address, b.Address)
+		return cmp.Or(cmp.Compare(a.Called(), b.Called()), cmp.Compare(a.Address, b.Address))
 	})
 	return out
+}
+
+// peerStatuses returns the state of each configured address, without further addresses of this node
+// and of connected ones. Only one address has a node's name, the connected one if any: a node may
+// have moved to another. The caller has locked the node.
+func (n *Node) peerStatuses() (list []report.ClusterPeer) {
+	for _, p := range n.peers {
+		if !p.isHidden() {
+			list = append(list, p.status())
+		}
+	}
+	slices.SortStableFunc(list, func(a, b report.ClusterPeer) int {
+		switch {
+		case a.State.Exchanges() == b.State.Exchanges():
+			return 0
+		case a.State.Exchanges():
+			return -1
+		}
+		return 1
+	})
+	named := map[string]bool{}
+	for i := range list {
+		if named[list[i].Node] {
+			list[i].Node = ""
+		}
+		named[list[i].Node] = true
+	}
+	return list
 }

@@ -130,6 +130,7 @@ func (p *peer) connect(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer c.Close() //nolint:errcheck // it is over
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
