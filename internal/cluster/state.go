@@ -121,8 +121,14 @@ func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) 
 	return now.changes, send(c, &frame)
 }
 
+// send sends a frame, with as many roles as fit: a peer disconnects a node with a longer one.
 func send(c *transport.Conn, frame *stateFrame) error {
+	frame.Roles = frame.Roles[:min(len(frame.Roles), maxRoles)]
 	b, err := json.Marshal(frame)
+	for err == nil && len(b) > transport.MaxFrame && len(frame.Roles) > 0 {
+		frame.Roles = frame.Roles[:len(frame.Roles)/2]
+		b, err = json.Marshal(frame)
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -95,5 +96,28 @@ func TestStateHostile(t *testing.T) {
 	}
 	if err := s.takeState([]byte(`{"services":{"one more":""}}`)); err == nil {
 		t.Error("services have no limit")
+	}
+}
+
+// TestStateLong checks that a node with many roles of long names is shown with those that fit into a
+// frame, and exchanges connections.
+func TestStateLong(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	var roles []string
+	for i := range maxRoles {
+		roles = append(roles, fmt.Sprintf("%s%d MASTER", strings.Repeat("<", lb.MaxNameLength-len("100")), i)) // < takes six bytes
+	}
+	shown := func(c *Config) {
+		c.State = func(bool) State { return State{Roles: roles, Services: map[string]string{"20.20.20.1:80/tcp": "a"}} }
+	}
+	all.start(0, newTable(), shown)
+	node, _ := all.start(1, newTable(), shown)
+	eventually(t, "the roles are not shown", func() bool {
+		list := node.Status().Peers
+		return len(list) == 1 && len(list[0].Roles) > 0
+	})
+	if p := node.Status().Peers[0]; p.State != report.PeerUp || p.BulkCopies != 1 || p.Roles[0] != roles[0] {
+		t.Errorf("the node is %s after %d copies, with %d roles", p.State, p.BulkCopies, len(p.Roles))
 	}
 }
