@@ -84,7 +84,8 @@ func (p *daemon) nodes() []report.Node {
 	return list
 }
 
-// addPeers adds the state of the exchange of connections.
+// addPeers adds the state of the exchange of connections. A node that has it is there, even if it
+// cannot reach the shared store.
 func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 	for i := range peers {
 		peer := &peers[i]
@@ -96,13 +97,16 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 			}
 			all[n.Name] = n
 		}
+		if peer.State.Exchanges() && n.Lost != "" {
+			*n = report.Node{Name: n.Name, Build: peer.Build, Shared: true, Revision: n.Revision, Behind: true, Alone: n.Lost, Since: peer.Since}
+		}
 		if n.Lost == "" {
-			n.Alone = peer.Reason
+			n.Alone = cmp.Or(peer.Reason, n.Alone)
 		}
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
 		n.Peers, n.Differing = peer.Peers, peer.Differing
 		n.Maintenance = cmp.Or(peer.Maintenance, n.Maintenance)
-		if !n.Shared {
+		if !n.Shared || peer.State.Exchanges() && peer.Peers > 0 { // it shows its state, which is newer
 			n.Roles, n.Connections = peer.Roles, peer.Connections
 		}
 	}

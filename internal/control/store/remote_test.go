@@ -137,6 +137,26 @@ func TestSharedNodesCome(t *testing.T) {
 	})
 }
 
+// TestSharedNodesCount checks that the number of connections, which always changes, does not fill
+// the shared store with values of the node's entry.
+func TestSharedNodesCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		connections := 0
+		sh := &sharing{about: func() RemoteNode {
+			connections++
+			return RemoteNode{Connections: connections}
+		}}
+		values := map[string]bool{}
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(3 * time.Second) {
+			values[string(sh.describe())] = true
+		}
+		if n := len(values); n < 2 || n > 1+int(time.Hour/countEvery) {
+			t.Errorf("%d values within an hour", n)
+		}
+	})
+}
+
 func labeled(name, label string) item { return item{Name: name, Label: label} }
 
 // TestShared writes at one node, and reads at the other.

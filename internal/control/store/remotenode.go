@@ -15,6 +15,7 @@ const (
 	nodePause  = 5 * time.Second  // before a node's entry is written again after a failure
 	nodeMemory = 24 * time.Hour   // for which a node that is away is shown
 	twinTime   = 10 * time.Minute // for which another node with this one's name is reported
+	countEvery = 5 * time.Minute  // between two counts of a node's connections in its entry
 )
 
 // RemoteNode is a node that uses the shared store, as it describes itself.
@@ -58,7 +59,8 @@ func (sh *sharing) showNode(ctx context.Context) {
 	}
 }
 
-// describe returns the value of this node's entry; nil: there is none yet.
+// describe returns the value of this node's entry; nil: there is none yet. It seldom counts
+// connections: etcd keeps each value until it is compacted, and by default it never is.
 func (sh *sharing) describe() []byte {
 	sh.mu.Lock()
 	about, latest := sh.about, sh.latest
@@ -68,6 +70,12 @@ func (sh *sharing) describe() []byte {
 	}
 	now := about()
 	now.Revision, now.Boot = latest, sh.boot
+	sh.mu.Lock()
+	if sh.countedAt.IsZero() || time.Since(sh.countedAt) >= countEvery {
+		sh.counted, sh.countedAt = now.Connections, time.Now()
+	}
+	now.Connections = sh.counted
+	sh.mu.Unlock()
 	value, err := json.Marshal(now)
 	if err != nil {
 		return nil
