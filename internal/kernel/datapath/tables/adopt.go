@@ -25,6 +25,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now, opened: now(),
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
+		ranges:       map[bpf.TcServiceKey][]uint16{},
 		ending:       map[uint32]*endpoint{},
 		ends:         map[uint32]endings{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},

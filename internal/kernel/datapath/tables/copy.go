@@ -2,6 +2,7 @@ package tables
 
 import (
 	"net/netip"
+	"slices"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb/report"
@@ -87,10 +88,8 @@ func (t *Tables) serviceOfCopy(c *report.ConnectionCopy) *service {
 		if s := t.serviceAt(key); s != nil {
 			return s
 		}
-		if t.counts.ranged > 0 {
-			if s := t.rangeAt(key, c.VIP.Port()); s != nil {
-				return s
-			}
+		if s := t.rangeAt(key, c.VIP.Port()); s != nil {
+			return s
 		}
 	}
 	return nil
@@ -106,21 +105,37 @@ func (t *Tables) serviceAt(key bpf.TcServiceKey) *service {
 
 // rangeAt returns the service with the smallest range that has a port.
 func (t *Tables) rangeAt(key bpf.TcServiceKey, port uint16) (found *service) {
-	for other, s := range t.services {
-		first := bpf.Port(other.Port)
-		if !other.Ranged() || other.Protocol != key.Protocol || other.Mark != key.Mark || port < first || port > s.portMax {
+	at := keyOfRanges(key)
+	for _, first := range t.ranges[at] {
+		at.Port = first
+		s := t.serviceAt(at)
+		if s == nil || port < bpf.Port(first) || port > s.portMax {
 			continue
 		}
-		at := other
-		at.Vip = key.Vip
-		if t.serviceAt(at) != s {
-			continue // it is on other addresses
-		}
-		if found == nil || s.portMax-first < found.portMax-bpf.Port(found.key.Port) {
+		if found == nil || s.portMax-bpf.Port(first) < found.portMax-bpf.Port(found.key.Port) {
 			found = s
 		}
 	}
 	return found
+}
+
+// indexRange adds a range of ports to ranges, or removes it if by is -1. Records of a range may
+// each have another port, so they must not be compared with all services.
+func (t *Tables) indexRange(key bpf.TcServiceKey, by int) {
+	at := keyOfRanges(key)
+	list := slices.DeleteFunc(t.ranges[at], func(first uint16) bool { return first == key.Port })
+	if by > 0 {
+		list = append(list, key.Port)
+	}
+	if t.ranges[at] = list; len(list) == 0 {
+		delete(t.ranges, at)
+	}
+}
+
+// keyOfRanges returns the key by which ranges are found: a service's, without its port.
+func keyOfRanges(key bpf.TcServiceKey) bpf.TcServiceKey {
+	key.Kind, key.Port = uint8(bpf.TcServiceKindSERVICE_RANGE), 0
+	return key
 }
 
 // anyOf returns the unspecified address of an address's IP version: the VIP of services on every

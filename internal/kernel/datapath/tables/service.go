@@ -364,6 +364,7 @@ func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	if key.Ranged() {
 		v.Ranges += n
 		t.counts.ranged += n
+		t.indexRange(key, by)
 	}
 	if key.Mark != 0 {
 		t.counts.marked += n

@@ -55,6 +55,7 @@ type Tables struct {
 	mu            sync.RWMutex
 	services      map[bpf.TcServiceKey]*service
 	secondary     map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	ranges        map[bpf.TcServiceKey][]uint16 // first ports of ranges, by their keys without a port
 	endpoints     []*endpoint                   // by id, including ending ones; nil: free
 	ending        map[uint32]*endpoint          // removed, some connections left
 	ends          map[uint32]endings            // by id, of endpoints whose connections have an end
