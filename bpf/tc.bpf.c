@@ -222,6 +222,8 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 	const struct opening *o = opening_get();
 	enum verdict v = VERDICT_CONTINUE;
 
+	if (unlikely(rule_count && marked_services))
+		firewall_mark(ctx, p);
 	if (!o || !sctp_find_association(ctx, p))
 		return VERDICT_MISS;
 	if (unlikely(rule_count))
@@ -447,7 +449,7 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	v = related_find_connection(ctx, p, &c);
 	if (unlikely(rule_count) && v == VERDICT_PASS && p->later_fragment &&
 	    p->tuple.dport)
-		return firewall_mark_fragment(ctx, p);
+		return firewall_mark(ctx, p);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	return related_forward(ctx, p, c);

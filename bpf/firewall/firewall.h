@@ -228,9 +228,10 @@ __noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
 	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
 }
 
-/* Marks a later fragment for the kernel as its first one was: both must take the same
- * route. Global (verifier: globals). */
-__noinline enum verdict firewall_mark_fragment(ctx_t *ctx, struct packet *p)
+/* Marks a packet as its rule says, without counting it: a later fragment for the kernel, which
+ * must take the route of its first one; or a packet whose service is not known yet. Global
+ * (verifier: globals). */
+__noinline enum verdict firewall_mark(ctx_t *ctx, struct packet *p)
 {
 	const struct rule *r;
 

@@ -352,7 +352,9 @@ sctp_entry(const struct packet *p, struct connection *c, bool by_path)
 	if (!s)
 		return c;
 	if (state_read(c) & CONN_REPLY_DIRECTION) {
-		e = sctp_entry_of_answer(s, p, c);
+		/* otherwise it answers the INIT of a client that restarts by the first path */
+		if (sctp_has_tag(p, c) || p->reflected)
+			e = sctp_entry_of_answer(s, p, c);
 		return e ? e : c;
 	}
 	if (!by_path)

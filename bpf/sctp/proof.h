@@ -29,6 +29,10 @@
 #define SCTP_HEARTBEAT_INFO 1 /* type of a parameter */
 #define SCTP_PROOF_MAGIC 0x626c786c
 
+/* How many further addresses of an association are proven at a time. A client with any number of
+ * addresses (IPv6) would otherwise evict the rows of all other associations. */
+#define SCTP_PROVEN_ADDRESSES 8
+
 /* HEARTBEAT, or HEARTBEAT ACK. */
 struct sctp_proof {
 	__u8 type;
@@ -111,6 +115,26 @@ static __noinline __u32 sctp_tag_of_client(struct packet *p)
 	return peer->ack;
 }
 
+/* Reports whether an address of the association with s->key has proven itself. s->key is then the
+ * key of its row, or of the row to replace. */
+static __noinline bool sctp_find_proof(struct sctp_scratch *s, void *paths,
+				       const struct ip_addr *address)
+{
+	const __u32 first = bpf_ntohl(address->word[3]);
+	const struct sctp_path *row;
+
+	NO_UNROLL
+	for (__u32 i = 0; i < SCTP_PROVEN_ADDRESSES; i++) {
+		s->key.client.word[3] = 1 + (first + i) % SCTP_PROVEN_ADDRESSES;
+		row = bpf_map_lookup_elem(paths, &s->key);
+		if (!row)
+			return false;
+		if (same_addr(&row->client, address))
+			return true;
+	}
+	return false;
+}
+
 /* Judges a packet that sctp_find_association() has found. CONTINUE: its client has proven its
  * address, or no answer follows from it. */
 static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
@@ -125,10 +149,11 @@ static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
 	answers = sctp_is_proof(ctx, p, &valid);
 	if (!answers && same_addr(&p->tuple.saddr, &s->path.client))
 		return VERDICT_CONTINUE;
-	s->key.client = p->tuple.saddr;
-	known = bpf_map_lookup_elem(paths, &s->key);
-	if (answers && valid && !known)
+	known = sctp_find_proof(s, paths, &p->tuple.saddr);
+	if (answers && valid && !known) {
+		s->path.client = p->tuple.saddr;
 		bpf_map_update_elem(paths, &s->key, &s->path, BPF_ANY);
+	}
 	if (unlikely(answers || (!known && sctp_are_tags_guessed(s, p->now))))
 		return drop(p, DROP_UNPROVEN_ADDRESS);
 	tag = known || sctp_is_last(p) ? 0 : sctp_tag_of_client(p);

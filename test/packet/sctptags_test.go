@@ -17,22 +17,62 @@ import (
 // leave. Proven addresses and the first path are not affected.
 func TestGuessedTags(t *testing.T) {
 	t.Parallel()
+	withVictim(t, guessTags)
+}
+
+// TestProvenAddresses checks that an association has eight proven addresses at a time: a client with
+// any number of addresses evicts no path of others.
+func TestProvenAddresses(t *testing.T) {
+	t.Parallel()
+	withVictim(t, func(l *lab.Lab) error {
+		const addresses, most = 12, 8
+		for i := range addresses {
+			if err := proveAddress(l, fmt.Sprintf("9.9.8.%d", i+1)); err != nil {
+				return err
+			}
+		}
+		proven := 0
+		for i := range addresses {
+			res, err := sendText(l, l.Client, "sctp 9.9.8.%d:4000 > 10.0.0.2:2020 tag %d chunks data:4", i+1, sctpToEndpoint)
+			if err != nil {
+				return err
+			}
+			if res.Reason == "" {
+				proven++
+			}
+		}
+		if proven != most {
+			return fmt.Errorf("%d of %d addresses are proven, want %d", proven, addresses, most)
+		}
+		return nil
+	})
+}
+
+// withVictim calls f with a service of two VIPs and an association of the victim.
+func withVictim(t *testing.T, f func(*lab.Lab) error) {
+	t.Helper()
 	failed := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
-		failed <- guessTags()
+		failed <- func() error {
+			l, err := newVictim()
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			return f(l)
+		}()
 	}()
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
 }
 
-func guessTags() error {
+func newVictim() (*lab.Lab, error) {
 	l, err := lab.New(lab.Config{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer l.Close()
 	s, err := lb.ParseService("10.0.0.1:2020/sctp secips=10.0.0.2 endpoints=192.168.1.10:5001")
 	if err == nil {
 		err = l.Apply(s)
@@ -43,10 +83,15 @@ func guessTags() error {
 	if err == nil {
 		err = associate(l, victim)
 	}
-	if err == nil {
-		err = proveAddress(l, "9.9.9.8")
-	}
 	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func guessTags(l *lab.Lab) error {
+	if err := proveAddress(l, "9.9.9.8"); err != nil {
 		return err
 	}
 	for {
