@@ -157,6 +157,38 @@ func TestSharing(t *testing.T) {
 	want(t, a, r2, addrs("10.0.0.1"), "port 81/TCP of address 10.0.0.1 belongs to service d/1")
 }
 
+// TestNotShared checks that a key shares no address of a pool without sharing.
+func TestNotShared(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Auto: true, Ranges: []Range{mustRange(t, "10.0.0.0/24")}, Sharing: ShareNever}})
+	for i, address := range []string{"10.0.0.1", "10.0.0.2"} {
+		r := web(fmt.Sprint("d/", i))
+		r.Ports[0].Number, r.Key = int32(80+i), "k"
+		want(t, a, r, nil, address)
+	}
+}
+
+// TestNoPool checks the reasons why a service gets no address of any pool.
+func TestNoPool(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Ranges: []Range{mustRange(t, "10.0.1.0/24")}}})
+	for _, tc := range []struct {
+		slot Slot
+		want string
+	}{
+		{Slot{Pool: "p", IPv6: true}, `pool "p" has no IPv6 addresses for this service`},
+		{Slot{Pool: "r"}, `pool "r" does not exist`},
+		{Slot{}, "no pool has IPv4 addresses for this service"},
+		{Slot{Pool: "q"}, "10.0.1.1"},
+	} {
+		r := web("d/a")
+		r.Slots = []Slot{tc.slot}
+		want(t, a, r, nil, tc.want)
+	}
+}
+
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	first := Pool{Name: "a", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}

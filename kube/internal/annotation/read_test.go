@@ -18,8 +18,9 @@ func TestValues(t *testing.T) {
 		"useproxyprotov2": {"yes"}, "egress": {"no"}, "liveness": {"yes"}, "probetype": {"udp", "tcp", "https", "http", "sctp", "ping", "none"}, "probeport": {"8080"},
 		"probereq": {"/healthz", ""}, "proberesp": {"ok"}, "probetimeout": {"10"}, "proberetries": {"3"},
 	}
+	good["poolSelect"] = append(good["poolSelect"], strings.Repeat("a", 253))
 	bad := map[string][]string{
-		"staticIP": {"", "web", "192.0.2.1,192.0.2.2", "192.0.2.1/24"}, "poolSelect": {""}, "secondaryIPs": {"a", "1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4"},
+		"staticIP": {"", "web", "192.0.2.1,192.0.2.2", "192.0.2.1/24"}, "poolSelect": {"", strings.Repeat("a", 254)}, "secondaryIPs": {"a", "1.1.1.1,1.1.1.2,1.1.1.3,1.1.1.4"},
 		"poolSelectSecondary": {"", "a,b,c,d"}, "ipam": {"v4"}, "zoneinstance": {"x", "99"}, "usepodnetwork": {"maybe", ""}, "useExternalEndpoint": {"1"},
 		"prefLocalPod": {"x"}, "nodelabel": {"", "a=b=c"}, "multus-nets": {""}, "lbmode": {"fullproxy", "two", "9"}, "epselect": {"n2", "n2det", "best"},
 		"timeout":         {"-1", "1h", "90000"},

@@ -37,7 +37,7 @@ func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
-			serves := e.Conditions.Serving == nil && isReady || e.Conditions.Serving != nil && *e.Conditions.Serving
+			serves := e.Conditions.Serving != nil && *e.Conditions.Serving
 			ends := e.Conditions.Terminating != nil && *e.Conditions.Terminating
 			if !isReady && !(serves && ends) || len(e.Addresses) == 0 {
 				continue

@@ -118,6 +118,11 @@ func TestEndpoints(t *testing.T) {
 			in.Service.Spec.PublishNotReadyAddresses = true
 			in.Slices[0].Endpoints[2].Conditions.Ready = new(true) // Kubernetes' own controller writes it so
 		}},
+		{"conditions are unknown", "10.244.1.1:8080", "", func(in *Input) {
+			pods(in)
+			in.Slices[0].Endpoints = in.Slices[0].Endpoints[:1]
+			in.Slices[0].Endpoints[0].Conditions = discoveryv1.EndpointConditions{}
+		}},
 		{"in two slices", "10.244.1.1:8080", "", func(in *Input) {
 			pods(in)
 			in.Slices = []*discoveryv1.EndpointSlice{slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready)), slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready))}
@@ -176,8 +181,33 @@ func TestNoEndpoints(t *testing.T) {
 	t.Parallel()
 	in := input()
 	in.Settings.PodNetwork, in.Slices = true, nil
-	if spec := first(t, in, ""); spec.Endpoints == nil || len(spec.Endpoints) != 0 || spec.ServiceArguments.Owner == "" {
-		t.Errorf("without endpoints, the service is %+v", spec)
+	in.PerNode = true
+	for _, node := range []string{"", "n1"} {
+		if spec := first(t, in, node); spec.Endpoints == nil || len(spec.Endpoints) != 0 || spec.ServiceArguments.Owner == "" {
+			t.Errorf("without endpoints, the service is %+v", spec)
+		}
+	}
+}
+
+// TestNeedsNodes checks which Services give balancers on different nodes different endpoints.
+func TestNeedsNodes(t *testing.T) {
+	t.Parallel()
+	const local, cluster = corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster
+	for _, tc := range []struct {
+		policy      corev1.ServiceExternalTrafficPolicy
+		bgp, prefer bool
+		want        bool
+	}{
+		{cluster, false, false, false},
+		{local, false, false, false},
+		{cluster, true, false, false},
+		{local, true, false, true},
+		{cluster, false, true, true},
+	} {
+		s := &corev1.Service{Spec: corev1.ServiceSpec{ExternalTrafficPolicy: tc.policy}}
+		if got := NeedsNodes(s, &annotation.Settings{BGP: tc.bgp, PreferNode: tc.prefer}); got != tc.want {
+			t.Errorf("%+v: got %v", tc, got)
+		}
 	}
 }
 
