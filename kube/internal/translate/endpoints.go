@@ -28,7 +28,7 @@ func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	var ready, ending []backend
-	seen := map[netip.AddrPort]bool{}
+	seen := map[netip.AddrPort]bool{} // whether it is ready
 	for _, slice := range in.Slices {
 		number, ok := portOf(slice, port)
 		if slice.AddressType != family || !ok {
@@ -43,10 +43,14 @@ func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
 				continue
 			}
 			addr, err := netip.ParseAddr(e.Addresses[0])
-			if err != nil || seen[netip.AddrPortFrom(addr, uint16(number))] {
+			if err != nil {
 				continue
 			}
-			seen[netip.AddrPortFrom(addr, uint16(number))] = true
+			at := netip.AddrPortFrom(addr, uint16(number))
+			if known, twice := seen[at]; twice && (known || !isReady) {
+				continue
+			}
+			seen[at] = isReady
 			b := backend{addr: addr, port: number, terminating: !isReady}
 			if e.NodeName != nil {
 				b.node = *e.NodeName

@@ -326,3 +326,21 @@ func TestNodeOf(t *testing.T) {
 		t.Error("a node that the autoscaler deletes stays")
 	}
 }
+
+// TestTwice checks that an endpoint which two slices have is used as the one that is ready, in
+// either order: Kubernetes moves endpoints between slices without a transaction.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	for _, states := range [][]int{{ready, ending}, {ending, ready}} {
+		in := input()
+		in.Settings.PodNetwork = true
+		in.Slices = nil
+		for _, state := range states {
+			in.Slices = append(in.Slices, slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", state)))
+		}
+		in.Slices = append(in.Slices, slice(discoveryv1.AddressTypeIPv4, pod("10.244.2.1", "n2", ready)))
+		if got := in.endpoints(&in.Service.Spec.Ports[0], false, ""); len(got) != 2 {
+			t.Errorf("states %v: endpoints are %v, want 10.244.1.1 and 10.244.2.1", states, got)
+		}
+	}
+}
