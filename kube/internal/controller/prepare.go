@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,8 +18,9 @@ import (
 // networkStatus is where Multus writes the addresses of a pod.
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// prepare restores the addresses of all Services before new ones are allocated. Older Services come
-// first, in case two have the same address.
+// prepare restores the addresses of all Services before new ones are allocated. In case two have
+// the same address and port, older Services come first, and last those that were refused: a restart
+// must not give them what they were refused.
 func (r *Services) prepare(ctx context.Context) error {
 	r.prepared.Lock()
 	defer r.prepared.Unlock()
@@ -39,7 +41,7 @@ func (r *Services) prepare(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+		return cmp.Or(refusals(a)-refusals(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 	})
 	r.mu.Lock()
 	r.accepted, r.waiting = map[types.NamespacedName]*accepted{}, map[types.NamespacedName]bool{}
@@ -61,6 +63,14 @@ func (r *Services) prepare(ctx context.Context) error {
 		r.Fleet.Complete()
 	}
 	return nil
+}
+
+// refusals returns 1 if a Service as it is now was refused, and 0 otherwise.
+func refusals(s *corev1.Service) int {
+	if meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) {
+		return 1
+	}
+	return 0
 }
 
 // done records that a Service was reconciled. After all Services, superfluous services are removed

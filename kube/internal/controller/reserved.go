@@ -76,7 +76,7 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 }
 
 // inUse returns the owner of an address that a Service requests: another Service's cluster IP, or a
-// pod listed in an EndpointSlice. It returns "" if the address is free.
+// pod or the apiserver listed in an EndpointSlice. It returns "" if the address is free.
 func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
@@ -92,8 +92,12 @@ func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) 
 		return "", err
 	}
 	for i := range endpoints.Items {
+		isAPI := endpoints.Items[i].Namespace == "default" && endpoints.Items[i].Labels[discoveryv1.LabelServiceName] == "kubernetes"
 		for j := range endpoints.Items[i].Endpoints {
 			e := &endpoints.Items[i].Endpoints[j]
+			if isAPI && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
+				return "the apiserver", nil
+			}
 			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
 				return fmt.Sprintf("pod %s/%s", endpoints.Items[i].Namespace, e.TargetRef.Name), nil
 			}

@@ -260,11 +260,12 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	if no != nil {
 		return nil, finding{false, no.Reason, no.Message}, nil
 	}
-	if !slices.Equal(before, addresses) {
+	moved := !slices.Equal(before, addresses)
+	if moved {
 		r.PoolsChanged()
-		if len(before) > 0 {
-			r.wakeWaiting(key)
-		}
+	}
+	if len(before) > 0 && (moved || r.frees(key, request)) {
+		r.wakeWaiting(key)
 	}
 	out := &accepted{uid: s.UID, spec: s.Spec, settings: settings}
 	out.vips, out.further = split(addresses, wanted)
@@ -277,9 +278,17 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}, nil
 }
 
+// frees reports whether a Service gives up a port or a sharing key that others may wait for.
+func (r *Services) frees(key types.NamespacedName, now *address.Request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.accepted[key]
+	return before != nil && (before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
+}
+
 func (r *Services) request(s *corev1.Service) *address.Request {
 	return &address.Request{
-		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(s),
+		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(&s.Spec),
 	}
 }
 

@@ -94,8 +94,8 @@ func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
 	return six
 }
 
-func ports(s *corev1.Service) (list []address.Port) {
-	for _, p := range s.Spec.Ports {
+func ports(s *corev1.ServiceSpec) (list []address.Port) {
+	for _, p := range s.Ports {
 		protocol := p.Protocol
 		if protocol == "" {
 			protocol = corev1.ProtocolTCP

@@ -1,0 +1,76 @@
+package controller
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"loxilb/kube/internal/address"
+	"loxilb/kube/internal/annotation"
+)
+
+// TestSharedAddress checks that a Service does not get a port of an address from another one that
+// has it, not even by a restart, and gets it as soon as the other one gives it up.
+func TestSharedAddress(t *testing.T) {
+	t.Parallel()
+	s, other := service("web"), service("other")
+	s.CreationTimestamp.Time = time.Now()
+	other.CreationTimestamp.Time = s.CreationTimestamp.Add(-time.Hour)
+	other.Spec.Ports[0].Port = 81
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
+	start := func() {
+		t.Helper()
+		b.start(annotation.Settings{PodNetwork: true})
+		b.services.LoadPools = func(context.Context) error {
+			pools, err := address.ParsePools("20.20.20.1", address.ShareAlways)
+			b.services.Addresses.SetPools(pools)
+			return err
+		}
+	}
+	const both = "20.20.20.1:80=10.1.0.1:8080 20.20.20.1:81=10.1.0.2:8080"
+	start()
+	b.want("one address, two ports", both)
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	b.wantStatus(other, "20.20.20.1", reasonProgrammed)
+	b.change(other, func() { other.Spec.Ports[0].Port = 80 })
+	b.wantAccepted(other, address.ReasonConflict, "port 80/TCP of address 20.20.20.1 belongs to service default/web")
+	start()
+	b.want("after a restart", both)
+	b.wantAccepted(other, address.ReasonConflict, "")
+	b.wantAccepted(s, reasonAccepted, "")
+
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	b.services.SetQueue(queue)
+	b.change(s, func() { s.Spec.Ports[0].Port = 82 })
+	_, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := map[string]bool{}
+	for queue.Len() > 0 {
+		one, _ := queue.Get()
+		queue.Done(one)
+		woken[one.Name] = true
+	}
+	if !woken["other"] {
+		t.Errorf("the Service that waits for port 80 is not reconciled, others are: %v", woken)
+	}
+	b.want("port 80 is free", "20.20.20.1:80=10.1.0.2:8080 20.20.20.1:82=10.1.0.1:8080")
+}
+
+// TestAddressOfAPIServer checks that a Service cannot have an address of the apiserver, whose
+// clients are on all nodes.
+func TestAddressOfAPIServer(t *testing.T) {
+	t.Parallel()
+	api, s := service("kubernetes"), service("web")
+	s.Annotations[annotation.Prefix+"staticIP"] = "198.51.100.9"
+	b := newBench(t, s, slice(api, "198.51.100.9"))
+	b.wantAccepted(s, address.ReasonInvalid, "address 198.51.100.9 belongs to the apiserver")
+	b.want("nothing", "")
+}
+
