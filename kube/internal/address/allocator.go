@@ -22,6 +22,7 @@ type Request struct {
 	Labels             map[string]string
 	Ports              []Port
 	Key                string // services with the same key share addresses of pools with ShareByKey
+	Alone              bool   // only the nodes of its pods announce its addresses, so it shares none
 	Slots              []Slot
 }
 
@@ -75,6 +76,7 @@ type tenant struct {
 	key     string // its sharing key
 	pool    string // that it selected when it got the address
 	adopted bool   // the address is from a status, so pool is not known
+	alone   bool   // see Request.Alone
 }
 
 // New returns an allocator without pools.
@@ -112,7 +114,7 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 			} else if notice == nil {
 				notice = a.outside(s, got)
 			}
-			a.claim(r, got, tenant{key: r.Key, pool: pool})
+			a.claim(r, got, tenant{key: r.Key, pool: pool, alone: r.Alone})
 		case s.Optional:
 			notice = e
 		default:
@@ -131,7 +133,7 @@ func (a *Allocator) Adopt(r *Request, addresses []netip.Addr) {
 	defer a.mu.Unlock()
 	for _, c := range addresses {
 		if a.portConflict(r, c) == nil {
-			a.claim(r, c, tenant{key: r.Key, adopted: true})
+			a.claim(r, c, tenant{key: r.Key, adopted: true, alone: r.Alone})
 		}
 	}
 }
@@ -157,8 +159,12 @@ func (a *Allocator) fill(r *Request, s Slot, o offer) (netip.Addr, *Error) {
 		if slices.Contains(o.given, s.Address) {
 			return netip.Addr{}, &Error{ReasonInvalid, fmt.Sprintf("address %s is given twice", s.Address)}
 		}
-		if why := a.unusable(s.Address, slices.Contains(o.current, s.Address)); why != "" {
+		has := slices.Contains(o.current, s.Address)
+		if why := a.unusable(s.Address, has); why != "" {
 			return netip.Addr{}, &Error{ReasonInvalid, why}
+		}
+		if other := a.apart(r, s.Address); other != "" && !has {
+			return netip.Addr{}, &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and by BGP only nodes with pods announce addresses of Services with the policy Local, which share none", s.Address, other)}
 		}
 		return s.Address, a.refusal(r, s.Address, true)
 	}
@@ -264,11 +270,8 @@ func (h *holder) takes(r *Request, sharing Sharing) bool {
 			return false
 		}
 	}
-	if sharing == ShareAlways {
-		return true
-	}
 	for other, one := range h.services {
-		if other != r.Service && (r.Key == "" || one.key != r.Key) {
+		if other != r.Service && (r.Alone || one.alone || sharing != ShareAlways && (r.Key == "" || one.key != r.Key)) {
 			return false
 		}
 	}
@@ -288,6 +291,18 @@ func (a *Allocator) free(rng Range) (netip.Addr, bool) {
 		c = last
 	}
 	return netip.Addr{}, false
+}
+
+// apart returns a service that has an address, if one of the two shares none.
+func (a *Allocator) apart(r *Request, c netip.Addr) string {
+	if h := a.holders[c]; h != nil {
+		for other, one := range h.services {
+			if other != r.Service && (r.Alone || one.alone) {
+				return other
+			}
+		}
+	}
+	return ""
 }
 
 // refusal returns why a service cannot have an address, or nil. wanted: the address was asked for.

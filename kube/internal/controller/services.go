@@ -289,6 +289,7 @@ func (r *Services) frees(key types.NamespacedName, now *address.Request) bool {
 func (r *Services) request(s *corev1.Service) *address.Request {
 	return &address.Request{
 		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(&s.Spec),
+		Alone: r.Defaults.BGP && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 	}
 }
 

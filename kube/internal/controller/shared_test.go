@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -74,3 +75,22 @@ func TestAddressOfAPIServer(t *testing.T) {
 	b.want("nothing", "")
 }
 
+// TestSharedLocalByBGP checks that Services whose VIPs are announced by the nodes of their pods get
+// VIPs of their own: otherwise clients of one reach nodes that have pods of the other one alone.
+func TestSharedLocalByBGP(t *testing.T) {
+	t.Parallel()
+	s, other := service("web"), service("other")
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	other.Spec.Ports[0].Port = 81
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.2.0.1@n2"))
+	b.start(annotation.Settings{PodNetwork: true, BGP: true})
+	b.services.LoadPools = func(context.Context) error {
+		pools, err := address.ParsePools("20.20.20.1-20.20.20.2", address.ShareAlways)
+		b.services.Addresses.SetPools(pools)
+		return err
+	}
+	const all = "20.20.20.2:81=10.2.0.1:8080"
+	b.want("two addresses", "20.20.20.1:80=10.1.0.1:8080 "+all, all)
+	b.change(other, func() { other.Annotations = map[string]string{annotation.Prefix + "staticIP": "20.20.20.1"} })
+	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web, and by BGP only nodes with pods announce")
+}
