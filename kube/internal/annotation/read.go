@@ -51,6 +51,13 @@ func (r *Reader) Read(annotations map[string]string, namespace string, defaults 
 	return s, nil
 }
 
+// Known returns the annotations that Read reads.
+func (r *Reader) Known(annotations map[string]string) map[string]string {
+	known := maps.Clone(annotations)
+	maps.DeleteFunc(known, func(name, _ string) bool { return r.known[name] == nil })
+	return known
+}
+
 // Unknown returns unknown annotations with our prefix, such as misspelled ones.
 func (r *Reader) Unknown(annotations map[string]string) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(annotations)) {

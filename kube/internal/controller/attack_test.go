@@ -55,7 +55,7 @@ func TestLateWrite(t *testing.T) {
 	b.change(s, func() { s.Labels = map[string]string{"changed": "meanwhile"} })
 	for what, write := range map[string]func(context.Context) error{
 		"status": func(ctx context.Context) error {
-			return b.services.report(ctx, late, finding{reason: reasonInvalid}, nil, nil)
+			return b.services.report(ctx, late, finding{reason: reasonInvalid}, nil, nil, nil)
 		},
 		"finalizer": func(ctx context.Context) error { return b.services.unmark(ctx, late) },
 	} {

@@ -52,8 +52,9 @@ func (r *Services) prepare(ctx context.Context) error {
 	empty := len(order) == 0
 	r.mu.Unlock()
 	for _, s := range order {
-		request := r.request(s)
-		if settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults); err == nil {
+		as := cmp.Or(keptOf(s), s)
+		request := r.request(as)
+		if settings, err := r.Annotations.Read(as.Annotations, s.Namespace, r.Defaults); err == nil {
 			request.Key = settings.SharingKey
 		}
 		r.Addresses.Adopt(request, published(s, r.Zone))
@@ -65,9 +66,9 @@ func (r *Services) prepare(ctx context.Context) error {
 	return nil
 }
 
-// refusals returns 1 if a Service as it is now was refused, and 0 otherwise.
+// refusals returns 1 if a Service was refused and has no valid version, and 0 otherwise.
 func refusals(s *corev1.Service) int {
-	if meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) {
+	if meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) && keptOf(s) == nil {
 		return 1
 	}
 	return 0

@@ -79,6 +79,7 @@ type accepted struct {
 	since         time.Time // when the Service was valid for the first time
 	uid           types.UID
 	spec          corev1.ServiceSpec
+	annotations   map[string]string // known ones
 	settings      annotation.Settings
 	vips, further []netip.Addr
 }
@@ -174,7 +175,11 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	now = r.remember(key, now)
+	if now = r.remember(key, now); now == nil {
+		if now, err = r.restore(ctx, s); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
 	r.warnUnknown(s)
 	var result reconcile.Result
 	if found.reason == address.ReasonInvalid {
@@ -182,12 +187,12 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	}
 	if now == nil {
 		r.Fleet.Hold(key)
-		return result, r.report(ctx, s, found, nil, nil)
+		return result, r.report(ctx, s, found, nil, nil, nil)
 	}
 	desired, err := r.desired(ctx, s, now)
 	if errors.Is(err, translate.ErrTooLarge) {
 		r.Fleet.Hold(key)
-		return result, r.report(ctx, s, finding{false, reasonTooLarge, err.Error()}, nil, nil)
+		return result, r.report(ctx, s, finding{false, reasonTooLarge, err.Error()}, nil, nil, nil)
 	}
 	if err != nil {
 		return reconcile.Result{}, err
@@ -203,7 +208,7 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if verdict.reason == reasonPending {
 		result.RequeueAfter = pendingAgain
 	}
-	return result, r.report(ctx, s, found, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
+	return result, r.report(ctx, s, found, now, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
 }
 
 // remember notes what a Service asks for; nil: it is not valid. It returns what was valid last.
@@ -267,7 +272,7 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	if len(before) > 0 && (moved || r.frees(key, request)) {
 		r.wakeWaiting(key)
 	}
-	out := &accepted{uid: s.UID, spec: s.Spec, settings: settings}
+	out := &accepted{uid: s.UID, spec: s.Spec, annotations: r.Annotations.Known(s.Annotations), settings: settings}
 	out.vips, out.further = split(addresses, wanted)
 	switch {
 	case partial:
@@ -388,6 +393,7 @@ func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 	before := changed.DeepCopy()
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionAccepted)
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionProgrammed)
+	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionKept)
 	if !others {
 		changed.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}

@@ -45,10 +45,11 @@ type finding struct {
 	reason, message string
 }
 
-// report writes the status of a Service, and events about changes.
-func (r *Services) report(ctx context.Context, s *corev1.Service, accepted finding, programmed *finding, ingress []corev1.LoadBalancerIngress) error {
+// report writes the status of a Service, and events about changes. now is what balancers have.
+func (r *Services) report(ctx context.Context, s *corev1.Service, valid finding, now *accepted, programmed *finding, ingress []corev1.LoadBalancerIngress) error {
 	changed := s.DeepCopy()
-	r.setCondition(changed, conditionAccepted, accepted)
+	r.setCondition(changed, conditionAccepted, valid)
+	setKept(changed, valid.ok, now)
 	if programmed != nil {
 		r.setCondition(changed, conditionProgrammed, *programmed)
 	}
