@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +16,9 @@ import (
 // definitions.
 func writeOperatorSchemas(t *testing.T, dir string) {
 	t.Helper()
-	for file, plural := range map[string]string{"servicemonitor-monitoring-v1": "servicemonitors", "prometheusrule-monitoring-v1": "prometheusrules"} {
+	for file, plural := range map[string]string{
+		"servicemonitor-monitoring-v1": "servicemonitors", "podmonitor-monitoring-v1": "podmonitors", "prometheusrule-monitoring-v1": "prometheusrules",
+	} {
 		text, err := os.ReadFile(filepath.Join(os.Getenv("LOXILB_CRDS"), "monitoring.coreos.com_"+plural+".yaml"))
 		if err != nil {
 			t.Fatal(err)
@@ -109,8 +112,16 @@ type monitor struct {
 			Port, Path, Interval, Scheme string
 			Authorization                struct{ Credentials struct{ Name, Key string } }
 			TLSConfig                    struct {
-				CA struct{ Secret struct{ Name, Key string } }
+				CA         struct{ Secret struct{ Name, Key string } }
+				ServerName string
 			} `json:"tlsConfig"`
+		}
+		PodMetricsEndpoints []struct{ Port, Interval string } `json:"podMetricsEndpoints"`
+		Template            struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				Containers []struct{ Ports []struct{ Name string } }
+			}
 		}
 		Groups []any
 		Ports  []struct {
@@ -137,6 +148,8 @@ func TestMonitoring(t *testing.T) {
 		}
 		found[m.Kind] = append(found[m.Kind], m)
 	}
+	isOther := func(s monitor) bool { return s.Metadata.Labels["app.kubernetes.io/component"] != "metrics" }
+	found["Service"] = slices.DeleteFunc(found["Service"], isOther) // the controller's
 	if len(found["Service"]) != 1 || len(found["ServiceMonitor"]) != 1 || len(found["PrometheusRule"]) != 2 {
 		t.Fatalf("%d Services, %d ServiceMonitors, %d PrometheusRules", len(found["Service"]), len(found["ServiceMonitor"]), len(found["PrometheusRule"]))
 	}
@@ -147,6 +160,10 @@ func TestMonitoring(t *testing.T) {
 		}
 	}
 	e := scrape.Spec.Endpoints[0]
+	if e.TLSConfig.ServerName != "lb.example.org" {
+		t.Errorf("Prometheus expects certificates of %q", e.TLSConfig.ServerName)
+	}
+	wantPodMonitor(t, found)
 	if e.Port != service.Spec.Ports[0].Name || service.Spec.Ports[0].Port != 8091 || e.Scheme != "https" || e.Path != "/metrics" || e.Interval != "30s" {
 		t.Errorf("Prometheus scrapes %+v of %+v", e, service.Spec.Ports)
 	}
@@ -158,6 +175,24 @@ func TestMonitoring(t *testing.T) {
 	plain, err := render(t, versions()[0], "--set=api.access=open")
 	if err != nil || strings.Contains(plain, "monitoring.coreos.com") || strings.Contains(plain, "-metrics") || strings.Contains(plain, "grafana") {
 		t.Errorf("monitoring is enabled by default (%v)", err)
+	}
+}
+
+// wantPodMonitor checks that Prometheus finds the metrics of the controller.
+func wantPodMonitor(t *testing.T, found map[string][]monitor) {
+	t.Helper()
+	if len(found["PodMonitor"]) != 1 || len(found["Deployment"]) != 1 {
+		t.Fatalf("%d PodMonitors, %d Deployments", len(found["PodMonitor"]), len(found["Deployment"]))
+	}
+	scrape, controller := found["PodMonitor"][0].Spec, found["Deployment"][0].Spec.Template
+	for key, value := range scrape.Selector.MatchLabels {
+		if controller.Metadata.Labels[key] != value {
+			t.Errorf("the controller's pods lack the label %s=%s", key, value)
+		}
+	}
+	port := controller.Spec.Containers[0].Ports[0].Name
+	if e := scrape.PodMetricsEndpoints; len(e) != 1 || e[0].Port != port || e[0].Interval != "30s" {
+		t.Errorf("Prometheus scrapes %+v of the controller's port %q", e, port)
 	}
 }
 
