@@ -9,6 +9,7 @@ import (
 // Limits of a request.
 const (
 	objectsAtOnce = 500
+	listsAtOnce   = 16      // balancers: after a start, hundreds at a time would all take too long
 	bytesAtOnce   = 4 << 20 // of specs: a balancer reads 64 MiB, and applies these within some seconds
 )
 

@@ -2,7 +2,6 @@
 package balancer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -15,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,27 +121,80 @@ func (a *Access) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Apply puts objects, or removes them, in one transaction.
-func (c *Client) Apply(ctx context.Context, objects []v1.Object, remove bool) (*v1.ApplyResult, error) {
+// Apply puts services, or removes them, in one transaction.
+func (c *Client) Apply(ctx context.Context, specs []json.RawMessage, remove bool) (*v1.ApplyResult, error) {
+	body := make(pieces, 0, 2*len(specs)+1)
+	before := fmt.Sprintf(`{"doing":"kube-loxilb","remove":%v,"objects":[`, remove)
+	for _, spec := range specs {
+		body = append(body, []byte(before+`{"kind":"Loadbalancer","spec":`), spec)
+		before = "},"
+	}
+	body = append(body, []byte("}]}"))
 	var out v1.ApplyResult
-	return &out, c.do(ctx, http.MethodPost, "/config/apply", v1.ApplyRequest{Objects: objects, Remove: remove, Doing: "kube-loxilb"}, &out)
+	return &out, c.do(ctx, http.MethodPost, "/config/apply", body, &out)
+}
+
+// pieces are the JSON of a request. They are sent as they are: copies for hundreds of balancers at a
+// time would take gigabytes.
+type pieces [][]byte
+
+// attach makes the pieces the body of a request.
+func (p pieces) attach(req *http.Request) {
+	for _, one := range p {
+		req.ContentLength += int64(len(one))
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		buffers := net.Buffers(slices.Clone(p))
+		return io.NopCloser(&buffers), nil
+	}
+	req.Body, _ = req.GetBody()
+}
+
+// piecesOf returns the JSON of a body.
+func piecesOf(body any) (pieces, error) {
+	if p, ok := body.(pieces); ok {
+		return p, nil
+	}
+	data, err := json.Marshal(body)
+	return pieces{data}, err
 }
 
 // Services returns all services, of controllers and users.
 func (c *Client) Services(ctx context.Context) ([]v1.ServiceArguments, error) {
-	var list v1.ObjectList
-	if err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, &list); err != nil {
-		return nil, err
-	}
-	out := make([]v1.ServiceArguments, 0, len(list.Objects))
-	for _, o := range list.Objects {
-		var spec struct{ ServiceArguments v1.ServiceArguments }
-		if err := json.Unmarshal(o.Spec, &spec); err != nil {
-			return nil, fmt.Errorf("read services: %w", err)
+	var out []v1.ServiceArguments
+	err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, reading(func(r io.Reader) (err error) {
+		out, err = readServices(r)
+		return err
+	}))
+	return out, err
+}
+
+// reading reads an answer that is too large to be kept.
+type reading func(io.Reader) error
+
+// readServices reads a list of objects, and keeps no endpoints: with hundreds of nodes, each service
+// has as many, and each balancer has all services.
+func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
+	d := json.NewDecoder(r)
+	for _, want := range []json.Token{json.Delim('{'), "objects", json.Delim('[')} {
+		switch got, err := d.Token(); {
+		case err != nil:
+			return nil, err
+		case got != want:
+			return nil, fmt.Errorf("%v instead of %v", got, want)
 		}
-		out = append(out, spec.ServiceArguments)
 	}
-	return out, nil
+	for d.More() {
+		var object struct {
+			Spec struct{ ServiceArguments v1.ServiceArguments }
+		}
+		if err := d.Decode(&object); err != nil {
+			return nil, err
+		}
+		out = append(out, object.Spec.ServiceArguments)
+	}
+	_, err = d.Token() // the list may be cut off
+	return out, err
 }
 
 // Revision returns the number of the last change of a balancer's configuration.
@@ -187,19 +240,16 @@ func connect(ctx context.Context, address string) error {
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body, out any) error {
-	var reader io.Reader
-	if body != nil {
-		data, err := json.Marshal(body)
-		if err != nil {
-			return err
-		}
-		reader = bytes.NewReader(data)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
 	if err != nil {
 		return err
 	}
 	if body != nil {
+		data, err := piecesOf(body)
+		if err != nil {
+			return err
+		}
+		data.attach(req)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if err := c.authorize(req); err != nil {
@@ -210,6 +260,13 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any) err
 		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was read
+	if read, ok := out.(reading); ok && resp.StatusCode/100 == 2 {
+		if err := read(resp.Body); err != nil {
+			return fmt.Errorf("%s %s: the answer is not loxilb's: %w", method, path, err)
+		}
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the connection is used again
+		return nil
+	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)

@@ -29,7 +29,8 @@ type Options struct {
 // use.
 type Fleet struct {
 	Options
-	seed maphash.Seed
+	seed  maphash.Seed
+	lists chan struct{} // balancers whose services are being read
 
 	mu       sync.RWMutex
 	desired  map[types.NamespacedName]*Desired
@@ -58,7 +59,7 @@ type Target struct {
 // NewFleet returns a fleet without balancers.
 func NewFleet(o Options) *Fleet {
 	return &Fleet{
-		Options: o, seed: maphash.MakeSeed(), desired: map[types.NamespacedName]*Desired{},
+		Options: o, seed: maphash.MakeSeed(), lists: make(chan struct{}, listsAtOnce), desired: map[types.NamespacedName]*Desired{},
 		held: map[types.NamespacedName]bool{}, members: map[string]*member{}, masters: map[string]string{},
 	}
 }
@@ -159,6 +160,10 @@ func (f *Fleet) list() []*member {
 
 // Set sets the desired entries of a Service on balancers.
 func (f *Fleet) Set(service types.NamespacedName, d Desired) {
+	f.hash(d.Common)
+	for _, entries := range d.Nodes {
+		f.hash(entries)
+	}
 	f.mu.Lock()
 	old := f.desired[service]
 	same := old != nil && !f.held[service] && d.equal(old)
@@ -167,6 +172,12 @@ func (f *Fleet) Set(service types.NamespacedName, d Desired) {
 	f.mu.Unlock()
 	if !same {
 		f.wake()
+	}
+}
+
+func (f *Fleet) hash(entries []translate.Entry) {
+	for i := range entries {
+		entries[i].Hash = maphash.Bytes(f.seed, entries[i].Spec)
 	}
 }
 
@@ -254,7 +265,7 @@ func (f *Fleet) view(node string) view {
 			// Two Services may want the same for a moment, when one has just given it up: which one
 			// gets it must not change from round to round.
 			if other, twice := v.items[e.Key]; !twice || service.String() < other.service.String() {
-				v.items[e.Key] = item{service, e.Spec, maphash.Bytes(f.seed, e.Spec)}
+				v.items[e.Key] = item{service, e.Spec, e.Hash}
 			}
 		}
 	}
@@ -292,7 +303,7 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	for _, m := range f.list() {
 		s.Balancers++
 		s.Tried, s.Silent = s.Tried && m.wasTried(), s.Silent && m.wasSilent()
-		if m.report(d.For(m.Node), f.seed, s.Have, s.Errors) {
+		if m.report(d.For(m.Node), s.Have, s.Errors) {
 			s.Reachable++
 			s.Problem = cmp.Or(s.Problem, m.busyWith())
 		}

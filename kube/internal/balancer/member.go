@@ -2,9 +2,9 @@ package balancer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"io"
 	"net/http"
 	"strings"
@@ -249,7 +249,13 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 // list reads the balancer's services. It does not compare their content: putting an unchanged
 // service again has no effect.
 func (m *member) list(ctx context.Context, v *view) error {
+	select {
+	case m.fleet.lists <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	services, err := m.Client.Services(ctx)
+	<-m.fleet.lists
 	if err != nil {
 		return err
 	}
@@ -365,11 +371,11 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 	if len(list) == 0 {
 		return nil
 	}
-	objects := make([]v1.Object, len(list))
+	specs := make([]json.RawMessage, len(list))
 	for i, e := range list {
-		objects[i] = v1.Object{Kind: "Loadbalancer", Spec: e.spec}
+		specs[i] = e.spec
 	}
-	result, err := m.Client.Apply(ctx, objects, false)
+	result, err := m.Client.Apply(ctx, specs, false)
 	var no *Refusal
 	switch {
 	case err == nil:
@@ -438,14 +444,14 @@ func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bo
 
 // report adds the state of entries on the balancer, and reports whether the balancer answers. What
 // a silent one had or refused counts no longer.
-func (m *member) report(entries []translate.Entry, seed maphash.Seed, have map[string]bool, failures map[string]string) bool {
+func (m *member) report(entries []translate.Entry, have map[string]bool, failures map[string]string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.isSilent() {
 		return false
 	}
 	for _, e := range entries {
-		if p, there := m.existing.entries[e.Key]; there && p.hash == maphash.Bytes(seed, e.Spec) {
+		if p, there := m.existing.entries[e.Key]; there && p.hash == e.Hash {
 			have[e.Key] = true
 		}
 		if r, no := m.refused[e.Key]; no {

@@ -2,14 +2,13 @@ package balancer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	v1 "loxilb/api/v1"
 )
 
 // remove deletes services. A service that the balancer does not delete does not
@@ -32,11 +31,11 @@ func (m *member) remove(ctx context.Context, keys []string, touched map[types.Na
 // a session of its administrator: the others go nevertheless, and the balancer stays MASTER. That
 // one is tried again in the next round.
 func (m *member) removeSome(ctx context.Context, keys []string, touched map[types.NamespacedName]bool) error {
-	objects := make([]v1.Object, 0, len(keys))
+	specs := make([]json.RawMessage, 0, len(keys))
 	for _, key := range keys {
-		objects = append(objects, v1.Object{Kind: "Loadbalancer", Spec: specOfKey(key)})
+		specs = append(specs, specOfKey(key))
 	}
-	result, err := m.Client.Apply(ctx, objects, true)
+	result, err := m.Client.Apply(ctx, specs, true)
 	var no *Refusal
 	switch {
 	case err == nil:

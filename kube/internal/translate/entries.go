@@ -52,6 +52,7 @@ type Entry struct {
 	Protocol  corev1.Protocol
 	Endpoints int // 0: clients are refused
 	Spec      json.RawMessage
+	Hash      uint64 // of Spec, set by the fleet: hundreds of balancers compare it
 }
 
 func set(m map[string]string) labels.Set { return m }
