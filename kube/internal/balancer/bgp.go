@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
+
+	v1 "loxilb/api/v1"
 )
 
 // BGP is the desired BGP configuration of balancers.
@@ -60,15 +63,39 @@ func (m *member) setUp(ctx context.Context) error {
 	if router == "" {
 		return fmt.Errorf("balancer %s has no IPv4 address for a BGP router ID", m.URL)
 	}
-	if err := m.Client.Post(ctx, "/config/bgp/global", map[string]any{"routerId": router, "localAs": b.AS, "listenPort": b.Port}); err != nil {
+	var speakers v1.BgpSpeakerList
+	if err := m.Client.do(ctx, http.MethodGet, "/config/bgp/global/all", nil, &speakers); err != nil {
 		return fmt.Errorf("--setBGP: %w", err)
 	}
-	for _, p := range b.Peers {
-		body := map[string]any{"ipAddress": p.Address.String(), "remoteAs": p.AS, "setMultiHop": b.MultiHop}
-		if p.Port != 0 {
-			body["remotePort"] = p.Port
+	speaker := append(speakers.BgpGlobalAttr, v1.BgpSpeaker{})[0]
+	speaker.RouterId, speaker.LocalAs, speaker.ListenPort = router, int64(b.AS), b.Port
+	if err := m.Client.Post(ctx, "/config/bgp/global", speaker); err != nil {
+		return fmt.Errorf("--setBGP: %w", err)
+	}
+	return m.setUpPeers(ctx)
+}
+
+// setUpPeers adds the neighbors. What an administrator of the balancer has set, such as BFD or a
+// password, stays: to take it away would end the session, and open it again without that.
+func (m *member) setUpPeers(ctx context.Context) error {
+	var present v1.BgpNeighborList
+	if len(m.fleet.BGP.Peers) > 0 {
+		if err := m.Client.do(ctx, http.MethodGet, "/config/bgp/neigh/all", nil, &present); err != nil {
+			return fmt.Errorf("--extBGPPeers: %w", err)
 		}
-		if err := m.Client.Post(ctx, "/config/bgp/neigh", body); err != nil {
+	}
+	for _, p := range m.fleet.BGP.Peers {
+		n := v1.BgpNeighbor{IpAddress: p.Address.String()}
+		for _, one := range present.BgpNeiAttr {
+			if one.IpAddress == n.IpAddress {
+				n = one
+			}
+		}
+		n.RemoteAs, n.RemotePort, n.SetMultiHop = int64(p.AS), p.Port, m.fleet.BGP.MultiHop
+		if !n.SetMultiHop {
+			n.MultihopTTL = 0
+		}
+		if err := m.Client.Post(ctx, "/config/bgp/neigh", n); err != nil {
 			return fmt.Errorf("--extBGPPeers: %w", err)
 		}
 	}

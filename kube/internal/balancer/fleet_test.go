@@ -26,7 +26,6 @@ import (
 
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/transport"
-	lbbgp "loxilb/internal/lb/bgp"
 	"loxilb/kube/internal/translate"
 	"loxilb/test/apitest"
 	"loxilb/test/await"
@@ -405,26 +404,6 @@ func TestAccess(t *testing.T) {
 	stranger := newFleet(t, Options{}, access, r)
 	if err := stranger.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate: %v", err)
-	}
-}
-
-// TestBGP checks that balancers become speakers with neighbors.
-func TestBGP(t *testing.T) {
-	t.Parallel()
-	r := newRemote(t, func(o *httpapi.Options) { o.BGP = func() []lbbgp.Session { return nil } }, plain)
-	peer, err := ParsePeer("192.0.2.1:65001")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := newFleet(t, Options{BGP: BGP{AS: 65000, Port: 179, MultiHop: true, Peers: []Peer{peer}}}, Access{}, r)
-	for range 2 { // the second time it is there already
-		if err := f.round(t); err != nil {
-			t.Fatal(err)
-		}
-		f.members[r.URL].synced = false
-	}
-	if got := r.Call("GET", httpapi.BaseURL+"/config/bgp/neigh/all", "").Body.String(); !strings.Contains(got, `"192.0.2.1"`) || !strings.Contains(got, "65001") {
-		t.Errorf("neighbors are %s", got)
 	}
 }
 
