@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -82,14 +84,16 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	for _, u := range urls {
 		if u.kind == kindCIDRPool {
 			more, err := address.ParsePools(u.text, p.Sharing)
-			if err == nil {
-				pools = append(pools, more...)
+			if err != nil {
+				more = []address.Pool{{Conflict: fmt.Sprintf("LoxiURL %s: %v", u.name, err)}}
 			}
+			pools = append(pools, more...)
 		}
 	}
 	for i := range pools {
-		pools[i].Conflict = pools[i].Overlap(pools[:i])
+		pools[i].Conflict = cmp.Or(pools[i].Conflict, pools[i].Overlap(pools[:i]))
 	}
+	unreported := len(pools) // LoxiURLs have no status
 	var list v1alpha1.AddressPoolList
 	if p.HasCRD {
 		if err := p.Client.List(ctx, &list); err != nil {
@@ -127,6 +131,11 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	p.last = pools
 	p.mu.Unlock()
 	if !same {
+		for _, pool := range pools[:unreported] {
+			if pool.Conflict != "" {
+				ctrl.LoggerFrom(ctx).Info("pool is not used", "pool", pool.Name, "reason", pool.Conflict)
+			}
+		}
 		p.Changed()
 	}
 	return out, nil

@@ -33,3 +33,27 @@ func TestExistingFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutEffect checks that flags which need another one are reported.
+func TestWithoutEffect(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"--extBGPPeers=192.0.2.1:65001":                  "without --setBGP",
+		"--eBGPMultiHop":                                 "without --setBGP",
+		"--setBGP=65000 --extBGPPeers=192.0.2.1:65001":   "",
+		"--excludeRoleList=n1":                           "without --setRoles",
+		"--setRoles=0.0.0.0 --excludeRoleList=n1":        "",
+		"--listenBGPPort=1790":                           "without --setBGP",
+		"--setBGP=65000 --listenBGPPort=179 --zone=blue": "",
+	} {
+		fs := flag.NewFlagSet("", flag.ContinueOnError)
+		o := Register(fs)
+		err := fs.Parse(strings.Fields(args))
+		if err == nil {
+			_, err = o.Parse()
+		}
+		if got := strings.Join(o.Ignored, " "); err != nil || (got != "") != (want != "") || !strings.Contains(got, want) {
+			t.Errorf("%s: the warning is %q (%v), want %q", args, got, err, want)
+		}
+	}
+}

@@ -21,6 +21,8 @@ import (
 // Class is the load balancer class of Services.
 const Class = "loxilb.io/loxilb"
 
+const portBGP = 179
+
 // Options are the values of the flags.
 type Options struct {
 	Config, LoxiURL, ExternalCIDR, Pools4, Pools6 string
@@ -66,7 +68,7 @@ func Register(fs *flag.FlagSet) *Options {
 	fs.BoolVar(&o.PodNetwork, "usePodNetwork", false, "endpoints are pods, not node ports")
 	fs.BoolVar(&o.External, "useExternalEndpoint", false, "endpoints are those of Services' own EndpointSlices")
 	fs.UintVar(&o.BGP, "setBGP", 0, "AS of the balancers: they announce VIPs by BGP; 0: no BGP")
-	fs.IntVar(&o.BGPPort, "listenBGPPort", 179, "BGP port of the balancers")
+	fs.IntVar(&o.BGPPort, "listenBGPPort", portBGP, "BGP port of the balancers")
 	fs.BoolVar(&o.MultiHop, "eBGPMultiHop", false, "BGP neighbors may be more than one hop away")
 	fs.StringVar(&o.BGPPeers, "extBGPPeers", "", "BGP neighbors of each balancer, as 192.0.2.1:65001,[2001:db8::1]:65001")
 	fs.StringVar(&o.Roles, "setRoles", "", "choose the balancer that owns the VIPs; the address is what endpoints see with mode fullnat, 0.0.0.0: the VIP")
@@ -259,6 +261,12 @@ func (o *Options) others(p *Parsed) error {
 		return fmt.Errorf("--log-level must be info or debug, not %q", o.LogLevel)
 	case len(o.Owner) > 128:
 		return fmt.Errorf("--owner has %d characters, and at most 128 are allowed", len(o.Owner))
+	}
+	if o.BGP == 0 && (o.BGPPeers != "" || o.MultiHop || o.BGPPort != portBGP) {
+		o.Ignored = append(o.Ignored, "--extBGPPeers, --eBGPMultiHop and --listenBGPPort have no effect without --setBGP")
+	}
+	if o.Roles == "" && o.Excluded != "" {
+		o.Ignored = append(o.Ignored, "--excludeRoleList has no effect without --setRoles")
 	}
 	p.IPMode = corev1.LoadBalancerIPMode(o.IPMode)
 	if o.NoZoneName {
