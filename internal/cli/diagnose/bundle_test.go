@@ -14,7 +14,7 @@ import (
 )
 
 // planted has a secret in each form that the daemon's responses could have, and a client's address.
-const planted = `{"token":"p1anted","lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"probereq":"Authorization: p1anted","proberesp":"p1anted"},
+const planted = `{"token":"p1anted","lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"probereq":"Authorization: p1anted","proberesp":"p1anted","quic":["0:6:8F95f09245765f80256934e50c66207f"]},
 "endpoints":[{"endpointIP":"31.31.31.1"}]}],"otlp":{"headers":{"x-api-key":"p1anted"}},"users":[{"name":"ann","passwordHash":"$2a$10$p1antedp1anted"}],
 "logs":["time=x msg=\"Bearer p1anted-p1anted\" client=7.7.7.7:4000 vip=20.20.20.1 password=p1anted","url https://ann:p1anted@host/"],
 "key":"-----BEGIN PRIVATE KEY-----\np1anted\n-----END PRIVATE KEY-----","literal":"x fr0mfile x","ctAttr":[{"servName":"web","protocol":"tcp","conntrackState":"est","sourceIP":"7.7.7.7"}]}`
@@ -67,7 +67,7 @@ func TestBundle(t *testing.T) {
 	}
 	parts := unpack(t, file)
 	for name, text := range parts {
-		for _, secret := range []string{"p1anted", "fr0mfile"} {
+		for _, secret := range []string{"p1anted", "fr0mfile", "8F95f09245765f80256934e50c66207f"} {
 			if strings.Contains(text, secret) {
 				t.Errorf("%s has a secret: %s", name, text)
 			}

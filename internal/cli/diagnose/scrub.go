@@ -28,6 +28,7 @@ func secrets() []replacement {
 		{regexp.MustCompile(`(?im)^([ \t-]*[\w.-]*` + secretWord + `[\w.-]*:[ \t]+)[^\s{\["][^\r\n]*`), `${1}` + Removed},
 		{regexp.MustCompile(`://[^/\s:@"]+:[^/\s@"]+@`), `://` + Removed + `@`},
 		{regexp.MustCompile(`\$(?:2[abxy]|argon2[a-z]*|5|6|scrypt|y)\$[^\s"':]+`), Removed},
+		{regexp.MustCompile(`\b([0-6]:[0-9]{1,2}:)[0-9A-Fa-f]{32}\b`), `${1}` + Removed}, // of QUIC's connection IDs
 		{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*`), Removed},
 	}
 }
@@ -47,6 +48,8 @@ func hints(pattern string) []string {
 		return []string{"://"}
 	case strings.Contains(pattern, "argon2"):
 		return []string{"$"}
+	case strings.Contains(pattern, "[0-6]:"):
+		return []string{"quic"}
 	}
 	return []string{"eyj"}
 }
