@@ -8,8 +8,9 @@ import (
 )
 
 // Fingerprint identifies the settings that must agree between nodes of a cluster, so that
-// connections of the service continue through any of them: mode, algorithm, tunnel, secondary VIPs
-// and endpoints, in any order. Source addresses and announcements differ between nodes.
+// connections of the service continue through any of them: mode, algorithm, tunnel, secondary VIPs,
+// PROXY protocol, QUIC's configurations and endpoints, in any order. Source addresses and
+// announcements differ between nodes.
 func (s *Service) Fingerprint() string {
 	parts := make([]string, 0, len(s.Endpoints)+1)
 	for _, e := range s.Endpoints {
@@ -17,6 +18,14 @@ func (s *Service) Fingerprint() string {
 	}
 	slices.Sort(parts)
 	parts = append(parts, fmt.Sprint(s.Mode, s.Algorithm, s.Tunnel, s.Secondary))
+	if s.ProxyProtocol || s.Algorithm == QUIC {
+		var configs []string
+		for _, c := range s.QUICConfigs() {
+			configs = append(configs, c.String())
+		}
+		slices.Sort(configs)
+		parts = append(parts, fmt.Sprint(s.ProxyProtocol, configs))
+	}
 	sum := sha256.Sum256(fmt.Append(nil, parts))
 	return hex.EncodeToString(sum[:6])
 }
