@@ -179,7 +179,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:         append(c.API.Hosts, strings.ToLower(hostname())),
 		RequireTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.began), NoPage: !c.Page,
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.began, statuses), NoPage: !c.Page,
 		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),
 	})
 	state.DescribeNode(p.describe, p.storeChanged)

@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/control/reconcile"
 	"loxilb/internal/control/servicestate"
 	"loxilb/internal/control/status"
+	"loxilb/internal/control/store"
 	"loxilb/internal/diagnose/doctor"
 	"loxilb/internal/diagnose/verify"
 	"loxilb/internal/lb"
@@ -25,11 +26,12 @@ import (
 const examinedEndpoints = 1000
 
 // doctor returns the machine to check, with the daemon's knowledge of it.
-func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
+func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *doctor.Machine {
 	return func() *doctor.Machine {
 		f := doctor.Facts{Daemon: true, Interfaces: p.datapath.Interfaces(), StateDir: p.config.StateDir, Started: started}
 		seen := map[netip.Addr]bool{}
-		for s := range p.state.Services.All(p.state.Snapshot()) {
+		now := p.state.Snapshot()
+		for s := range p.state.Services.All(now) {
 			for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
 				if !seen[vip] && !vip.IsUnspecified() {
 					f.VIPs = append(f.VIPs, vip)
@@ -64,6 +66,10 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			}
 			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
 		}
+		f.Failed = failedObjects(statuses, func(id status.ID) bool {
+			_, ok := now.Meta(store.ID(id))
+			return ok
+		})
 		if p.sessions != nil {
 			f.BGPSessions = p.sessions.problems()
 		}
@@ -80,6 +86,18 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		f.FTP, f.FTPError = p.ftpConnections()
 		return doctor.Here(f)
 	}
+}
+
+// failedObjects returns objects, interfaces and parts of the daemon that fail. Other checks report
+// other failures.
+func failedObjects(statuses *status.Table, isObject func(status.ID) bool) (list []doctor.Problem) {
+	for _, s := range statuses.List("", true) {
+		switch {
+		case s.Removed, s.Kind == reconcile.InterfaceKind, s.Kind == reconcile.TaskKind && s.Key != sharedStoreTask, isObject(s.ID):
+			list = append(list, doctor.Problem{About: s.ID.String(), What: s.Err.Error(), Hint: "loxicmd get status --failed"})
+		}
+	}
+	return list
 }
 
 // mobilePackets leaves out congestion: senders expect these drops.
@@ -115,13 +133,13 @@ func (p *daemon) down() (list []doctor.Down) {
 	return list
 }
 
-// unprobed returns the endpoints in state unprobed of services with handshakes: they have no probe,
-// and no handshake has failed.
+// unprobed returns the endpoints in state unprobed of TCP services: they have no probe, and no
+// handshake has failed.
 func (p *daemon) unprobed() (list []doctor.Unprobed) {
 	now := p.state.Snapshot()
 	drains := servicestate.DrainsOf(p.state.Drains.All(now))
 	for s := range p.state.Services.All(now) {
-		if !s.Protocol.HasHandshake() || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
+		if !isConnectable(&s) {
 			continue
 		}
 		if stats, known := p.datapath.ServiceStats(compile.Key(s.Key)); known {
@@ -132,6 +150,11 @@ func (p *daemon) unprobed() (list []doctor.Unprobed) {
 		}
 	}
 	return list
+}
+
+// isConnectable reports whether doctor can connect to the endpoints of a service.
+func isConnectable(s *lb.Service) bool {
+	return s.Protocol == lb.TCP && s.Mode != lb.ModeDSR && s.PortMax == 0 && s.Port != 0
 }
 
 // unprobedOf returns the endpoints of a service in state unprobed.

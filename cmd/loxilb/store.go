@@ -60,7 +60,7 @@ func (p *daemon) storeStatuses() (list []status.Status) {
 	if !ok {
 		return nil
 	}
-	s := status.Status{ID: status.ID{Kind: reconcile.TaskKind, Key: "shared store"}, Desired: 1, Applied: 1}
+	s := status.Status{ID: status.ID{Kind: reconcile.TaskKind, Key: sharedStoreTask}, Desired: 1, Applied: 1}
 	if remote.Err != nil {
 		s.Since, s.Err, s.Attempts = remote.Since, fmt.Errorf("%s: %w", remote.Servers, remote.Err), 1
 	}
@@ -73,6 +73,9 @@ func (p *daemon) storeStatuses() (list []status.Status) {
 	}
 	return list
 }
+
+// sharedStoreTask is the key of the status of the shared store.
+const sharedStoreTask = "shared store"
 
 // sharedEntryKind is the kind of statuses of entries of the shared store that are not objects.
 const sharedEntryKind = "shared entry"

@@ -65,6 +65,7 @@ type Facts struct {
 	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
 	IPsecError error          // why policies are unknown
 	Problems   []Problem      // of the network, found by the daemon
+	Failed     []Problem      // objects that could not be applied
 	HiddenTags []HiddenTags
 
 	Mobile      MobilePackets
@@ -153,7 +154,7 @@ func checks() []check {
 	return []check{
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
-		{"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
+		{"objects", objects}, {"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
 		{"vlan-tags", hiddenTags}, {"mobile", mobile}, {"ftp", ftp}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
 		{"maintenance", maintenance}, {"announcements", announcements}, {"roles", roles},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},

@@ -191,6 +191,9 @@ func faults() map[string]struct {
 		"service drained": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Unserved = []Unserved{{Service: "20.20.20.1:80/tcp", State: "drained", Endpoints: "2 drained", Drained: true}}
 		}, id: "services:20.20.20.1:80/tcp", sure: Certain},
+		"object failed": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Failed = []Problem{{"session user1", "there is no route", "loxicmd get status --failed"}}
+		}, id: "objects:session user1", sure: Certain},
 		"endpoint down": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Down = []Down{{at5001, "connection refused"}, {at5001, "3 of 3"}}
 		}, id: "endpoints:31.31.31.1:5001", sure: Certain},

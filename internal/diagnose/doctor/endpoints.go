@@ -15,7 +15,7 @@ import (
 const maxListed = 8
 
 // lookThere is the command to find out more on an endpoint.
-const lookThere = "check on the endpoint: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
+const lookThere = "check on the endpoint: ss -lntuS; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
 // endpoints refines the findings about endpoints that are down by a ping.
 func endpoints(m *Machine) ([]Finding, error) {
@@ -161,6 +161,22 @@ type Unserved struct {
 	Endpoints string // numbers by state: "1 down, 2 drained"
 	Receiving bool   // clients are sent to endpoints that are down
 	Drained   bool   // an endpoint is drained, by order or by weight 0
+}
+
+// objects lists objects that could not be applied.
+func objects(m *Machine) (out []Finding, _ error) {
+	list := m.Facts.Failed
+	for _, o := range list[:min(len(list), maxListed)] {
+		out = append(out, Finding{
+			About: o.About, Sure: Certain, What: fmt.Sprintf("%s is not applied: %s", o.About, o.What), Why: "the previous version stays in effect, if there is one", Command: o.Hint,
+		})
+	}
+	if n := len(list) - maxListed; n > 0 {
+		out = append(out, Finding{
+			About: "others", Sure: Certain, What: fmt.Sprintf("%d more objects are not applied", n), Why: "they have no effect, or their previous one", Command: "loxicmd get status --failed",
+		})
+	}
+	return out, nil
 }
 
 // services lists services that serve no clients.
