@@ -87,7 +87,8 @@ func get[T, O any](object *O, fields []property[T, O], t *T) {
 
 func same(property string) string { return property }
 
-// service turns an entry into a service that passed lb's validation. at is a prefix for the names
+// service turns an entry into a service that passed lb's validation, unless its endpoints are for a
+// service that may exist: put validates that one. at is a prefix for the names
 // of properties.
 func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *rest.Problem) {
 	if p := c.unavailable.Refuse(at, e); p != nil {
@@ -114,6 +115,9 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *res
 	}
 	if p := privateIP(at, e.ServiceArguments.PrivateIP, &s); p != nil {
 		return s, p
+	}
+	if oper(e.ServiceArguments.Oper) != operReplace {
+		return s, nil
 	}
 	if err := s.Validate(); err != nil {
 		return s, entryProblem(at, c.faulty(&s, err), err)

@@ -70,6 +70,37 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
+// TestAttachSuitsService checks that endpoints to attach must suit the service that exists, not the
+// defaults of the fields that the request leaves out.
+func TestAttachSuitsService(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	request := func(args, endpoint string) string {
+		return `{"serviceArguments":{"externalIP":"20.20.20.1","port":443,"protocol":"udp"` + args + `},"endpoints":[{"weight":1,"targetPort":443,` + endpoint + `}]}`
+	}
+	for _, step := range []struct {
+		args, endpoint string
+		code           int
+		message        string
+	}{
+		{`,"oper":1`, `"endpointIP":"10.0.0.1","serverID":"0a"`, 400, "is given, and select is rr"}, // creates the service
+		{`,"sel":"quic"`, `"endpointIP":"10.0.0.1","serverID":"0a"`, 200, ""},
+		{`,"oper":1`, `"endpointIP":"10.0.0.2","serverID":"0b"`, 200, ""},
+		{`,"oper":1`, `"endpointIP":"10.0.0.3"`, 400, "has no server ID"},
+		{`,"oper":2`, `"endpointIP":"10.0.0.2"`, 200, ""},
+	} {
+		w := b.Post(request(step.args, step.endpoint))
+		if w.Code != step.code || w.Code != 200 && !strings.Contains(apitest.ProblemOf(t, w).Message, step.message) {
+			t.Errorf("%s %s: %d %s, want %d %q", step.args, step.endpoint, w.Code, w.Body, step.code, step.message)
+		}
+	}
+	for s := range b.Store.Services.All(b.Store.Snapshot()) {
+		if len(s.Endpoints) != 1 || s.Endpoints[0].ServerID != "0a" {
+			t.Errorf("the endpoints are %v, want the first one", s.Endpoints)
+		}
+	}
+}
+
 // TestAttachKeepsToEndpoints sends each field together with endpoints to attach: as the service has
 // it, as its default, and with another value, which has no effect and gives a warning.
 func TestAttachKeepsToEndpoints(t *testing.T) {
