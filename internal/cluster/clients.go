@@ -30,11 +30,14 @@ func (n *Node) scanClients(ctx context.Context, yield func(chunk) error) error {
 	})
 }
 
-// applyClients remembers the clients of a frame.
-func (n *Node) applyClients(ctx context.Context, s *source, payload []byte) error {
+// applyClients remembers the clients of a frame of this age.
+func (n *Node) applyClients(ctx context.Context, s *source, payload []byte, age time.Duration) error {
 	list, err := decode(nil, payload, record.DecodeClient)
 	if err != nil {
 		return err
+	}
+	for i := range list {
+		list[i].Idle += age
 	}
 	unknown := make([]bool, len(list))
 	err = n.Table.PutClients(ctx, list, unknown)

@@ -58,6 +58,7 @@ type Config struct {
 	resolveEvery time.Duration // 0: resolveEvery
 	goneTime     time.Duration // 0: goneTime
 	oneWayTime   time.Duration // 0: oneWayTime
+	staleTime    time.Duration // 0: transport.MaxSilence
 
 	features []transport.Feature // nil: those of this build
 }
@@ -95,7 +96,7 @@ func New(c Config) (*Node, error) {
 	}
 	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
-	c.oneWayTime = cmp.Or(c.oneWayTime, oneWayTime)
+	c.oneWayTime, c.staleTime = cmp.Or(c.oneWayTime, oneWayTime), cmp.Or(c.staleTime, transport.MaxSilence)
 	return &Node{
 		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
 		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},

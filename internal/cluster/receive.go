@@ -110,13 +110,17 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	if err := n.Table.ExpectCopies(ctx, max(0, c.Peer.Connections)); err != nil && ctx.Err() == nil {
 		n.Log.Warn("there is no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
 	}
-	applied := uint64(0)
+	applied, age := uint64(0), staleness{answered: time.Now(), least: n.staleTime}
 	var list []report.ConnectionCopy
 	records := func(b []byte, first func([]byte) (report.ConnectionCopy, []byte, error)) (err error) {
 		if list, err = decode(list[:0], b, first); err != nil {
 			return err
 		}
 		applied += uint64(len(list))
+		stale := age.now()
+		for i := range list {
+			list[i].Idle += stale
+		}
 		return n.apply(ctx, s, list)
 	}
 	err := c.ReadRecords(transport.Reader{
@@ -125,7 +129,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			var frame record.Unpacker
 			return records(b, frame.Decode)
 		},
-		Clients: func(b []byte) error { return n.applyClients(ctx, s, b) },
+		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
 		State:   s.takeState,
 		BulkEnd: func() {
 			s.mu.Lock()
@@ -139,7 +143,10 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.mu.Unlock()
 		},
 		Rerouted: n.quiet,
-		Idle:     func() error { return c.Ack(applied) },
+		Idle: func() error {
+			age.answer()
+			return c.Ack(applied)
+		},
 		Suspect: func() {
 			n.quiet() // routers may leave the peer before its last records are here
 			s.suspect()
@@ -153,6 +160,27 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	if !isEnd(err) && !errors.Is(err, net.ErrClosed) { // this node may have closed it
 		n.Log.Warn("a node of the cluster no longer sends connections", "node", c.Peer.Node, "error", err)
 	}
+}
+
+// staleness is how old the records of a connection are when they are read. A process that was
+// stopped still gets what was sent to it, although the node has given it up: these records must not
+// replace connections that the kernel has opened here meanwhile.
+type staleness struct {
+	answered time.Time     // when this process last acknowledged records
+	least    time.Duration // the node gives this one up after so long without an answer
+	most     time.Duration // the age of what arrives, at most
+}
+
+func (s *staleness) now() time.Duration {
+	if late := time.Since(s.answered); late > s.least {
+		s.most = max(s.most, late)
+	}
+	return s.most
+}
+
+func (s *staleness) answer() {
+	s.now()
+	s.answered = time.Now()
 }
 
 // maxSources is how many nodes may send their connections. Addresses that are configured are

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/cluster/record"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/lb/report"
+)
+
+// TestStopped checks that records which have waited for a stopped process are as old as that: they
+// could otherwise replace connections that the kernel has opened meanwhile.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	const stale = 300 * time.Millisecond
+	all, f := newNodes(t, 1), newTable()
+	all.start(0, f, func(c *Config) { c.staleTime = stale })
+	frame := func(i int) []byte {
+		c := connection(i)
+		b := record.Append(nil, &c)
+		return append(binary.BigEndian.AppendUint32(nil, 3<<24|uint32(len(b))), b...)
+	}
+	rows := func() map[int]report.ConnectionCopy {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		found := map[int]report.ConnectionCopy{}
+		for i := range 3 {
+			if c, ok := f.rows[connection(i).Client]; ok {
+				found[i] = c
+			}
+		}
+		return found
+	}
+	c := all.intrude(t, fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`, transport.Fingerprint(0)))
+	_, _ = c.Write(frame(0))
+	eventually(t, "the first record is not inserted", func() bool { return len(rows()) == 1 })
+	release := make(chan struct{})
+	f.mu.Lock()
+	f.block = release
+	f.mu.Unlock()
+	began := time.Now()
+	_, _ = c.Write(slices.Concat(frame(1), ping(), frame(2)))
+	eventually(t, "time passes", func() bool { return time.Since(began) > 4*stale })
+	f.mu.Lock()
+	f.block = nil
+	f.mu.Unlock()
+	close(release)
+	eventually(t, "the last record is not inserted", func() bool { return len(rows()) == 3 })
+	if got := rows(); got[2].Idle < 2*stale || got[0].Idle >= got[2].Idle {
+		t.Errorf("the first record is %v old, and the one that has waited %v", got[0].Idle, got[2].Idle)
+	}
+}
