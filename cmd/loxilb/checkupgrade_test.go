@@ -2,9 +2,12 @@ package main
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"loxilb/internal/config"
 	"loxilb/internal/kernel/datapath"
 )
 
@@ -32,5 +35,23 @@ func TestVectors(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "handle 1 of 1 test packets wrongly: packet \""+wrong.in) {
 			t.Errorf("wrong packet %q: got %v, want an error that names the packet", wrong.in, err)
 		}
+	}
+}
+
+// TestCheckCredentials checks that a key which this build refuses is noticed before the upgrade.
+func TestCheckCredentials(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "key")
+	c := config.Cluster{Key: path, Node: "a"}
+	for key, want := range map[string]string{strings.Repeat("k", 32): "", "two lines\nof one key": "has a key of 9 characters in line 1"} {
+		if err := os.WriteFile(path, []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkCredentials(&c); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("key %q: %v, want %q", key, err, want)
+		}
+	}
+	if err := checkCredentials(&config.Cluster{}); err != nil {
+		t.Errorf("without a cluster: %v", err)
 	}
 }

@@ -63,6 +63,16 @@ func credentialsOf(c *config.Cluster, name string) (*transport.Credentials, erro
 	return credentials, nil
 }
 
+// checkCredentials checks that this build can read the key or certificates: with what an older one
+// accepts, it would not start.
+func checkCredentials(c *config.Cluster) error {
+	if !c.On() {
+		return nil
+	}
+	_, err := credentialsOf(c, c.Node)
+	return err
+}
+
 // shownState returns what other nodes see of this one.
 func (p *daemon) shownState(withServices bool) cluster.State {
 	s := cluster.State{Roles: p.roles(), Maintenance: p.maintenanceStage()}

@@ -71,6 +71,9 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if c.CheckUpgrade {
+		if err := checkCredentials(&c.Cluster); err != nil {
+			return err
+		}
 		return checkUpgrade(loading(c, dir, log), os.Stdout)
 	}
 	network, err := netdev.Open(log)

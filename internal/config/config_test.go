@@ -210,7 +210,7 @@ func TestRefused(t *testing.T) {
 		{"", "--cluster=0.0.0.0 --cluster-key=/k", "--cluster \"0.0.0.0\" is not the address of a node"},
 		{"", "--store=etcd://1.1.1.1:0", "--store \"1.1.1.1:0\" has the port \"0\" (allowed: 1 to 65535)"},
 		{"", "--store=etcd://a,0.0.0.0:1/x", "--store \"0.0.0.0:1\" is not the address of a node"},
-		{"", "--store=etcd://1.1.1.1,", "--store is not IP, HOST:PORT, [IPv6]:PORT or a DNS name"},
+		{"", "--store=etcd://1.1.1.1,", "--store \"etcd://1.1.1.1,\" has an empty address (allowed: etcd://HOST:PORT[,HOST:PORT][/PREFIX])"},
 		{"", "--cluster=a, --cluster-key=/k", "--cluster \"a,\" has an empty address"},
 		{"", "--cluster=a --self=64 --cluster-key=/k", "--self \"64\" is out of range (allowed: 0 to 63)"},
 		{"", "--cluster=a --cluster-node=a/b --cluster-key=/k", "--cluster-node \"a/b\" is not a name"},

@@ -79,7 +79,9 @@ func (f *storeFlags) check() (s Store, err error) {
 		return s, &Error{"--store", f.url, "has a prefix with other characters than letters, digits, -, _, dots and slashes"}
 	}
 	for _, host := range strings.Split(hosts, ",") {
-		host = strings.TrimSpace(host)
+		if host = strings.TrimSpace(host); host == "" {
+			return s, &Error{"--store", f.url, "has an empty address (allowed: etcd://HOST:PORT[,HOST:PORT][/PREFIX])"}
+		}
 		server, err := lb.ParseHostPort(host, etcdPort)
 		if err != nil {
 			return s, addressError("--store", host, err)
