@@ -2694,7 +2694,7 @@ type ServiceKey struct {
 	// PortMax Last port of a range; 0 or port is one port.
 	PortMax int `json:"portMax,omitempty"`
 
-	// Protocol tcp, udp or icmp.
+	// Protocol tcp, udp, sctp or icmp.
 	Protocol string `json:"protocol"`
 }
 
@@ -3229,7 +3229,7 @@ type GetAuditParams struct {
 
 // EndConntracksParams defines parameters for EndConntracks.
 type EndConntracksParams struct {
-	// Protocol Only this protocol (tcp, udp).
+	// Protocol Only this protocol (tcp, udp, sctp).
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
 	// Vip Only connections that clients made to this address.
@@ -3262,7 +3262,7 @@ type EndConntracksParams struct {
 
 // GetConntracksParams defines parameters for GetConntracks.
 type GetConntracksParams struct {
-	// Protocol Only this protocol (tcp, udp).
+	// Protocol Only this protocol (tcp, udp, sctp).
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
 	// Vip Only connections that clients made to this address.
@@ -3304,7 +3304,7 @@ type GetConntracksParams struct {
 
 // WatchConntracksParams defines parameters for WatchConntracks.
 type WatchConntracksParams struct {
-	// Protocol Only this protocol (tcp, udp, icmp).
+	// Protocol Only this protocol (tcp, udp, sctp, icmp).
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
 	// Vip Only connections that clients made to this address.
@@ -3624,7 +3624,7 @@ type GetClientsParams struct {
 
 // GetConnectionsParams defines parameters for GetConnections.
 type GetConnectionsParams struct {
-	// Protocol Only this protocol (tcp, udp).
+	// Protocol Only this protocol (tcp, udp, sctp).
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
 	// Vip Only connections that clients made to this address.
@@ -3776,7 +3776,7 @@ type TracePacketsParams struct {
 	// Port A port of the packet, before or after, is this one.
 	Port int `form:"port,omitempty" json:"port,omitempty"`
 
-	// Protocol tcp, udp, icmp (of both IP versions), or a number.
+	// Protocol tcp, udp, sctp, icmp (of both IP versions), or a number.
 	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
 
 	// Vip IP or IP:PORT: the destination before translation, or the source after it.

@@ -10,6 +10,7 @@ import (
 
 	"loxilb/internal/cli/files"
 	"loxilb/internal/cli/session"
+	"loxilb/internal/host/commandline"
 
 	"github.com/spf13/cobra"
 )
@@ -65,7 +66,7 @@ func Root(env session.Env) *cobra.Command {
 	root.SetErr(env.Stderr)
 	root.InitDefaultVersionFlag()
 	root.SetVersionTemplate("loxicmd {{.Version}}\n" + env.Build.Lines())
-	root.SetFlagErrorFunc(session.FlagError)
+	root.SetFlagErrorFunc(commandline.FlagError)
 	o.Register(root.PersistentFlags())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.Check(cmd) }
 	addCommands(root, o)

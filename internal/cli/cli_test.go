@@ -198,7 +198,7 @@ func TestUsage(t *testing.T) {
 		{"get lb --nothing-alike=x", "unknown flag: --nothing-alike"},
 		{"create lb 1.1.1.1 --tcp=1:1 --select=rrr --endpoints=1.1.1.2:1", `select "rrr" is not known; did you mean rr? (allowed: rr, hash, priority, persist, lc, n3, random or quic)`},
 		{"stats --sort=byte", `--sort "byte" is not known; did you mean bytes?`},
-		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration such as 60, 60s or 1m`},
+		{"apply -f x --confirm=soon", `--confirm "soon" is not a duration such as 60s or 1m`},
 		{"drain endpoint 31.31.31.1 --deadline=1.2.3", `--deadline "1.2.3" is not a duration`},
 		{"get lb -t 0", "--timeout 0s is out of range"},
 		{"get lb -p 65536", `--port "65536" is out of range`},

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"loxilb/internal/host/commandline"
 )
 
 // Exit codes of the daemon.
@@ -63,6 +65,7 @@ func Command(version func() (string, error), lookup func(string) (string, bool),
 			return nil
 		},
 	}
+	cmd.SetFlagErrorFunc(commandline.FlagError)
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.register(fs)

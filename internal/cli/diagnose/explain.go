@@ -60,7 +60,7 @@ func explainCommand(o *session.Options) *cobra.Command {
 	fs.StringVar(&params.To, "to", "", "destination of the packet, IP:PORT; for icmp only IP")
 	fs.StringVar(&params.Client, "client", "", "client for --endpoint, IP or IP:PORT")
 	fs.StringVar(&params.Endpoint, "endpoint", "", "endpoint of a service, IP or IP:PORT")
-	fs.StringVar(&params.Proto, "proto", "", "tcp, udp or icmp (default tcp)")
+	fs.StringVar(&params.Proto, "proto", "", "tcp, udp, sctp or icmp (default tcp; with --client any)")
 	fs.StringVar(&params.Interface, "interface", "", "interface that receives the packet (default: that of the route to its source)")
 	fs.Uint32Var(&params.Mark, "mark", 0, "mark of the packet (skb->mark)")
 	fs.StringVar(&params.ConnectionID, "connection-id", "", "QUIC connection ID of the packet, in hexadecimal: which endpoint it names (implies --proto udp)")

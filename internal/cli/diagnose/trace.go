@@ -46,7 +46,7 @@ func traceCommand(o *session.Options) *cobra.Command {
 			"FILTER is a list of conditions; a packet must match all of them:\n" +
 			"  host IP[/LENGTH]      an address of the packet, before or after translation\n" +
 			"  port N                a port of the packet, before or after translation\n" +
-			"  proto tcp|udp|icmp|N  a protocol; the bare name works too\n" +
+			"  proto NAME|N          tcp, udp, sctp, icmp or a number; the bare name works too\n" +
 			"  vip IP[:PORT]         sent to this VIP, or answered from it\n" +
 			"  service NAME|KEY      sent to this service, or answered from it\n" +
 			"  interface NAME        received or sent on this interface\n" +

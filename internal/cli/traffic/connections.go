@@ -27,7 +27,7 @@ func (f *connectionFilter) flags(fs *pflag.FlagSet, begin string) {
 	fs.StringVar(&f.servName, "servName", "", begin+"connections of services with this name")
 	fs.StringVar(&f.service, "service", "", begin+"connections of this service: IP:PORT/PROTOCOL, or a name")
 	fs.StringVar(&f.vip, "vip", "", begin+"connections to this VIP")
-	fs.StringVar(&f.protocol, "proto", "", begin+"connections of this protocol (tcp, udp, icmp)")
+	fs.StringVar(&f.protocol, "proto", "", begin+"connections of this protocol (tcp, udp, sctp, icmp)")
 	fs.StringVar(&f.state, "state", "", begin+"connections in this state, as shown by get ct")
 	fs.StringVar(&f.source, "source", "", begin+"connections of this client, IP or IP/LENGTH")
 	fs.StringVar(&f.endpoint, "endpoint", "", begin+"connections with this endpoint, IP or IP:PORT")

@@ -11,7 +11,7 @@ import (
 // Question is a packet, or a client and an endpoint.
 type Question struct {
 	From, To  netip.AddrPort // port 0: not given
-	Protocol  lb.Protocol    // TCP, UDP or ICMP
+	Protocol  lb.Protocol    // Reverse: 0 is any
 	Interface string         // at which it arrives; "": the interface of the route to From
 	Mark      uint32
 	// ConnectionID is that of a packet of QUIC; nil: it has none.
@@ -62,6 +62,9 @@ func ParseReverse(client, endpoint, protocol, iface string) (*Question, error) {
 			}
 		}
 		return nil, err
+	}
+	if protocol == "" {
+		q.Protocol = 0
 	}
 	q.Reverse = true
 	return q, nil
@@ -127,8 +130,8 @@ func (q *Question) checkLength() error {
 // checkPacket refuses an impossible packet.
 func (q *Question) checkPacket() error {
 	switch {
-	case !q.Protocol.Supported():
-		return lb.NewFieldError("proto", q.Protocol.String(), "is not supported", "tcp, udp or icmp")
+	case !q.Protocol.Supported() && !q.Reverse:
+		return lb.NewFieldError("proto", q.Protocol.String(), "is not supported", "tcp, udp, sctp or icmp")
 	case q.From.Addr().Is4() != q.To.Addr().Is4():
 		return lb.NewFieldError("to", q.To.Addr().String(), "has another IP version than "+q.From.Addr().String(), "two addresses of one version")
 	}

@@ -22,6 +22,9 @@ func (i *inquiry) reach() (*Answer, error) {
 	out := &Answer{Question: fmt.Sprintf("does %s reach the endpoint %s?", i.From.Addr(), text(i.To)), Endpoint: i.To}
 	found, reached := 0, 0
 	for s := range i.services.All() {
+		if i.Reverse && i.Protocol != 0 && s.Protocol != i.Protocol {
+			continue
+		}
 		for _, e := range s.Endpoints {
 			if !isAt(&e, i.To) || s.VIP.Is4() != i.From.Addr().Is4() || s.VIP.IsUnspecified() {
 				continue

@@ -60,6 +60,7 @@ func TestBrokenNetworks(t *testing.T) {
 		{"a small MTU", from4 + "84", []string{"MTU 1280", "packets over 1280 bytes do not fit there, but client receives up to 1500"}},
 		{"... and a large packet", from4 + "84&length=1400", []string{"too-big", "an ICMP error with MTU 1280"}},
 		{"in reverse", "client=100.100.100.1&endpoint=17.17.17.1", []string{"17.17.17.1:5003 is not available: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
+		{"... by one protocol", "client=100.100.100.1&endpoint=32.32.32.1&proto=udp", []string{"20.20.20.1:443/udp", "by 1 of 1 service"}},
 		{"... by a gateway that is not there", "client=100.100.100.1&endpoint=99.99.99.1", []string{"does not answer ARP", "does not reach 99.99.99.1: by none of 1 service"}},
 		{"a QUIC connection ID", from4 + "443&connectionID=000b01020304", []string{
 			"32.32.32.1:5001: the server ID in the connection ID", "it opens a connection, to 32.32.32.1:5001",

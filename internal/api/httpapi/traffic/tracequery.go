@@ -88,7 +88,7 @@ func (q *traceQuery) setProtocol(params *v1.TracePacketsParams) *rest.Problem {
 		p, err = lb.Protocol(n), nil
 	}
 	if err != nil {
-		return rest.Invalid("protocol", params.Protocol, "is not known", "tcp, udp, icmp, or a number of IANA's")
+		return rest.Invalid("protocol", params.Protocol, "is not known", "tcp, udp, sctp, icmp, or a number of IANA's")
 	}
 	q.filter.Protocol = p
 	return nil
