@@ -129,11 +129,17 @@ func reportedState(s servicestate.State) servicestate.State {
 func (w *unservedWatch) report(key lb.Key, version uint64, s *servicestate.Service, bad bool, line int) {
 	e := event.Object{ObjectKind: kinds.ServiceName, Key: key.String(), Version: version, Action: event.Solved, Error: "it serves clients again (" + s.Summary() + ")"}
 	if bad {
-		e.Action, e.Error = event.Failed, "it is "+string(s.State)+" ("+s.Summary()+"): no endpoint that is up takes new connections"
+		effect := "no endpoint takes new connections"
+		if s.State == servicestate.Panic {
+			effect = "new clients are sent to endpoints that are down"
+		}
+		e.Action, e.Error = event.Failed, "it is "+string(s.State)+" ("+s.Summary()+"): "+effect
 	}
 	w.hub.Publish(e)
 	switch {
 	case line > unservedLines:
+	case bad && s.State == servicestate.Panic:
+		w.log.Warn("service sends clients to endpoints that are down", "service", e.Key, "endpoints", s.Summary(), "hint", "loxicmd describe lb "+e.Key)
 	case bad:
 		w.log.Warn("service serves no clients", "service", e.Key, "state", s.State, "endpoints", s.Summary(), "hint", "loxicmd describe lb "+e.Key)
 	default:

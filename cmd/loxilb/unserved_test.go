@@ -40,7 +40,7 @@ func TestUnserved(t *testing.T) {
 		{"drained drained draining drained drained", []string{"serves no clients"}},
 		{"pending failed failed", nil},
 		{"down down down", []string{"serves no clients"}},
-		{"panic panic", []string{"serves no clients"}},
+		{"panic panic", []string{"sends clients to endpoints that are down"}},
 		{"up panic degraded degraded up", []string{"serves clients again"}},
 	} {
 		log.Reset()

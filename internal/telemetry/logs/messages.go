@@ -57,6 +57,7 @@ func services() []message {
 	return []message{
 		{"endpoint is down", "evidence is the last observation of its probes, agent or handshakes.", "see loxicmd get endpoint; repair the endpoint, it recovers automatically"},
 		{"more endpoints have become up or down", "", "loxicmd get endpoint lists them all"},
+		{"service sends clients to endpoints that are down", "All its endpoints are reported down, and receive new clients: no further failure counts yet, or the service has --all-down=panic.", "loxicmd describe lb shows why each endpoint is down; repair one, or add one"},
 		{"service serves no clients", "All its endpoints are down or drained (endpoints counts them): new clients are refused.", "loxicmd describe lb shows why each endpoint is out; repair or undrain one, or add one"},
 		{"more services have stopped serving clients, or serve again", "", "loxicmd get lb shows the state of each"},
 		{"backups get new connections: too few endpoints before them are up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
