@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
+	"strings"
 
 	"loxilb/internal/lb"
 )
@@ -28,6 +29,18 @@ type API[T, B any] struct {
 	Peer func(object T) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; nil: it keeps none.
 	Spare func(object T, parameters url.Values) string
+}
+
+// keyWithAddress returns a Key for paths whose part at this place is an address, in any form: stored
+// keys have the shortest.
+func keyWithAddress(place int) func(name string, _ url.Values) string {
+	return func(name string, _ url.Values) string {
+		parts := strings.Split(name, "/")
+		if a, err := netip.ParseAddr(parts[place]); err == nil {
+			parts[place] = a.String()
+		}
+		return strings.Join(parts, "/")
+	}
 }
 
 // About returns the names of the kind.

@@ -21,7 +21,7 @@ func SessionFlow() Kind[lb.SessionFlow, v1.SessionUlCl] {
 		},
 		Stored: stored,
 		API: API[lb.SessionFlow, v1.SessionUlCl]{
-			Path: "/config/sessionulcl", One: "/ident/{ident}/ulclAddress/{ip_address}", Read: readSessionFlow, Show: showSessionFlow,
+			Path: "/config/sessionulcl", One: "/ident/{ident}/ulclAddress/{ip_address}", Key: keyWithAddress(1), Read: readSessionFlow, Show: showSessionFlow,
 			Fields: map[string]string{lb.FieldName: "ulclIdent", lb.FieldSession: "ulclIdent", lb.FieldPeer: "ulclIP", lb.FieldQFI: "qfi"},
 		},
 		CLI: CLI[v1.SessionUlCl]{

@@ -130,8 +130,8 @@ func (g *GTP) markOutdated(problems map[string]error) {
 	g.flows.Mark(outdated...)
 }
 
-// apply applies the desired state. problems has errors of classifiers without session, and of those
-// whose user and address another classifier has already.
+// apply applies the desired state. problems has errors of classifiers without session, of those
+// whose user and address another classifier has already, or that no packet has.
 func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) {
 	flows, users, problems := g.wanted(now)
 	if len(flows) == 0 { // first the programs, then the interfaces
@@ -161,6 +161,10 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 		s, there := g.desired.Sessions.Get(now, f.Session)
 		if !there {
 			problems[f.Key()] = fmt.Errorf("session %q does not exist: create it, or delete the classifier", f.Session)
+			continue
+		}
+		if s.User.Is4() != f.Peer.Is4() {
+			problems[f.Key()] = fmt.Errorf("no packets have addresses %s and %s, of different IP versions: delete the classifier", s.User, f.Peer)
 			continue
 		}
 		if other, is := seen[pair{s.User, f.Peer}]; is {

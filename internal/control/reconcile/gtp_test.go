@@ -106,6 +106,11 @@ func TestClassifierWithoutSession(t *testing.T) {
 	})
 	r.want(kinds.SessionFlowName, "user1/192.168.33.1", "")
 	f.want(t, 1)
+	r.commit(func(tx *store.Tx) error {
+		return r.SessionFlows.Put(tx, lb.SessionFlow{Session: "user1", Peer: netip.MustParseAddr("2001:db8::1")})
+	})
+	r.want(kinds.SessionFlowName, "user1/2001:db8::1", "of different IP versions")
+	f.want(t, 1)
 	r.commit(func(tx *store.Tx) error { return r.Sessions.Delete(tx, "user1") })
 	r.want(kinds.SessionFlowName, "user1/192.168.33.1", `session "user1" does not exist`)
 	f.want(t, 0)
