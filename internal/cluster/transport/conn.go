@@ -26,10 +26,10 @@ const (
 	writeTime = 5 * time.Second
 	// PingEvery is the interval of signs of life. Without them, a peer is suspected after
 	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after
-	// maxSilence.
+	// MaxSilence.
 	PingEvery    = 100 * time.Millisecond
 	suspectAfter = 250 * time.Millisecond
-	maxSilence   = 4 * time.Second
+	MaxSilence   = 4 * time.Second
 	// socketBuffer bounds the data that the kernel holds for a peer; the queue is in user space.
 	socketBuffer = 1 << 20
 )
@@ -267,7 +267,7 @@ func (c *Conn) ReadAcks(yield func(applied uint64)) error {
 
 // next reads a frame of a peer that sends some each PingEvery.
 func (c *Conn) next() (kind, []byte, error) {
-	_ = c.conn.SetReadDeadline(time.Now().Add(maxSilence))
+	_ = c.conn.SetReadDeadline(time.Now().Add(MaxSilence))
 	return readFrame(c.read, c.buf)
 }
 
