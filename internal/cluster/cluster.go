@@ -155,7 +155,7 @@ func (n *Node) names() ([]string, <-chan struct{}) {
 // listen accepts nodes.
 func (n *Node) listen(ctx context.Context) {
 	host := transport.Host{
-		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge,
+		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge, Has: n.has,
 		Handle:  func(c *transport.Conn) { n.receive(ctx, c) },
 		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", hostOf(from), "error", err) },
 		Failing: func(err error) { n.Log.Warn("nodes of the cluster cannot connect for now", "error", err) },

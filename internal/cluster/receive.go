@@ -24,6 +24,7 @@ type source struct {
 	live     *transport.Conn // nil: it is not connected
 	since    time.Time       // when it has connected, or left
 	complete bool            // it has sent all connections over this connection
+	had      bool            // it has done so once: it must not return those that have ended since
 	received uint64
 	results  [report.CopyResults]uint64
 	dropped  uint64
@@ -133,7 +134,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		State:   s.takeState,
 		BulkEnd: func() {
 			s.mu.Lock()
-			s.complete = true
+			s.complete, s.had = true, true
 			s.mu.Unlock()
 			n.join.changed()
 		},
@@ -257,6 +258,19 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, false, !c.Peer.Joining
 	s.forgetState()
 	return s
+}
+
+// has reports whether this process has got all connections of a node before.
+func (n *Node) has(node string) bool {
+	n.mu.Lock()
+	s := n.sources[node]
+	n.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.had
 }
 
 // suspect notes that the node has fallen silent.

@@ -54,3 +54,31 @@ func TestStopped(t *testing.T) {
 		t.Errorf("the first record is %v old, and the one that has waited %v", got[0].Idle, got[2].Idle)
 	}
 }
+
+// TestReturned checks that a node which began with a new table gets its own connections back once:
+// later, those that have ended while it was cut off would return.
+func TestReturned(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	fresh, other := newTable(), newTable()
+	fresh.fresh = true
+	other.open(0, 5, true)
+	node, _ := all.start(0, fresh, nil)
+	away, _ := all.start(1, other, nil)
+	eventually(t, "the nodes do not find each other", func() bool { return isUp(node) && isUp(away) && fresh.len() == 5 })
+	fresh.open(5, 10, false)
+	eventually(t, "the other node does not get the connections", func() bool { return other.len() == 10 })
+	fresh.mu.Lock()
+	clear(fresh.rows)
+	fresh.mu.Unlock()
+	away.mu.Lock()
+	for _, p := range away.peers {
+		p.reconnect(errCut)
+	}
+	away.mu.Unlock()
+	eventually(t, "the other node does not send all connections again", func() bool { return away.Status().Peers[0].BulkCopies == 2 })
+	eventually(t, "its own connections do not arrive", func() bool { return fresh.len() >= 5 })
+	if n := fresh.len(); n != 5 {
+		t.Errorf("%d connections that have ended are back", n-5)
+	}
+}

@@ -168,6 +168,7 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 		judged = h.Judge(c.Remote(), &c.Peer)
 	}
 	w := welcome{Hello: *own}
+	w.Hello.NewTable = own.NewTable && !h.Has(c.Peer.Node)
 	if judged != nil {
 		w.Refused = judged.Error()
 	}

@@ -48,7 +48,7 @@ type Hello struct {
 	Seed        string `json:"seed"`        // fingerprint of --hash-seed
 	Slots       int    `json:"slots"`       // size of the tables of the algorithms hash and persist
 	Revision    uint64 `json:"revision"`    // of the configuration, for users
-	NewTable    bool   `json:"newTable"`    // the node has no connections of an earlier process
+	NewTable    bool   `json:"newTable"`    // the node lacks connections that it had opened, which the peer may have
 	Connections int    `json:"connections"` // in its table; missing in older nodes' greetings
 	Joining     bool   `json:"joining"`     // the node does not announce its VIPs; false for older nodes
 

@@ -25,6 +25,7 @@ type Host struct {
 	Credentials *Credentials
 	IsNode      func(host string) bool               // reports whether a node is configured there
 	Judge       func(from string, peer *Hello) error // returns why the node refuses a compatible peer
+	Has         func(node string) bool               // reports whether this process has got all connections of a node before
 	Handle      func(*Conn)                          // exchanges connections with a node
 	Refused     func(from string, err error)         // gets connections that were turned away
 	Failing     func(err error)                      // called when no connection can be accepted for now
