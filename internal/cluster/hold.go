@@ -17,6 +17,8 @@ const (
 	claimTime = 10 * time.Second
 	// rejoinTime is how long a node that was cut off waits for the connections of the others.
 	rejoinTime = 3 * time.Second
+	// longAway is longer than BGP takes by default to lose a session without BFD.
+	longAway = 2 * time.Minute
 	// holdLook is the interval of checks whether the reason to hold VIPs back is gone.
 	holdLook = 250 * time.Millisecond
 )
@@ -202,16 +204,23 @@ func (n *Node) followIsolation(ctx context.Context) {
 	}
 }
 
-// hasGap reports whether connections of another node may be missing here.
+// hasGap reports whether connections of another node may be missing here. If a node is connected,
+// one that has been away for long is not: this node announced VIPs without it.
 func (n *Node) hasGap() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	connected, away := false, false
 	for _, s := range n.sources {
-		if !s.isCurrent() {
+		switch {
+		case s.isCurrent():
+			connected = true
+		case s.isLive(longAway):
 			return true
+		default:
+			away = true
 		}
 	}
-	return false
+	return away && !connected
 }
 
 // errCut ends connections that have stalled while this node was cut off: TCP would repeat their

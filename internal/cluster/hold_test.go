@@ -178,6 +178,31 @@ func TestRejoinLate(t *testing.T) {
 	}
 }
 
+// TestGap checks that a node which only lost its routers, while a node has been away for long, does
+// not count as cut off: its VIPs would be withdrawn for seconds after each restart of a router.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	current := &source{live: &transport.Conn{}, complete: true}
+	left := func(ago time.Duration) *source { return &source{since: time.Now().Add(-ago)} }
+	for name, c := range map[string]struct {
+		sources map[string]*source
+		want    bool
+	}{
+		"alone":           {nil, false},
+		"connected":       {map[string]*source{"a": current}, false},
+		"one has left":    {map[string]*source{"a": current, "b": left(time.Minute)}, true},
+		"one is away":     {map[string]*source{"a": current, "b": left(time.Hour)}, false},
+		"all are away":    {map[string]*source{"a": left(time.Hour)}, true},
+		"one is silent":   {map[string]*source{"a": {live: &transport.Conn{}, complete: true, suspected: time.Now()}, "b": left(time.Hour)}, true},
+		"one was silent":  {map[string]*source{"a": {live: &transport.Conn{}, complete: true, suspected: time.Now().Add(-time.Minute)}}, false},
+		"one has not all": {map[string]*source{"a": {live: &transport.Conn{}}, "b": current}, true},
+	} {
+		if got := (&Node{sources: c.sources}).hasGap(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestRejoinReconnect checks that the end of a connection that the node renews itself is no answer
 // of the peer: it would be taken as gone, and not be waited for.
 func TestRejoinReconnect(t *testing.T) {

@@ -30,8 +30,8 @@ type source struct {
 	dropped  uint64
 	parked   int
 
-	suspected bool // it was silent for a while during this connection
-	serving   bool // it announces its VIPs
+	suspected time.Time // when it was silent last during this connection; zero: never
+	serving   bool      // it announces its VIPs
 
 	state         *stateFrame       // without services; nil: it has shown none
 	services      map[string]string // nil: not known
@@ -205,7 +205,7 @@ func (s *source) another(before *transport.Conn, from string, peer *transport.He
 	if s.live == nil || s.live.Peer.Boot == peer.Boot || before != nil && s.live != before {
 		return nil
 	}
-	if s.suspected && hostOf(s.live.Remote()) == hostOf(from) {
+	if s.isSuspected() && hostOf(s.live.Remote()) == hostOf(from) {
 		return nil
 	}
 	return s.live
@@ -255,7 +255,7 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 		_ = s.live.Close()
 	}
 	s.since = time.Now()
-	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, false, !c.Peer.Joining
+	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, time.Time{}, !c.Peer.Joining
 	s.forgetState()
 	return s
 }
@@ -277,14 +277,23 @@ func (n *Node) has(node string) bool {
 func (s *source) suspect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.suspected = true
+	s.suspected = time.Now()
 }
 
-// isCurrent reports whether the node's connections have arrived without a pause.
+// suspectTime is how long a silent node's records may be late. It sends further ones by then, or is
+// given up.
+const suspectTime = 10 * time.Second
+
+// isSuspected reports whether the node was silent a moment ago. The caller has locked the source.
+func (s *source) isSuspected() bool {
+	return !s.suspected.IsZero() && time.Since(s.suspected) < suspectTime
+}
+
+// isCurrent reports whether the node's connections arrive without a pause.
 func (s *source) isCurrent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.live != nil && s.complete && !s.suspected
+	return s.live != nil && s.complete && !s.isSuspected()
 }
 
 // serves reports whether the node exchanges connections and announces its VIPs.
@@ -298,7 +307,7 @@ func (s *source) serves() bool {
 func (s *source) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.suspected && s.live != nil {
+	if s.isSuspected() && s.live != nil {
 		_ = s.live.Close()
 		s.complete = false
 	}

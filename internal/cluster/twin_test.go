@@ -29,7 +29,7 @@ func TestTwin(t *testing.T) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.suspected
+		return s.isSuspected()
 	}
 	first, _ := all.intrudeFrom(t, "127.0.0.1", greeting("first"))
 	_, _ = first.Write(ping())
