@@ -25,7 +25,7 @@ func TestFarAddress(t *testing.T) {
 		defer close(ended)
 		r := web("d/any")
 		r.Slots = []Slot{{}, {IPv6: true}}
-		want(t, a, r, nil, "10.0.0.1 2001:db8::")
+		want(t, a, r, nil, "10.0.0.1 2001:db8::1")
 		r = web("d/shares")
 		r.Ports[0].Number = 81
 		want(t, a, r, nil, "10.0.0.1")

@@ -42,7 +42,8 @@ type Pool struct {
 type Range struct{ First, Last netip.Addr }
 
 // ParseRange reads a prefix, two addresses with a dash in between, or one address. The first and
-// the last address of an IPv4 prefix up to /30 are left out: they are not host addresses.
+// the last address of an IPv4 prefix up to /30 are left out: they are not host addresses. So is the
+// first of an IPv6 prefix up to /126, which each router of that network answers for (RFC 4291).
 func ParseRange(text string) (Range, error) {
 	text = strings.TrimSpace(text)
 	if first, last, ok := strings.Cut(text, "-"); ok {
@@ -62,6 +63,9 @@ func ParseRange(text string) (Range, error) {
 	r := Range{p.Masked().Addr(), lastOf(p)}
 	if p.Addr().Is4() && p.Bits() <= 30 {
 		r.First, r.Last = r.First.Next(), r.Last.Prev()
+	}
+	if p.Addr().Is6() && p.Bits() <= 126 {
+		r.First = r.First.Next()
 	}
 	return usable(text, r)
 }

@@ -214,13 +214,13 @@ func TestDualStack(t *testing.T) {
 	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	four, six := slice(s, "10.1.0.1@n1"), slice(s, "fd00::1@n1")
 	b := newBench(t, s, four, six)
-	b.want("both families", "20.20.20.1:80=10.1.0.1:8080 [2001:db8:20::]:80=[fd00::1]:8080")
-	b.wantStatus(s, "2001:db8:20::, 20.20.20.1", reasonProgrammed)
+	b.want("both families", "20.20.20.1:80=10.1.0.1:8080 [2001:db8:20::1]:80=[fd00::1]:8080")
+	b.wantStatus(s, "2001:db8:20::1, 20.20.20.1", reasonProgrammed)
 	b.change(six, func() { six.Endpoints = nil })
-	b.want("one without endpoints", "20.20.20.1:80=10.1.0.1:8080 [2001:db8:20::]:80=")
+	b.want("one without endpoints", "20.20.20.1:80=10.1.0.1:8080 [2001:db8:20::1]:80=")
 	b.change(four, func() { four.Endpoints = nil })
-	b.want("without endpoints", "20.20.20.1:80= [2001:db8:20::]:80=")
-	b.wantStatus(s, "2001:db8:20::, 20.20.20.1", reasonNoEndpoint)
+	b.want("without endpoints", "20.20.20.1:80= [2001:db8:20::1]:80=")
+	b.wantStatus(s, "2001:db8:20::1, 20.20.20.1", reasonNoEndpoint)
 }
 
 // TestLocalByBGP checks that a balancer which announces by itself has its node's pods alone, and
