@@ -147,13 +147,13 @@ func (r *Services) wakeWaiting(but types.NamespacedName) {
 	}
 }
 
-// NodesChanged has Services reconciled whose endpoints are nodes.
+// NodesChanged has Services reconciled whose endpoints are nodes, or are preferred by zones of nodes.
 func (r *Services) NodesChanged() {
 	r.mu.Lock()
 	r.fresh = false
 	var keys []types.NamespacedName
 	for key, a := range r.accepted {
-		if !a.settings.PodNetwork && !a.settings.External {
+		if !a.settings.PodNetwork && !a.settings.External || a.spec.TrafficDistribution != nil {
 			keys = append(keys, key)
 		}
 	}

@@ -326,13 +326,8 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 	if out.Common, err = in.Entries(""); err != nil || !in.PerNode {
 		return out, err
 	}
-	out.Nodes = map[string][]translate.Entry{}
-	for _, node := range r.Fleet.Nodes() {
-		if out.Nodes[node], err = in.Entries(node); err != nil {
-			return out, err
-		}
-	}
-	return out, nil
+	out.Nodes, err = in.EntriesOf(r.Fleet.Nodes())
+	return out, err
 }
 
 // toPublish returns the addresses for the status: addresses that a balancer serves, and addresses

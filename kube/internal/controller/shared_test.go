@@ -44,20 +44,12 @@ func TestSharedAddress(t *testing.T) {
 	b.wantAccepted(other, address.ReasonConflict, "")
 	b.wantAccepted(s, reasonAccepted, "")
 
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	b.services.SetQueue(queue)
 	b.change(s, func() { s.Spec.Ports[0].Port = 82 })
-	_, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	woken := map[string]bool{}
-	for queue.Len() > 0 {
-		one, _ := queue.Get()
-		queue.Done(one)
-		woken[one.Name] = true
-	}
+	woken := b.woken(func() {
+		if _, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)}); err != nil {
+			t.Fatal(err)
+		}
+	})
 	if !woken["other"] {
 		t.Errorf("the Service that waits for port 80 is not reconciled, others are: %v", woken)
 	}
@@ -93,4 +85,34 @@ func TestSharedLocalByBGP(t *testing.T) {
 	b.want("two addresses", "20.20.20.1:80=10.1.0.1:8080 "+all, all)
 	b.change(other, func() { other.Annotations = map[string]string{annotation.Prefix + "staticIP": "20.20.20.1"} })
 	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web, and by BGP only nodes with pods announce")
+}
+
+// woken returns the Services that something has reconciled.
+func (b *bench) woken(something func()) map[string]bool {
+	b.t.Helper()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	b.services.SetQueue(queue)
+	something()
+	woken := map[string]bool{}
+	for queue.Len() > 0 {
+		one, _ := queue.Get()
+		queue.Done(one)
+		woken[one.Name] = true
+	}
+	return woken
+}
+
+// TestZoneOfNode checks that a change of a node reconciles Services with pods as endpoints if they
+// prefer a zone, and no others: a node may get its label when balancers know its pods already.
+func TestZoneOfNode(t *testing.T) {
+	t.Parallel()
+	s, other := service("web"), service("other")
+	near := corev1.ServiceTrafficDistributionPreferSameZone
+	s.Spec.TrafficDistribution = &near
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
+	b.want("both", "20.20.20.1:80=10.1.0.1:8080 20.20.20.2:80=10.1.0.2:8080")
+	if woken := b.woken(b.services.NodesChanged); !woken["web"] || woken["other"] {
+		t.Errorf("a change of a node reconciles %v, want web", woken)
+	}
 }

@@ -57,3 +57,41 @@ func (in *Input) zoneOf(node string) string {
 	}
 	return in.Nodes[i].Labels[corev1.LabelTopologyZone]
 }
+
+// EntriesOf returns the services for the balancers of nodes. Balancers that have the same share them:
+// of hundreds of nodes, most have no pod, and a zone has many.
+func (in *Input) EntriesOf(nodes []string) (map[string][]Entry, error) {
+	own := in.nodesWithOwn()
+	out, shared := make(map[string][]Entry, len(nodes)), map[string][]Entry{}
+	for _, node := range nodes {
+		zone := in.zoneOf(node)
+		entries, done := shared[zone]
+		if !done || own[node] {
+			var err error
+			if entries, err = in.Entries(node); err != nil {
+				return nil, err
+			}
+		}
+		if !own[node] {
+			shared[zone] = entries
+		}
+		out[node] = entries
+	}
+	return out, nil
+}
+
+// nodesWithOwn returns the nodes whose balancer has other endpoints than the rest of its zone.
+func (in *Input) nodesWithOwn() map[string]bool {
+	own := map[string]bool{}
+	if !in.local() && !nearbyOf(in.Service, &in.Settings).node {
+		return own
+	}
+	for _, slice := range in.Slices {
+		for i := range slice.Endpoints {
+			if node := slice.Endpoints[i].NodeName; node != nil {
+				own[*node] = true
+			}
+		}
+	}
+	return own
+}

@@ -1,0 +1,73 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// large returns a Service with 1,000 pods on the first 50 of 200 nodes in three zones, the first of
+// which has no pod.
+func large(change func(*Input)) (in *Input, nodes []string) {
+	in = input()
+	in.Settings.PodNetwork, in.PerNode = true, true
+	in.Nodes, in.Slices = nil, nil
+	zone := func(i int) string { return string(rune('a' + i%3)) }
+	for i := range 200 {
+		nodes = append(nodes, fmt.Sprintf("n%03d", i))
+		in.Nodes = append(in.Nodes, Node{Name: nodes[i], Ready: true, Labels: map[string]string{corev1.LabelTopologyZone: zone(i)}})
+	}
+	var pods []discoveryv1.Endpoint
+	for i := range 1000 {
+		n := i % 50
+		if zone(n) == "a" {
+			n++
+		}
+		one, in := pod(netip.AddrFrom4([4]byte{10, 244, byte(i / 250), byte(1 + i%250)}).String(), nodes[n], ready), zone(n)
+		one.Zone = &in
+		pods = append(pods, one)
+	}
+	for i := 0; i < len(pods); i += 100 { // as Kubernetes does
+		in.Slices = append(in.Slices, slice(discoveryv1.AddressTypeIPv4, pods[i:i+100]...))
+	}
+	change(in)
+	return in, nodes
+}
+
+// TestEntriesOf checks that each balancer of a large cluster has the services of its node, and that
+// services which many of them share count once.
+func TestEntriesOf(t *testing.T) {
+	t.Parallel()
+	distribution := func(how string) func(*Input) {
+		return func(in *Input) { in.Service.Spec.TrafficDistribution = &how }
+	}
+	for name, change := range map[string]func(*Input){
+		"zone":      distribution(corev1.ServiceTrafficDistributionPreferSameZone),
+		"node":      distribution(corev1.ServiceTrafficDistributionPreferSameNode),
+		"local pod": func(in *Input) { in.Settings.PreferNode = true },
+		"announced": func(in *Input) {
+			in.Service.Spec.ExternalTrafficPolicy, in.Settings.BGP = corev1.ServiceExternalTrafficPolicyLocal, true
+		},
+	} {
+		in, nodes := large(change)
+		if !NeedsNodes(in.Service, &in.Settings) {
+			t.Fatalf("%s: all balancers have the same", name)
+		}
+		got, err := in.EntriesOf(nodes)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i := 0; i < len(nodes); i += 7 {
+			in.size = 0
+			want, err := in.Entries(nodes[i])
+			if err != nil || !reflect.DeepEqual(got[nodes[i]], want) {
+				t.Errorf("%s: the balancer of %s has other services than its node needs (%v)", name, nodes[i], err)
+			}
+		}
+	}
+}
