@@ -53,3 +53,31 @@ func TestBusyBalancer(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedAgain checks that a Service stays refused while a balancer's services are read again,
+// and that the balancer gets it again at once: the reason may be gone.
+func TestRefusedAgain(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t, nil, plain)
+	f := newFleet(t, Options{}, Access{}, r)
+	name, desired := named(1, 1)
+	f.Set(name, desired)
+	r.refuse(func(string) int { return http.StatusBadRequest })
+	if err := f.round(t); err != nil {
+		t.Fatal(err)
+	}
+	m := f.members[r.URL]
+	v := f.view("")
+	if list := m.toPut(&v); len(list) != 0 {
+		t.Errorf("a service that was refused just now is put again")
+	}
+	if err := m.list(t.Context(), &v); err != nil {
+		t.Fatal(err)
+	}
+	if state := f.State(name); len(state.Errors) != 1 {
+		t.Errorf("after its services were read, the balancer refuses %v, want 1", state.Errors)
+	}
+	if list := m.toPut(&v); len(list) != 1 {
+		t.Errorf("%d services are put, want the refused one", len(list))
+	}
+}

@@ -279,7 +279,10 @@ func (m *member) list(ctx context.Context, v *view) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.existing = existing
-	clear(m.refused)
+	for key, r := range m.refused { // they are tried again, and stay refused until then
+		r.at = time.Time{}
+		m.refused[key] = r
+	}
 	return nil
 }
 
