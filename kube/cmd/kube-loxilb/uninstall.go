@@ -49,11 +49,11 @@ func uninstall(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, uninstallTimeout, fmt.Errorf("this takes longer than %v", uninstallTimeout))
 	defer cancel()
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
 	if *deployment != "" {
-		clients, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return err
-		}
 		// The last replica releases the Lease, which serve waits for.
 		patch := []byte(`{"spec":{"replicas":0}}`)
 		_, err = clients.AppsV1().Deployments(o.Namespace).Patch(ctx, *deployment, types.MergePatchType, patch, v1.PatchOptions{}, "scale")
@@ -61,7 +61,14 @@ func uninstall(ctx context.Context, args []string) error {
 			return fmt.Errorf("stop the controller: %w", err)
 		}
 	}
-	return serve(ctx, config, o, parsed)
+	if err := serve(ctx, config, o, parsed); err != nil || !o.LeaderElect {
+		return err
+	}
+	err = clients.CoordinationV1().Leases(o.Namespace).Delete(ctx, leaseName(o.Zone), v1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the Lease: %w", err)
+	}
+	return nil
 }
 
 // awaitDaemonSet waits until all pods of a DaemonSet are ready, for a while: nodes may be down.

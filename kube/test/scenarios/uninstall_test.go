@@ -55,7 +55,7 @@ func TestUninstall(t *testing.T) {
 
 // uninstalled reports what the cluster has of the chart.
 func uninstalled(c *rig.Cluster) error {
-	const kinds = "all,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts,configmaps,secrets,customresourcedefinitions"
+	const kinds = "all,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts,configmaps,secrets,leases,customresourcedefinitions"
 	out, err := c.Kubectl("--namespace=kube-system", "get", kinds, "--output=name")
 	for line := range strings.Lines(out) {
 		if err == nil && strings.Contains(line, "loxilb") {
