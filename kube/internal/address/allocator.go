@@ -163,6 +163,9 @@ func (a *Allocator) fill(r *Request, s Slot, o offer) (netip.Addr, *Error) {
 		if why := a.unusable(s.Address, has); why != "" {
 			return netip.Addr{}, &Error{ReasonInvalid, why}
 		}
+		if p := a.poolOf(s.Address); p != nil && !p.selects(r) && !has {
+			return netip.Addr{}, &Error{ReasonNoPool, fmt.Sprintf("address %s is of pool %q, which is not for this service", s.Address, p.Name)}
+		}
 		if other := a.apart(r, s.Address); other != "" && !has {
 			return netip.Addr{}, &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and by BGP only nodes with pods announce addresses of Services with the policy Local, which share none", s.Address, other)}
 		}

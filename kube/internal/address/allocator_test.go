@@ -398,3 +398,25 @@ func checkOwners(t *testing.T, seed uint64, step int, a *Allocator, model map[st
 		t.Fatalf("seed %d, step %d: %d addresses are held, and %d were given", seed, step, held, have)
 	}
 }
+
+// TestPoolsOfOthers checks that no service asks for an address of a pool that is for others. A
+// service that has one keeps it.
+func TestPoolsOfOthers(t *testing.T) {
+	t.Parallel()
+	a := New()
+	for what, pool := range map[string]Pool{
+		"namespace": {Name: "theirs", Namespaces: []string{"their"}},
+		"labels":    {Name: "theirs", Selector: labels.SelectorFromSet(labels.Set{"tier": "gold"})},
+	} {
+		pool.Ranges = []Range{mustRange(t, "10.0.0.0/24")}
+		a.SetPools([]Pool{pool})
+		r := web("d/" + what)
+		r.Namespace, r.Slots[0].Address = "d", netip.MustParseAddr("10.0.0.7")
+		want(t, a, r, nil, `address 10.0.0.7 is of pool "theirs", which is not for this service`)
+		want(t, a, r, addrs("10.0.0.7"), "10.0.0.7")
+		a.Release(r.Service)
+		r.Namespace, r.Labels = "their", map[string]string{"tier": "gold"}
+		want(t, a, r, nil, "10.0.0.7")
+		a.Release(r.Service)
+	}
+}

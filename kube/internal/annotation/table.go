@@ -39,7 +39,7 @@ func addressAnnotations() []Annotation {
 	return []Annotation{
 		{
 			Name: Prefix + "staticIP", Also: []string{"metallb.io/loadBalancerIPs", "metallb.universe.tf/loadBalancerIPs", "lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips", "kube-vip.io/loadbalancerIPs"},
-			Values: "address, or one of each family with a comma", Effect: "use these VIPs, which may be outside of pools",
+			Values: "address, or one of each family with a comma", Effect: "use these VIPs, in no pool or in one for this Service",
 			set: func(s *Settings, _, v string) (err error) {
 				s.Addresses, err = addresses(v, 2)
 				if err == nil && len(s.Addresses) == 2 && s.Addresses[0].Is4() == s.Addresses[1].Is4() {
