@@ -107,18 +107,23 @@ func newFleet(t *testing.T, o Options, access Access, remotes ...*remote) *Fleet
 	f := NewFleet(o)
 	var targets []Target
 	for _, r := range remotes {
-		u, err := url.Parse(r.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := NewClient(u, access)
-		if err != nil {
-			t.Fatal(err)
-		}
-		targets = append(targets, Target{URL: r.URL, Client: c})
+		targets = append(targets, targetOf(t, r, access))
 	}
 	f.SetTargets(targets)
 	return f
+}
+
+func targetOf(t *testing.T, r *remote, access Access) Target {
+	t.Helper()
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := NewClient(u, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Target{URL: r.URL, Client: c}
 }
 
 // round brings each balancer up to date once, as their loops do, and returns the last error.
