@@ -74,6 +74,14 @@ func (a *Allocator) Of(service string) []netip.Addr {
 	return slices.Clone(a.services[service])
 }
 
+// IsShared reports whether several services have an address.
+func (a *Allocator) IsShared(c netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	h := a.holders[c]
+	return h != nil && len(h.services) > 1
+}
+
 // Usage counts addresses.
 type Usage struct{ Total, Used int64 }
 

@@ -19,8 +19,8 @@ import (
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 // prepare restores the addresses of all Services before new ones are allocated. In case two have
-// the same address and port, older Services come first, and last those that were refused: a restart
-// must not give them what they were refused.
+// the same address and port, those come first whose status has their ports, then older ones, and
+// last those that were refused: a restart must not give a Service the port of another one.
 func (r *Services) prepare(ctx context.Context) error {
 	r.prepared.Lock()
 	defer r.prepared.Unlock()
@@ -41,7 +41,7 @@ func (r *Services) prepare(ctx context.Context) error {
 		}
 	}
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
-		return cmp.Or(refusals(a)-refusals(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 	})
 	r.mu.Lock()
 	r.accepted, r.waiting = map[types.NamespacedName]*accepted{}, map[types.NamespacedName]bool{}
@@ -54,6 +54,9 @@ func (r *Services) prepare(ctx context.Context) error {
 	for _, s := range order {
 		as := cmp.Or(keptOf(s), s)
 		request := r.request(as)
+		if list := publishedPorts(s); len(list) > 0 {
+			request.Ports = list
+		}
 		if settings, err := r.Annotations.Read(as.Annotations, s.Namespace, r.Defaults); err == nil {
 			request.Key = settings.SharingKey
 		}
@@ -66,12 +69,15 @@ func (r *Services) prepare(ctx context.Context) error {
 	return nil
 }
 
-// refusals returns 1 if a Service was refused and has no valid version, and 0 otherwise.
-func refusals(s *corev1.Service) int {
-	if meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) && keptOf(s) == nil {
-		return 1
+// rank returns a lower number for a Service whose ports are better known to be its own.
+func rank(s *corev1.Service) int {
+	switch {
+	case keptOf(s) != nil || len(publishedPorts(s)) > 0:
+		return 0
+	case meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted):
+		return 2
 	}
-	return 0
+	return 1
 }
 
 // done records that a Service was reconciled. After all Services, superfluous services are removed

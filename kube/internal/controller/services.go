@@ -208,7 +208,7 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	if verdict.reason == reasonPending {
 		result.RequeueAfter = pendingAgain
 	}
-	return result, r.report(ctx, s, found, now, &verdict, r.ingress(s, r.toPublish(s, now, &state), &state))
+	return result, r.report(ctx, s, found, now, &verdict, r.ingress(now, r.toPublish(s, now, &state), &state))
 }
 
 // remember notes what a Service asks for; nil: it is not valid. It returns what was valid last.

@@ -23,23 +23,14 @@ func TestSharedAddress(t *testing.T) {
 	other.CreationTimestamp.Time = s.CreationTimestamp.Add(-time.Hour)
 	other.Spec.Ports[0].Port = 81
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
-	start := func() {
-		t.Helper()
-		b.start(annotation.Settings{PodNetwork: true})
-		b.services.LoadPools = func(context.Context) error {
-			pools, err := address.ParsePools("20.20.20.1", address.ShareAlways)
-			b.services.Addresses.SetPools(pools)
-			return err
-		}
-	}
 	const both = "20.20.20.1:80=10.1.0.1:8080 20.20.20.1:81=10.1.0.2:8080"
-	start()
+	b.startShared()
 	b.want("one address, two ports", both)
 	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
 	b.wantStatus(other, "20.20.20.1", reasonProgrammed)
 	b.change(other, func() { other.Spec.Ports[0].Port = 80 })
 	b.wantAccepted(other, address.ReasonConflict, "port 80/TCP of address 20.20.20.1 belongs to service default/web")
-	start()
+	b.startShared()
 	b.want("after a restart", both)
 	b.wantAccepted(other, address.ReasonConflict, "")
 	b.wantAccepted(s, reasonAccepted, "")
@@ -85,6 +76,45 @@ func TestSharedLocalByBGP(t *testing.T) {
 	b.want("two addresses", "20.20.20.1:80=10.1.0.1:8080 "+all, all)
 	b.change(other, func() { other.Annotations = map[string]string{annotation.Prefix + "staticIP": "20.20.20.1"} })
 	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web, and by BGP only nodes with pods announce")
+}
+
+// TestPortTakenMeanwhile checks that a Service which is given another Service's port of a shared
+// address while no controller runs does not get it by that, whichever of the two is older.
+func TestPortTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	for _, older := range []string{"web", "other"} {
+		s, other := service("web"), service("other")
+		for _, one := range []*corev1.Service{s, other} {
+			one.CreationTimestamp.Time = time.Now()
+			if one.Name == older {
+				one.CreationTimestamp.Time = time.Now().Add(-time.Hour)
+			}
+		}
+		other.Spec.Ports[0].Port = 81
+		b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
+		b.startShared()
+		const both = "20.20.20.1:80=10.1.0.1:8080 20.20.20.1:81=10.1.0.2:8080"
+		b.want("one address, two ports", both)
+		b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+		b.wantStatus(other, "20.20.20.1", reasonProgrammed)
+		b.stop()
+		b.change(other, func() { other.Spec.Ports[0].Port = 80 })
+		b.startShared()
+		b.wantAccepted(other, address.ReasonConflict, "port 80/TCP of address 20.20.20.1 belongs to service default/web")
+		b.wantAccepted(s, reasonAccepted, "")
+		b.want("as before", both)
+	}
+}
+
+// startShared starts a controller whose Services share one address.
+func (b *bench) startShared() {
+	b.t.Helper()
+	b.start(annotation.Settings{PodNetwork: true})
+	b.services.LoadPools = func(context.Context) error {
+		pools, err := address.ParsePools("20.20.20.1", address.ShareAlways)
+		b.services.Addresses.SetPools(pools)
+		return err
+	}
 }
 
 // woken returns the Services that something has reconciled.

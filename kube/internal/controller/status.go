@@ -109,13 +109,14 @@ func addressesOf(s *corev1.Service) string {
 	return strings.Join(list, ", ")
 }
 
-// ingress returns the addresses of a Service as its status has them.
-func (r *Services) ingress(s *corev1.Service, addresses []netip.Addr, state *balancer.State) []corev1.LoadBalancerIngress {
+// ingress returns the addresses of a Service as its status has them, with its ports if a balancer
+// refuses some. Ports of a shared address are there for a restart: see prepare.
+func (r *Services) ingress(of *accepted, addresses []netip.Addr, state *balancer.State) []corev1.LoadBalancerIngress {
 	mode := r.IPMode
 	out := []corev1.LoadBalancerIngress{}
 	for _, a := range addresses {
 		in := corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode}
-		for _, p := range s.Spec.Ports {
+		for _, p := range of.spec.Ports {
 			status := corev1.PortStatus{Port: p.Port, Protocol: p.Protocol}
 			if _, no := state.Errors[translate.KeyOf(a, p.Port, p.Protocol)]; no {
 				refused := portRefused
@@ -123,7 +124,7 @@ func (r *Services) ingress(s *corev1.Service, addresses []netip.Addr, state *bal
 			}
 			in.Ports = append(in.Ports, status)
 		}
-		if !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
+		if !r.Addresses.IsShared(a) && !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
 			in.Ports = nil // all are as in the spec
 		}
 		out = append(out, in)

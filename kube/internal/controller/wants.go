@@ -105,6 +105,18 @@ func ports(s *corev1.ServiceSpec) (list []address.Port) {
 	return list
 }
 
+// publishedPorts returns the ports in a status.
+func publishedPorts(s *corev1.Service) (list []address.Port) {
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		for _, p := range in.Ports {
+			if one := (address.Port{Protocol: string(p.Protocol), Number: p.Port}); !slices.Contains(list, one) {
+				list = append(list, one)
+			}
+		}
+	}
+	return list
+}
+
 // published returns the addresses in a status. The existing controller writes host names made of
 // zone and address, such as llb-192.0.2.1.
 func published(s *corev1.Service, zone string) (list []netip.Addr) {
