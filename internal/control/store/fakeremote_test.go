@@ -20,6 +20,7 @@ type fakeRemote struct {
 	down     error
 	changed  chan struct{}
 	before   func() // called once, before the next write
+	after    func() // called once, before the next write returns; the watch misses that write
 }
 
 func newFakeRemote() *fakeRemote {
@@ -74,7 +75,14 @@ func (f *fakeRemote) Write(_ context.Context, changes []RemoteEntry) (int64, boo
 		before()
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer func() {
+		after := f.after
+		f.after = nil
+		f.mu.Unlock()
+		if after != nil {
+			after()
+		}
+	}()
 	if f.down != nil {
 		return 0, false, f.down
 	}
@@ -107,6 +115,9 @@ func (f *fakeRemote) commit(changes []RemoteEntry) {
 		events = append(events, c)
 	}
 	f.log = append(f.log, events)
+	if f.after != nil {
+		f.log, f.first = nil, f.revision+1
+	}
 	close(f.changed)
 	f.changed = make(chan struct{})
 }

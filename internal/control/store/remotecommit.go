@@ -114,7 +114,7 @@ func (s *Store) prepareRemote(by CommitOptions, edit func(*Tx) error) (*remoteCo
 	}
 	head := sh.head
 	head.Uploading = false
-	head.Node, head.Commit, head.Owner, head.Author = sh.node, r.id, by.Owner, by.Author
+	head.Node, head.Commit, head.Owner, head.Author, head.Confirm = sh.node, r.id, by.Owner, by.Author, by.Confirm
 	if c.remembered != nil {
 		head.Doing = c.remembered.Doing
 	}
@@ -224,9 +224,15 @@ func (r *remoteCommit) isDone() bool {
 	}
 }
 
-// findResult sets the result of a change that arrived with a complete read: callers wait until
-// packets see that version of the objects.
+// findResult changes the objects of this node, and sets the result of a change that arrived with a
+// complete read, after which another node has made one: callers wait until packets see that version
+// of the objects.
 func (s *Store) findResult(r *remoteCommit) {
+	s.writing.Lock()
+	if !r.isDone() {
+		s.applyRows(nil, r, r.by)
+	}
+	s.writing.Unlock()
 	now := s.Snapshot()
 	r.revision, r.changed = now.revision, r.change.ids
 	for _, id := range r.changed {
@@ -242,7 +248,7 @@ func (s *Store) forgetRemote(r *remoteCommit) {
 	defer s.writing.Unlock()
 	delete(s.sharing.waiting, r.id)
 	if len(s.sharing.stash) > 0 {
-		s.applyStash(nil, s.sharing.byHead())
+		s.applyStash(nil, s.sharing.byNewHead())
 	}
 }
 

@@ -29,6 +29,7 @@ type headRecord struct {
 	Uploading bool   `json:"uploading,omitempty"` // the node is copying its objects into the empty store
 	Owner     string `json:"owner,omitempty"`
 	Author
+	Confirm time.Time `json:"confirm,omitzero"` // the node rolls the change back then, unless it is confirmed there
 }
 
 // objectRecord is the value of an object's entry.

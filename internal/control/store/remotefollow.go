@@ -171,6 +171,7 @@ func (s *Store) applyAll(read *remoteRead) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	sh, now := s.sharing, s.Snapshot()
+	isNew := read.head.Commit != sh.head.Commit
 	sh.head, sh.headAt, sh.stash = *read.head, read.headAt, nil
 	sh.setLatest(read.headAt)
 	sh.forgetNodes(read.nodes)
@@ -193,7 +194,14 @@ func (s *Store) applyAll(read *remoteRead) {
 		}
 	}
 	slices.SortFunc(rows, func(a, b remoteRow) int { return compareIDs(a.id, b.id) })
-	s.applyRows(rows, nil, sh.byHead())
+	by, request := sh.byHead(), sh.waiting[sh.head.Commit]
+	if isNew {
+		by = sh.byNewHead()
+	}
+	if sh.head.More {
+		request = nil
+	}
+	s.applyRows(rows, request, by)
 }
 
 // applyChanges makes the changes of one revision of the shared store.
@@ -221,7 +229,7 @@ func (s *Store) applyChanges(entries []RemoteEntry) error {
 		}
 		sh.head, sh.headAt = *head, e.Revision
 		sh.setLatest(e.Revision)
-		by, request = sh.byHead(), sh.waiting[head.Commit]
+		by, request = sh.byNewHead(), sh.waiting[head.Commit]
 	}
 	sh.stash = append(sh.stash, entries...)
 	if request != nil && sh.head.More {
@@ -272,6 +280,16 @@ func (sh *sharing) byHead() CommitOptions {
 	}
 	if sh.head.Node != sh.node {
 		by.From = "node " + sh.head.Node
+	}
+	return by
+}
+
+// byNewHead is byHead for a change that has just arrived. If it is of this node, its confirmation
+// is due although no request waits for it: etcd may have been slower than the request.
+func (sh *sharing) byNewHead() CommitOptions {
+	by := sh.byHead()
+	if sh.head.Node == sh.node {
+		by.Confirm = sh.head.Confirm
 	}
 	return by
 }
