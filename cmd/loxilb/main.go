@@ -93,16 +93,11 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	unread := unreadBootFiles(c, log)
-	state, err := openState(c.StateDir, log)
+	state, closeState, err := openShared(ctx, c, log)
 	if err != nil {
 		return errors.Join(err, unread.Withdraw())
 	}
-	defer state.Close()
-	stopSharing, err := share(ctx, c, state, log)
-	if err != nil {
-		return errors.Join(err, unread.Withdraw())
-	}
-	defer stopSharing() //nolint:errcheck // the connection is closed
+	defer closeState()
 	d, err := datapath.Load(loading(c, dir, log))
 	if err != nil {
 		return err

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
 
+	"loxilb/internal/config"
 	"loxilb/internal/control/compile"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
@@ -14,6 +16,23 @@ import (
 	"loxilb/internal/host/machine"
 	"loxilb/internal/lb"
 )
+
+// openShared reads the desired state, and shares it if --store is set. It then rolls back a change
+// that was not confirmed in time, at other nodes as well.
+func openShared(ctx context.Context, c *config.Config, log *slog.Logger) (state *desired.State, closeState func(), err error) {
+	if state, err = openState(c.StateDir, log); err != nil {
+		return nil, nil, err
+	}
+	stopSharing, err := share(ctx, c, state, log)
+	if err != nil {
+		return nil, nil, errors.Join(err, state.Close())
+	}
+	state.RollBackIfDue(log)
+	return state, func() {
+		_ = stopSharing() // the connection is closed
+		_ = state.Close()
+	}, nil
+}
 
 // openState reads the desired state, and makes it check each change against the data path's
 // capacity.
@@ -29,7 +48,6 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	state.RollBackIfDue(log)
 	for _, err := range admission.Load(state.Services.At(state.Snapshot())) {
 		log.Warn("the stored services do not all fit into the data path", "why", err)
 	}
