@@ -72,6 +72,7 @@ type Services struct {
 	waiting  map[types.NamespacedName]bool   // for an address
 	unknown  map[types.NamespacedName]string // the last warnings about annotations without effect
 	starting map[types.NamespacedName]bool   // not reconciled yet since the start
+	written  map[types.NamespacedName]*written
 }
 
 // accepted is the last valid request of a Service.
@@ -96,6 +97,9 @@ func (r *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconc
 	r.done(req.NamespacedName) // whatever came of it: collection must not wait for one Service for good
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil // its next event is on the way
+	}
+	if wait := contested(0); errors.As(err, &wait) {
+		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
 	}
 	return result, err
 }
@@ -401,6 +405,7 @@ func (r *Services) release(key types.NamespacedName) {
 	delete(r.accepted, key)
 	delete(r.waiting, key)
 	delete(r.unknown, key)
+	delete(r.written, key)
 	r.mu.Unlock()
 	if r.Addresses.Release(key.String()) {
 		r.PoolsChanged()

@@ -59,9 +59,13 @@ func (r *Services) report(ctx context.Context, s *corev1.Service, valid finding,
 	if apiequality.Semantic.DeepEqual(s.Status, changed.Status) {
 		return nil
 	}
+	if err := r.contest(changed); err != nil {
+		return err
+	}
 	if err := r.Client.Status().Patch(ctx, changed, since(s)); err != nil {
 		return err
 	}
+	r.wrote(changed)
 	r.tell(s, changed)
 	return nil
 }

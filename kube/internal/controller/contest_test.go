@@ -1,0 +1,53 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// TestContest has somebody else change a status after each write, as a controller of another zone
+// does. The controller undoes it a few times and then pauses, but writes news at once.
+func TestContest(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	pods := slice(s, "10.1.0.1@n1")
+	b := newBench(t, s, pods)
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	reason := func() string {
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
+			t.Fatal(err)
+		}
+		return meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed).Reason
+	}
+	undone, pause := 0, time.Duration(0)
+	for range 20 {
+		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: conditionProgrammed, Status: metav1.ConditionFalse, Reason: "Other"})
+		if err := b.Status().Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		result, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pause = result.RequeueAfter
+		if reason() == reasonProgrammed {
+			undone++
+		}
+	}
+	if undone < 1 || undone > 3 || pause <= 0 || pause > contestLimit {
+		t.Errorf("of 20 changes by somebody else, %d were undone at once; the last pause is %v", undone, pause)
+	}
+	b.change(pods, func() { pods.Endpoints = nil })
+	b.wantStatus(s, "20.20.20.1", reasonNoEndpoint)
+	b.change(s, func() { s.Spec.Type = corev1.ServiceTypeClusterIP })
+	b.wantStatus(s, "", "")
+	if len(b.services.written) != 0 {
+		t.Errorf("%d Services are remembered after the last one", len(b.services.written))
+	}
+}
