@@ -18,7 +18,8 @@ export function show(root, { signal }) {
     table.hidden = nodes.length === 0;
     note.textContent = nodes.length ? "" : "This node is alone: it runs without --cluster and --store.";
     rows.replaceChildren(...nodes.map(row));
-    const { problems: list = [] } = await get("/status/cluster", null, signal);
+    const { problems: list = [], held } = await get("/status/cluster", null, signal);
+    if (held) list.unshift(`VIPs are not announced: ${held}`);
     problems.hidden = list.length === 0;
     problems.replaceChildren(...list.map((p) => el("li", null, p)));
   });
@@ -26,9 +27,11 @@ export function show(root, { signal }) {
 
 function row(n) {
   const away = n.state === "away", exchanges = n.exchange === "up" || n.exchange === "copying";
+  const state = away ? n.state : n.maintenance || n.state;
+  const reason = n.reason || (n.differing ? `services differ: ${n.differing}` : "");
   const revision = n.revision ? String(n.revision) : "–";
   return el("tr", null, el("td", null, n.own ? `${n.name} (this)` : n.name),
-    el("td", null, badge(n.state === "up" ? "good" : "bad", n.state), n.reason ? ` ${n.reason}` : ""),
+    el("td", null, badge(away ? "bad" : state === "up" ? "good" : "warn", state), reason && ` ${reason}`),
     el("td", null, n.version ?? "–"), el("td", null, (n.roles ?? []).join(", ")),
     el("td", null, n.behind ? badge("warn", `${revision}, behind`) : revision),
     el("td", { class: "number" }, away ? "–" : number(n.connections)), el("td", null, n.exchange ?? "–"),
