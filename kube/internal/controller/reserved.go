@@ -75,8 +75,9 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 	return out
 }
 
-// inUse returns the owner of an address that a Service requests: another Service's cluster IP, or a
-// pod or the apiserver listed in an EndpointSlice. It returns "" if the address is free.
+// inUse returns the owner of an address that a Service requests: another Service's cluster IP, a
+// Service of another load balancer, or a pod or the apiserver listed in an EndpointSlice. It returns
+// "" if the address is free.
 func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
@@ -85,6 +86,8 @@ func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) 
 	for i := range services.Items {
 		if s := &services.Items[i]; slices.ContainsFunc(s.Spec.ClusterIPs, isAddress(asked)) {
 			return fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name), nil
+		} else if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) && slices.Contains(published(s, r.Zone), asked) {
+			return fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name), nil
 		}
 	}
 	var endpoints discoveryv1.EndpointSliceList

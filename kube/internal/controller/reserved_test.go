@@ -44,7 +44,9 @@ func TestAddressesOfOthers(t *testing.T) {
 	pods.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "other-1"}
 	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"})
 	n.Spec.PodCIDRs = []string{"10.2.0.0/24"}
-	b := newBench(t, s, slice(s, "10.1.0.2@n1"), other, pods, n)
+	cloud := service("cloud")
+	cloud.Spec.LoadBalancerClass, cloud.Status.LoadBalancer.Ingress = nil, []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	b := newBench(t, s, slice(s, "10.1.0.2@n1"), other, cloud, pods, n)
 	b.want("an address of the pool", "20.20.20.1:80=10.1.0.2:8080")
 	for asked, why := range map[string]string{
 		"192.0.2.1":    "address 192.0.2.1 belongs to node n1",
@@ -52,6 +54,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		"10.2.0.7":     "address 10.2.0.7 belongs to the pods of node n1",
 		"10.1.0.1":     "address 10.1.0.1 belongs to pod default/other-1",
 		"10.96.0.10":   "address 10.96.0.10 belongs to Service default/other, as its cluster IP",
+		"203.0.113.1":  "address 203.0.113.1 belongs to Service default/cloud of another load balancer",
 		"127.0.0.1":    "address 127.0.0.1 is in 127.0.0.0/8, which no service can have",
 		"169.254.1.1":  "address 169.254.1.1 is in 169.254.0.0/16, which no service can have",
 		"224.0.0.1":    "address 224.0.0.1 is in 224.0.0.0/3, which no service can have",
