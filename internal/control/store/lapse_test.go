@@ -2,6 +2,8 @@ package store
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,6 +49,43 @@ func TestSharedLapse(t *testing.T) {
 				if w, ok := a.Waiting(); !ok || !w.Confirm.Equal(deadline) {
 					t.Errorf("the change waits for confirmation: %v, until %v", ok, w.Confirm)
 				}
+			})
+		})
+	}
+}
+
+// TestSharedRestored checks that nodes follow a shared store that was restored from an older copy,
+// whose revisions begin again: whether it was away for a while, or not noticeably.
+func TestSharedRestored(t *testing.T) {
+	t.Parallel()
+	for name, away := range map[string]time.Duration{"away": 5 * time.Second, "at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				remote := newFakeRemote()
+				a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+				a.mustPut(labeled("web", "1"))
+				b.want("web=1")
+				remote.mu.Lock()
+				entries, revision := maps.Clone(remote.entries), remote.revision
+				remote.mu.Unlock()
+				for i := range 9 {
+					a.mustPut(labeled("web", fmt.Sprint(i)), labeled("dns", "1"))
+				}
+				b.want("dns=1 web=8")
+				if away > 0 {
+					remote.fail(errors.New("away"))
+					time.Sleep(away)
+				}
+				remote.mu.Lock()
+				remote.entries, remote.revision, remote.log, remote.first = entries, revision, nil, revision+1
+				remote.mu.Unlock()
+				remote.fail(nil)
+				time.Sleep(3 * time.Second)
+				a.want("web=1")
+				b.want("web=1")
+				a.mustPut(labeled("web", "2"))
+				b.want("web=2")
 			})
 		})
 	}

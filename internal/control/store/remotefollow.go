@@ -91,12 +91,15 @@ func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc)
 	sh := s.sharing
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	for behind, last := 0, int64(0); ; {
+	for behind := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		sh.mu.Lock()
+		last := sh.latest
+		sh.mu.Unlock()
 		revision, err := sh.remote.Revision(ctx, headPath)
 		if err != nil {
 			cancel(err)
@@ -106,7 +109,6 @@ func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc)
 			cancel(fmt.Errorf("it went back from revision %d to %d", last, revision))
 			return
 		}
-		last = revision
 		sh.answered()
 		sh.mu.Lock()
 		late := sh.applied < revision
