@@ -61,8 +61,11 @@ func (n *Node) Refused() bool {
 		return false
 	}
 	select {
-	case <-n.hold.over:
+	case <-n.hold.over: // first: a node that has joined may have both, and select would choose either
 		return false
+	default:
+	}
+	select {
 	case <-n.join.done:
 		return true
 	default:

@@ -251,6 +251,24 @@ func TestRerouted(t *testing.T) {
 	}
 }
 
+// TestNotRefused checks that a node that has joined and may announce its VIPs is ready each time it
+// is asked.
+func TestNotRefused(t *testing.T) {
+	t.Parallel()
+	n := &Node{hold: hold{reason: "it starts", over: make(chan struct{})}}
+	n.join.done = make(chan struct{})
+	if n.Refused() {
+		t.Error("a node is refused before it has joined")
+	}
+	n.setHeld("")
+	close(n.join.done)
+	for range 100 {
+		if n.Refused() {
+			t.Fatal("a node that may announce its VIPs is refused")
+		}
+	}
+}
+
 // TestServesAfterCut checks that a node which was cut off a moment ago still counts as one that
 // announces its VIPs, so a node that it refuses does not begin to announce meanwhile.
 func TestServesAfterCut(t *testing.T) {
