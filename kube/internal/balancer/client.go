@@ -176,13 +176,24 @@ type reading func(io.Reader) error
 // has as many, and each balancer has all services.
 func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 	d := json.NewDecoder(r)
-	for _, want := range []json.Token{json.Delim('{'), "objects", json.Delim('[')} {
-		switch got, err := d.Token(); {
-		case err != nil:
-			return nil, err
-		case got != want:
-			return nil, fmt.Errorf("%v instead of %v", got, want)
+	if err := expect(d, json.Delim('{')); err != nil {
+		return nil, err
+	}
+	for { // another version may have further members
+		name, err := d.Token()
+		if err != nil || name == json.Delim('}') {
+			return nil, fmt.Errorf("no list of objects: %w", cmp.Or(err, io.ErrUnexpectedEOF))
 		}
+		if name == "objects" {
+			break
+		}
+		var skipped json.RawMessage
+		if err := d.Decode(&skipped); err != nil {
+			return nil, err
+		}
+	}
+	if err := expect(d, json.Delim('[')); err != nil {
+		return nil, err
 	}
 	for d.More() {
 		var object struct {
@@ -193,8 +204,16 @@ func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 		}
 		out = append(out, object.Spec.ServiceArguments)
 	}
-	_, err = d.Token() // the list may be cut off
-	return out, err
+	return out, expect(d, json.Delim(']')) // the list may be cut off
+}
+
+// expect reads a delimiter.
+func expect(d *json.Decoder, want json.Delim) error {
+	got, err := d.Token()
+	if err == nil && got != want {
+		err = fmt.Errorf("%v instead of %v", got, want)
+	}
+	return err
 }
 
 // Revision returns the number of the last change of a balancer's configuration.

@@ -69,6 +69,7 @@ func TestStrangeLists(t *testing.T) {
 	for text, valid := range map[string]bool{
 		"": false, "{}": false, "[]": false, `{"objects":null}`: false, `{"objects":{}}`: false, `{"items":[]}`: false,
 		`{"objects":[`: false, `{"objects":[` + service: false, `{"objects":[` + service + `,`: false, `{"objects":[7]}`: false,
+		`{"next":{"objects":[]}}`: false, `{"next":{"a":[1]},"objects":[` + service + `],"more":1}`: true,
 		`{"objects":[]}`: true, `{"objects":[` + service + `]}`: true,
 	} {
 		if list, err := readServices(strings.NewReader(text)); (err == nil) != valid {
