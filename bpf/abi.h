@@ -1611,6 +1611,7 @@ enum copy_result {
 	COPY_BUSY, /* another CPU is changing the same rows: try again */
 	COPY_CONFLICT, /* another connection has its addresses and ports */
 	COPY_FULL, /* no room */
+	COPY_OUTRUN, /* merged: a RST of another node that lacks packets which passed here */
 	COPY_RESULTS
 };
 

@@ -719,7 +719,7 @@ type ClusterPeer struct {
 type ClusterResult struct {
 	Records uint64 `json:"records"`
 
-	// Result inserted; merged into a connection that was here; old: of an earlier connection of the client's port; conflict: another connection has its addresses and ports; full: the connection table is.
+	// Result inserted; merged into a connection that was here; old: of an earlier connection of the client's port; conflict: another connection has its addresses and ports; full: the connection table is; outrun: another node reset a connection of which it lacked packets, so it was reset here, too.
 	Result string `json:"result"`
 }
 

@@ -122,12 +122,30 @@ static __noinline void put_path(const struct connection_copy *r)
 	bpf_map_update_elem(paths, key, path, BPF_ANY);
 }
 
+/* Reports whether a copy resets a connection of which more has passed here than at the
+ * copy's node: that node's RSTs have missed the windows of both ends, so they go on. */
+static __always_inline bool put_outruns(const struct connection_copy *r,
+					const struct connection *c, __u32 word,
+					const struct connection *reply)
+{
+	__s32 client, endpoint;
+
+	if (!reply || r->protocol != IPPROTO_TCP ||
+	    !(r->flags & ~word & CONN_RESET))
+		return false;
+	client = c->seq_end - r->seq_end;
+	endpoint = reply->seq_end - r->reply_seq_end;
+	return client >= 0 && endpoint >= 0 && (client || endpoint);
+}
+
 /* Merges a copy into its connection. */
 static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
 				     struct connection *reply)
 {
 	const __u8 events = r->flags & ~CONN_REPLY_DIRECTION;
+	const int merged =
+		put_outruns(r, c, word, reply) ? COPY_OUTRUN : COPY_MERGED;
 
 	if (r->hop & HOP_PROXY)
 		put_proxy(c, word, reply);
@@ -148,13 +166,13 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	}
 	put_use(c, put_seen(r));
 	if (!reply)
-		return COPY_MERGED;
+		return merged;
 	if (r->protocol == IPPROTO_TCP) {
 		later_number(&reply->seq_end, r->reply_seq_end);
 		later_number(&reply->ack, r->reply_ack);
 	}
 	put_use(reply, put_seen(r));
-	return COPY_MERGED;
+	return merged;
 }
 
 /* Reports whether the sender of a direction continues after the event that has closed

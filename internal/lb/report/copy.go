@@ -69,12 +69,13 @@ const (
 	CopyBusy                       // a packet is changing the same rows: try again
 	CopyConflict                   // another connection has its addresses and ports
 	CopyFull                       // the table is full
+	CopyOutrun                     // another node reset it without packets that passed here, so it was reset here, too
 	CopyResults  = iota
 )
 
 // String returns the word of a result in metrics.
 func (r CopyResult) String() string {
-	return [...]string{"none", "inserted", "merged", "old", "unknown", "busy", "conflict", "full"}[r]
+	return [...]string{"none", "inserted", "merged", "old", "unknown", "busy", "conflict", "full", "outrun"}[r]
 }
 
 // CopySelection selects the connections that a scan of the table finds.

@@ -246,7 +246,8 @@ const (
 	TcCopyResultCOPY_BUSY     TcCopyResult = 5
 	TcCopyResultCOPY_CONFLICT TcCopyResult = 6
 	TcCopyResultCOPY_FULL     TcCopyResult = 7
-	TcCopyResultCOPY_RESULTS  TcCopyResult = 8
+	TcCopyResultCOPY_OUTRUN   TcCopyResult = 8
+	TcCopyResultCOPY_RESULTS  TcCopyResult = 9
 )
 
 type TcDefaultRoute struct {

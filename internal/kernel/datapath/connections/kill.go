@@ -64,6 +64,14 @@ func (t *Table) endBoth(e foundEnd, done *report.Ended) error {
 	return t.endSilently(e.client, e.endpoint, e.word, done)
 }
 
+// ResetCopied sends RSTs to both ends of the connection of a copy.
+func (t *Table) ResetCopied(r *bpf.TcConnectionCopy) error {
+	client := bpf.TcConnectionKey{Saddr: r.Client, Daddr: r.Vip, Sport: r.ClientPort, Dport: r.VipPort, Protocol: r.Protocol}
+	reply := bpf.TcConnectionKey{Saddr: r.Endpoint, Daddr: r.Source, Sport: r.EndpointPort, Dport: r.SourcePort, Protocol: r.Protocol}
+	_, err := t.resetBoth(&foundEnd{client, reply, r.Id, uint32(r.Generation) << 24}, generation)
+	return err
+}
+
 // endSilently ends the connection of a client's entry, if it still has this endpoint and word.
 func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *report.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]

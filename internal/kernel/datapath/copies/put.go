@@ -106,7 +106,13 @@ func (c *Copies) putBatch(ctx context.Context, list []report.ConnectionCopy, res
 		if results[i] != report.CopyNone {
 			continue
 		}
-		results[i] = report.CopyResult(c.batch[next].Result)
+		row := &c.batch[next]
+		results[i] = report.CopyResult(row.Result)
+		if results[i] == report.CopyOutrun {
+			if err := c.table.ResetCopied(row); err != nil {
+				return err
+			}
+		}
 		if next++; results[i] == report.CopyUnknown {
 			c.placesAt = time.Time{} // the endpoint's row has changed hands
 		}
