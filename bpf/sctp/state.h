@@ -12,7 +12,8 @@
  * answered a repeated INIT with another tag. COOKIE ECHO proves that its client has seen
  * the INIT ACK, so it decides which tag counts in its direction. In the first handshake, the
  * endpoint's COOKIE ACK decides the other one: of two INITs, one may be forged, and changes
- * nothing. Afterwards, both tags of a restart count from its COOKIE ECHO on.
+ * nothing. Afterwards, both tags of a restart count from its COOKIE ECHO on, or from its COOKIE
+ * ACK if the client has seen the answer to another of its INITs than the last one.
  *
  * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
  * there continues in its endpoint's sight only: its connection here expires, the next
@@ -98,7 +99,7 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 	const bool restarts = word & SCTP_ESTABLISHED && !sctp_has_tag(p, c);
 
 	if (!sctp_confirm_tag(p, c)) {
-		if (!(word & CONN_ASSURED))
+		if (!(word & CONN_ASSURED) || (restarts && c->seq_end))
 			c->seq_end = p->ack;
 		return 0;
 	}
@@ -114,8 +115,13 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 					    struct connection *c, __u32 word,
 					    struct connection *peer)
 {
-	if (word & SCTP_ESTABLISHED)
+	if (word & SCTP_ESTABLISHED) {
+		if (p->ack && p->ack == c->seq_end && peer->seq_end) {
+			sctp_use_other_tag(c);
+			sctp_use_other_tag(peer);
+		}
 		return sctp_has_tag(p, c) ? SCTP_ESTABLISHED : 0;
+	}
 	if (word & CONN_ASSURED) {
 		/* of more INITs than are kept, one was the client's */
 		if (p->ack && c->seq_end)
@@ -271,7 +277,7 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 					__u64 hash)
 {
 	struct connection *peer;
-	__u32 word, peer_word;
+	__u32 word, peer_word, tag;
 	__u8 events;
 
 	if (!p || !c) /* verifier: null */
@@ -294,11 +300,13 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	peer_word = state_read(peer);
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
+	tag = peer->ack;
 	events = sctp_events(p, c, word, peer);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
 	if (word & CONN_REPLY_DIRECTION) {
-		if (events & SCTP_ESTABLISHED && !(word & CONN_ASSURED))
+		if (events & SCTP_ESTABLISHED &&
+		    (!(word & CONN_ASSURED) || peer->ack != tag))
 			sctp_record_tag(peer, c);
 		peer_word = connection_record_both(peer, peer_word, c, word,
 						   events);
