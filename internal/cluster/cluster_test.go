@@ -43,6 +43,7 @@ type table struct {
 
 	hashed    time.Duration // by the last call of KeepQuiet
 	unwatched atomic.Bool   // WatchCopies fails
+	unread    atomic.Bool   // ScanCopies fails
 	scanned   time.Duration // the longest of Since of scans for lost copies
 }
 
@@ -88,6 +89,9 @@ func (f *table) WatchCopies(ctx context.Context, yield func([]report.ConnectionC
 }
 
 func (f *table) ScanCopies(_ context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
+	if f.unread.Load() {
+		return errors.New("no memory for a slice")
+	}
 	f.mu.Lock()
 	if !what.Due {
 		f.scanned = max(f.scanned, what.Since)

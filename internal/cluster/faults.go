@@ -11,6 +11,7 @@ import (
 const (
 	noExchange = "connections are not exchanged with other nodes"
 	noWatch    = "new connections are not sent to other nodes at once"
+	noBulk     = "nodes that connect do not get this node's connections"
 	noRefresh  = "connections of other nodes are not refreshed"
 )
 

@@ -71,3 +71,29 @@ func TestHashedQuiet(t *testing.T) {
 	s.leave(s.live)
 	want("once the node has gone", hashedQuiet)
 }
+
+// TestUnreadTable checks that a node which cannot read its own connections does not blame its peer,
+// and names the problem until it has ended.
+func TestUnreadTable(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	f := newTable()
+	f.unread.Store(true)
+	f.open(0, 10, false)
+	node, _ := all.start(0, f, nil)
+	other := newTable()
+	all.start(1, other, nil)
+	why := "no memory for a slice"
+	eventually(t, "the failed copy is not shown", func() bool {
+		s := node.Status()
+		return len(s.Peers) == 1 && strings.Contains(s.Peers[0].Reason, why) && strings.Contains(strings.Join(s.Problems, " "), why)
+	})
+	if p := node.Status().Peers[0]; p.State == report.PeerRefused {
+		t.Errorf("the peer is %s: %s", p.State, p.Reason)
+	}
+	f.unread.Store(false)
+	eventually(t, "the problem does not end", func() bool {
+		s := node.Status()
+		return other.len() == 10 && s.Peers[0].State == report.PeerUp && len(s.Problems) == 0
+	})
+}

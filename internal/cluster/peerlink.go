@@ -253,7 +253,8 @@ func (p *peer) lost(name string, err error) {
 func isJudgement(err error) bool {
 	var n net.Error
 	var o *net.OpError
-	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !isEnd(err)
+	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errUnread) &&
+		!isEnd(err)
 }
 
 // conflictsWith returns why another peer must not connect to a node: this peer is already connected

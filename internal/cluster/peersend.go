@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"loxilb/internal/cluster/transport"
@@ -120,6 +122,9 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	return nil
 }
 
+// errUnread ends a connection because this node cannot read what it has to send.
+var errUnread = errors.New("this node cannot read its connections")
+
 // beginBulk scans the table for the peer. It is as fast as the peer. withCopies: the peer has lost
 // its table, so it gets back its own connections, too.
 func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool) <-chan chunk {
@@ -145,8 +150,12 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 		if err == nil && c.Peer.TakesClients() {
 			err = p.node.scanClients(ctx, put)
 		}
+		if ctx.Err() != nil {
+			return
+		}
+		p.node.faults.set(noBulk, err)
 		if err != nil {
-			_ = put(chunk{err: err})
+			_ = put(chunk{err: fmt.Errorf("%w: %w", errUnread, err)})
 		}
 	}()
 	return parts
