@@ -170,11 +170,16 @@ type staleness struct {
 	answered time.Time     // when this process last acknowledged records
 	least    time.Duration // the node gives this one up after so long without an answer
 	most     time.Duration // the age of what arrives, at most
+	until    time.Time     // when what was sent before the last answer has arrived
 }
 
 func (s *staleness) now() time.Duration {
-	if late := time.Since(s.answered); late > s.least {
-		s.most = max(s.most, late)
+	late := time.Since(s.answered)
+	switch {
+	case late > s.least:
+		s.most, s.until = max(s.most, late), time.Now().Add(suspectTime)
+	case time.Now().After(s.until): // the node has not given this one up: it was as slow
+		s.most = 0
 	}
 	return s.most
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loxilb/internal/cluster/record"
@@ -53,6 +54,32 @@ func TestStopped(t *testing.T) {
 	if got := rows(); got[2].Idle < 2*stale || got[0].Idle >= got[2].Idle {
 		t.Errorf("the first record is %v old, and the one that has waited %v", got[0].Idle, got[2].Idle)
 	}
+}
+
+// TestStaleness checks that records are old while those sent to a stopped process may still arrive,
+// and no longer than that if the connection survives.
+func TestStaleness(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		age := staleness{answered: time.Now(), least: transport.MaxSilence}
+		late := transport.MaxSilence + time.Second
+		time.Sleep(late)
+		want := func(when string, d time.Duration) {
+			t.Helper()
+			if got := age.now(); got != d {
+				t.Errorf("%s, records are %v old, not %v", when, got, d)
+			}
+			age.answer()
+		}
+		want("after the process has stopped", late)
+		time.Sleep(transport.PingEvery)
+		want("at the next frame", late)
+		for range 2 {
+			time.Sleep(suspectTime/2 + 1)
+			age.answered = time.Now()
+		}
+		want("once it has read all of that", 0)
+	})
 }
 
 // TestReturned checks that a node which began with a new table gets its own connections back once:
