@@ -43,7 +43,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.Cr
 			}
 			if list[i].oper == operReplace { // others change only a part
 				warnIneffective(&list[i].Service, &notes)
-				warnNotOwned(&list[i].Service, roles, &notes)
+				a.warnNotOwned(&list[i].Service, roles, &notes)
 			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err

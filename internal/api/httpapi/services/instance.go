@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
 	"loxilb/internal/control/store"
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -45,8 +46,12 @@ func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 
 // warnNotOwned warns if this node does not answer for the VIP of a service because of its role.
 // Users who create a service on one node often do not know that a controller assigns roles of the
-// default instance. Controllers know the roles, so their services get no warning.
-func warnNotOwned(s *lb.Service, roles map[string]lb.Instance, notes *rest.Warnings) {
+// default instance. Controllers know the roles, so their services get no warning. With a shared
+// store, the MASTER has the service, too.
+func (a *API) warnNotOwned(s *lb.Service, roles map[string]lb.Instance, notes *rest.Warnings) {
+	if a.Store.SharedKind(kinds.ServiceName) {
+		return
+	}
 	instance := s.Instance()
 	if role := roles[instance].Role; !s.Managed && !s.VIP.IsUnspecified() && !role.Owns() {
 		notes.Add("this node is %s of instance %s and does not answer for VIP %s: create the service on the MASTER too, or name it NAME:INSTANCE with another instance",

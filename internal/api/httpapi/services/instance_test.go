@@ -1,10 +1,13 @@
 package services_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"loxilb/internal/api/httpapi"
+	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 	"loxilb/test/apitest"
 )
@@ -69,5 +72,30 @@ func TestServiceOfBackup(t *testing.T) {
 		if got := w.Header().Get("Warning"); w.Code != 200 || (got != "") != (tc.want != "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: %d %s, warning %q", tc.vip, w.Code, w.Body, got)
 		}
+	}
+}
+
+// away is a shared store that does not answer.
+type away struct{ store.Remote }
+
+func (away) String() string { return "etcd at away" }
+
+func (away) Read(context.Context, func(store.RemoteEntry)) (int64, error) {
+	return 0, errors.New("no answer")
+}
+
+// TestSharedServiceOfBackup checks that nobody is asked to create a service on the MASTER, too, if
+// all nodes share it.
+func TestSharedServiceOfBackup(t *testing.T) {
+	t.Parallel()
+	b := apitest.New(t, nil)
+	b.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"BACKUP"}`)
+	if err := b.Store.Share(away{}, "node1", store.JoinRefuse); err != nil {
+		t.Fatal(err)
+	}
+	go b.Store.Follow(t.Context()) // the request fails at once
+	w := b.Post(`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`)
+	if got := w.Header().Get("Warning"); w.Code != 503 || got != "" {
+		t.Errorf("%d %s, warning %q", w.Code, w.Body, got)
 	}
 }
