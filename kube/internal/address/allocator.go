@@ -214,7 +214,7 @@ func (a *Allocator) choose(r *Request, s Slot, given []netip.Addr) (netip.Addr, 
 	tried, named := []string{}, false
 	for i := range a.pools {
 		p := &a.pools[i]
-		named = named || p.Name == s.Pool
+		named = named || s.Pool != "" && p.Name == s.Pool
 		if s.Pool != "" && p.Name != s.Pool || s.Pool == "" && !p.Auto || !p.selects(r) || !p.has(s.IPv6) {
 			continue
 		}

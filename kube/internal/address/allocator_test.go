@@ -173,7 +173,7 @@ func TestNotShared(t *testing.T) {
 func TestNoPool(t *testing.T) {
 	t.Parallel()
 	a := New()
-	a.SetPools([]Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Ranges: []Range{mustRange(t, "10.0.1.0/24")}}})
+	a.SetPools([]Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Ranges: []Range{mustRange(t, "10.0.1.0/24")}}, {Conflict: "a LoxiURL with an error"}})
 	for _, tc := range []struct {
 		slot Slot
 		want string

@@ -64,12 +64,13 @@ func (r *Services) wrote(s *corev1.Service) {
 	r.written[key] = &now
 }
 
-// statusText returns what this controller writes into a status, without times.
+// statusText returns what this controller writes into a status, without times. A new generation is
+// new text: a Service may change often, without a contest.
 func statusText(s *corev1.Service) string {
 	text := addressesOf(s)
 	for _, kind := range []string{conditionAccepted, conditionProgrammed} {
 		if c := meta.FindStatusCondition(s.Status.Conditions, kind); c != nil {
-			text += fmt.Sprintf("\n%s %s %s %s", kind, c.Status, c.Reason, c.Message)
+			text += fmt.Sprintf("\n%s %d %s %s %s", kind, c.ObservedGeneration, c.Status, c.Reason, c.Message)
 		}
 	}
 	return text

@@ -51,3 +51,22 @@ func TestContest(t *testing.T) {
 		t.Errorf("%d Services are remembered after the last one", len(b.services.written))
 	}
 }
+
+// TestNoContest checks that the status follows each of many changes of a Service at once, although
+// the result is the same: nobody else writes it.
+func TestNoContest(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	for generation := range int64(5) {
+		b.change(s, func() { s.Generation = generation + 1 })
+		b.reconcile()
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(s), s); err != nil {
+			t.Fatal(err)
+		}
+		if c := meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed); c.ObservedGeneration != s.Generation {
+			t.Errorf("the condition is of generation %d, want %d", c.ObservedGeneration, s.Generation)
+		}
+	}
+}

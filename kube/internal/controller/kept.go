@@ -43,10 +43,11 @@ func setKept(s *corev1.Service, isValid bool, last *accepted) {
 	})
 }
 
-// keptOf returns a Service as it was valid last, or nil.
+// keptOf returns a Service as it was valid last, or nil. In the status of a valid Service it is
+// outdated: former versions of this controller do not remove it.
 func keptOf(s *corev1.Service) *corev1.Service {
 	c := meta.FindStatusCondition(s.Status.Conditions, conditionKept)
-	if c == nil {
+	if c == nil || !meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) {
 		return nil
 	}
 	var last keptVersion

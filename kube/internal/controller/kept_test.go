@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loxilb/kube/internal/annotation"
 )
@@ -43,5 +44,20 @@ func TestKept(t *testing.T) {
 	b.wantStatus(s, "", "")
 	if len(s.Status.Conditions) > 0 {
 		t.Errorf("a Service that is given up has conditions %+v", s.Status.Conditions)
+	}
+}
+
+// TestKeptIsOutdated checks that a valid Service is served as it is, although its status has a kept
+// version: a controller of a former version does not remove it.
+func TestKeptIsOutdated(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	b.change(s, func() { s.Annotations = map[string]string{"loxilb.io/lbmode": "sideways"} })
+	b.wantAccepted(s, reasonInvalid, "lbmode")
+	meta.FindStatusCondition(s.Status.Conditions, conditionAccepted).Status = metav1.ConditionTrue
+	if keptOf(s) != nil {
+		t.Error("a valid Service has a kept version")
 	}
 }
