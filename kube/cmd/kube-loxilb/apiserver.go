@@ -99,7 +99,7 @@ func isUnavailable(err error) bool {
 // Goroutines of this instance end with it: those of a controller that lost its Lease may hang in
 // requests.
 func restart(why error) error {
-	slog.New(logHandler).Warn("restarting: the apiserver did not answer in time", "error", why)
+	slog.New(logHandler).Warn("restarting", "reason", why)
 	time.Sleep(askInterval)
 	self, err := os.Executable()
 	if err != nil {

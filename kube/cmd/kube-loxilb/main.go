@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -74,7 +72,7 @@ func run(args []string) error {
 		return err
 	}
 	ctx := ctrl.SetupSignalHandler()
-	if err := serve(ctx, config, o, parsed); ctx.Err() != nil || !isUnavailable(err) {
+	if err = serve(ctx, config, o, parsed); ctx.Err() != nil || !isUnavailable(err) && !errors.Is(err, errLate) {
 		return err
 	}
 	return restart(err)
@@ -207,8 +205,8 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 // assemble creates the controllers.
 func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) (*controller.Services, error) {
 	recorder := mgr.GetEventRecorder("kube-loxilb")
-	hasPools, err := isServed(mgr.GetRESTMapper(), v1alpha1.GroupVersion().WithKind("AddressPool"))
-	hasURLs, err2 := isServed(mgr.GetRESTMapper(), schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"})
+	hasPools, err := isServed(mgr.GetRESTMapper(), poolKind())
+	hasURLs, err2 := isServed(mgr.GetRESTMapper(), urlKind())
 	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
@@ -224,6 +222,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	}
 	services.Fleet = balancer.NewFleet(balancer.Options{
 		Owner: owner, Zone: o.Zone, TakeOver: o.TakeOver, Roles: p.Roles, BGP: p.BGP, Changed: services.Enqueue, Log: log,
+		Stuck: func(service types.NamespacedName, why string) { services.ReportStuck(ctx, service, why) },
 	})
 	targets := &controller.Targets{
 		Client: mgr.GetClient(), Fleet: services.Fleet, Access: o.Access, URLs: p.URLs, Discovery: p.Discovery,
@@ -234,17 +233,12 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.PoolsReplaced,
 	}
 	services.LoadPools = pools.Load
-	return services, controller.SetUp(ctx, mgr, services, pools, targets)
-}
-
-// isServed reports whether the cluster has a custom resource. A resource that is created later
-// needs a restart. An apiserver that does not answer must not count as one without pools.
-func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
-	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil && !meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("ask for custom resource %s: %w", kind.Kind, err)
+	if missing := missingResources(hasPools, hasURLs); len(missing) > 0 && !o.Uninstall {
+		if err := mgr.Add(&lateResources{mgr.GetRESTMapper(), missing, lateInterval}); err != nil {
+			return nil, err
+		}
 	}
-	return err == nil, nil
+	return services, controller.SetUp(ctx, mgr, services, pools, targets)
 }
 
 // stripNode removes unused parts of a Node to save memory, such as the list of images.

@@ -104,6 +104,9 @@ func newFleet(t *testing.T, o Options, access Access, remotes ...*remote) *Fleet
 	t.Helper()
 	o.Owner, o.Zone, o.Log = "kube-1", "llb", logr.Discard()
 	o.Changed = func(types.NamespacedName) {}
+	if o.Stuck == nil {
+		o.Stuck = func(types.NamespacedName, string) {}
+	}
 	f := NewFleet(o)
 	var targets []Target
 	for _, r := range remotes {

@@ -53,6 +53,7 @@ func (m *member) removeSome(ctx context.Context, keys []string, touched map[type
 		if why := err.Error(); m.stuck[keys[0]] != why {
 			m.stuck[keys[0]] = why
 			m.fleet.Log.Info("balancer does not delete a service", "balancer", m.URL, "service", keys[0], "reason", why)
+			m.fleet.Stuck(m.existing.entries[keys[0]].service, fmt.Sprintf("%s does not delete %s: %s", m.URL, keys[0], why))
 		}
 		return nil
 	}

@@ -14,7 +14,8 @@ import (
 func TestStuckDeletion(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
-	f := newFleet(t, Options{}, Access{}, r)
+	var stuck []string
+	f := newFleet(t, Options{Stuck: func(service types.NamespacedName, why string) { stuck = append(stuck, service.Name+" "+why) }}, Access{}, r)
 	const count = 100
 	var all []types.NamespacedName
 	for i := range count {
@@ -50,6 +51,9 @@ func TestStuckDeletion(t *testing.T) {
 	}
 	if !f.members[r.URL].answers() || f.Gone(all[7]) || !f.Gone(all[6]) {
 		t.Error("the balancer is gone, or the wrong services")
+	}
+	if len(stuck) != 1 || !strings.HasPrefix(stuck[0], "s7 "+r.URL+" does not delete 20.20.0.7:80/tcp: ") {
+		t.Errorf("Services with stuck deletions are reported as %q", stuck)
 	}
 	r.refuse(nil)
 	if err := f.round(t); err != nil || !f.Gone(all[7]) || len(f.members[r.URL].stuck) > 0 {

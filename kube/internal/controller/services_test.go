@@ -15,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,7 +81,10 @@ func (b *bench) start(defaults annotation.Settings) {
 		Defaults: defaults, Class: "loxilb.io/loxilb", Zone: "llb", Owner: "kube-1", IPMode: corev1.LoadBalancerIPModeProxy,
 		LoadPools: func(context.Context) error { addresses.SetPools(pools); return nil }, PoolsChanged: func() {},
 	}
-	s.Fleet = balancer.NewFleet(balancer.Options{Owner: s.Owner, Zone: s.Zone, Changed: s.Enqueue, Log: logr.Discard()})
+	s.Fleet = balancer.NewFleet(balancer.Options{
+		Owner: s.Owner, Zone: s.Zone, Changed: s.Enqueue, Log: logr.Discard(),
+		Stuck: func(service types.NamespacedName, why string) { s.ReportStuck(context.Background(), service, why) },
+	})
 	s.Fleet.SetTargets(b.targets)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	ended := make(chan error)

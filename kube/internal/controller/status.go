@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"loxilb/kube/internal/address"
 	"loxilb/kube/internal/balancer"
@@ -37,6 +39,8 @@ const (
 	reasonPending    = "Pending"
 	reasonNoBalancer = "NoBalancer"
 	reasonNoEndpoint = "NoEndpoints"
+	reasonTooMany    = "TooManyEndpoints"
+	reasonStuck      = "NotDeleted"
 )
 
 // finding is a condition to set.
@@ -94,7 +98,7 @@ func (r *Services) tell(before, after *corev1.Service) {
 			continue
 		}
 		switch {
-		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending, now.Reason == address.ReasonOutside, now.Reason == reasonPartial:
+		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending, now.Reason == address.ReasonOutside, now.Reason == reasonPartial, now.Reason == reasonTooMany:
 			r.Events.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
 		case now.Status == metav1.ConditionTrue && old != nil && old.Status == metav1.ConditionFalse && old.Reason != reasonPending:
 			r.Events.Eventf(after, nil, corev1.EventTypeNormal, now.Reason, "Sync", "%s", now.Message)
@@ -102,6 +106,15 @@ func (r *Services) tell(before, after *corev1.Service) {
 	}
 	if text := addressesOf(after); text != "" && text != addressesOf(before) {
 		r.Events.Eventf(after, nil, corev1.EventTypeNormal, "AddressAssigned", "Sync", "Address %s", text)
+	}
+}
+
+// ReportStuck sends an event that a balancer does not delete something of a Service, which may wait
+// for that to be deleted itself.
+func (r *Services) ReportStuck(ctx context.Context, key types.NamespacedName, why string) {
+	var s corev1.Service
+	if r.Client.Get(ctx, key, &s) == nil {
+		r.Events.Eventf(&s, nil, corev1.EventTypeWarning, reasonStuck, "Sync", "%s", why)
 	}
 }
 
@@ -151,6 +164,8 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{false, reasonRefused, strings.Join(list, "; ")}
 	case state.Endpoints == 0 && state.Reachable > 0:
 		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers refuse clients"}
+	case state.Programmed && state.Omitted > 0:
+		return finding{true, reasonTooMany, fmt.Sprintf("%d endpoints of a port get no connections, as balancers take %d: distribute the pods among several Services", state.Omitted, translate.MaxEndpoints)}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
 	case state.Reachable == 0 && state.Tried && state.Targeted && (state.Silent || !served):

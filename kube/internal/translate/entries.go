@@ -51,6 +51,7 @@ type Entry struct {
 	Port      int32
 	Protocol  corev1.Protocol
 	Endpoints int // 0: clients are refused
+	Omitted   int // endpoints beyond MaxEndpoints
 	Spec      json.RawMessage
 	Hash      uint64 // of Spec, set by the fleet: hundreds of balancers compare it
 }
@@ -104,6 +105,7 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 			if len(spec.Endpoints) == 0 && in.elsewhere(port, vip, node) {
 				continue // only balancers with endpoints serve it
 			}
+			omitted := limit(&spec)
 			if i == 0 {
 				for _, s := range in.Secondary {
 					spec.SecondaryIPs = append(spec.SecondaryIPs, v1.SecondaryIP{SecondaryIP: s.String()})
@@ -114,7 +116,7 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 			if err = errors.Join(err, in.count(len(data))); err != nil {
 				return nil, err
 			}
-			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Endpoints: len(spec.Endpoints), Spec: data})
+			out = append(out, Entry{Key: KeyOf(vip, port.Port, port.Protocol), Address: vip, Port: port.Port, Protocol: port.Protocol, Endpoints: len(spec.Endpoints), Omitted: omitted, Spec: data})
 		}
 	}
 	return out, nil

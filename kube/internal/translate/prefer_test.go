@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	v1 "loxilb/api/v1"
 )
 
 // large returns a Service with 1,000 pods on the first 50 of 200 nodes in three zones, the first of
@@ -69,5 +71,21 @@ func TestEntriesOf(t *testing.T) {
 				t.Errorf("%s: the balancer of %s has other services than its node needs (%v)", name, nodes[i], err)
 			}
 		}
+	}
+}
+
+// TestLimit checks that backups are left out first.
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	var spec v1.LoadbalanceEntry
+	for i := range MaxEndpoints + 3 {
+		spec.Endpoints = append(spec.Endpoints, v1.Endpoint{TargetPort: i, Backup: 1})
+	}
+	spec.Endpoints[MaxEndpoints+1].Backup = 0
+	if n := limit(&spec); n != 3 || len(spec.Endpoints) != MaxEndpoints || spec.Endpoints[0].TargetPort != MaxEndpoints+1 || spec.Endpoints[1].TargetPort != 0 {
+		t.Errorf("%d endpoints are left out, and %d left, beginning with %+v", n, len(spec.Endpoints), spec.Endpoints[:2])
+	}
+	if n := limit(&spec); n != 0 {
+		t.Errorf("%d endpoints of as many as allowed are left out", n)
 	}
 }

@@ -1,6 +1,15 @@
 package translate
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	v1 "loxilb/api/v1"
+)
+
+// MaxEndpoints is the number of endpoints that a balancer's service may have.
+const MaxEndpoints = 4096
 
 // maxSize bounds the size of a Service on all balancers together. Endpoints, source ranges and
 // texts of probes are repeated for each port, so a Service of a megabyte could exhaust the
@@ -16,4 +25,15 @@ func (in *Input) count(bytes int) error {
 		return ErrTooLarge
 	}
 	return nil
+}
+
+// limit leaves out endpoints beyond MaxEndpoints, backups first, and returns how many. A balancer
+// would refuse all of them, and go on with endpoints that end one by one.
+func limit(spec *v1.LoadbalanceEntry) (omitted int) {
+	if omitted = len(spec.Endpoints) - MaxEndpoints; omitted <= 0 {
+		return 0
+	}
+	slices.SortStableFunc(spec.Endpoints, func(a, b v1.Endpoint) int { return cmp.Compare(a.Backup, b.Backup) })
+	spec.Endpoints = spec.Endpoints[:MaxEndpoints]
+	return omitted
 }

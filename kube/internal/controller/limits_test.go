@@ -1,0 +1,67 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"loxilb/kube/internal/translate"
+	"loxilb/test/await"
+)
+
+// TestManyEndpoints gives a Service more pods than a balancer takes. It serves as many as it can,
+// and follows changes; the condition and an event say so.
+func TestManyEndpoints(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	pods := slice(s)
+	for i := range translate.MaxEndpoints + 2 {
+		one := slice(s, fmt.Sprintf("10.1.%d.%d@n1", i/250, 1+i%250))
+		pods.Endpoints = append(pods.Endpoints, one.Endpoints...)
+	}
+	b := newBench(t, s, pods)
+	b.wantStatus(s, "20.20.20.1", reasonTooMany)
+	if c := meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed); !strings.HasPrefix(c.Message, "2 endpoints ") {
+		t.Errorf("the message is %q", c.Message)
+	}
+	b.wantEvent(reasonTooMany, "")
+	b.change(pods, func() { pods.Endpoints = pods.Endpoints[1:] })
+	await.NoError(t, patience, func() error {
+		b.reconcile()
+		if got := servicesOf(b.balancers[0]); strings.Contains(got, "=10.1.0.1:") || strings.Count(got, ":8080") != translate.MaxEndpoints {
+			return fmt.Errorf("the balancer has %d endpoints, %.40s...", strings.Count(got, ":8080"), got)
+		}
+		return nil
+	})
+	b.change(pods, func() { pods.Endpoints = pods.Endpoints[2:] })
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+}
+
+// TestStuckEvent checks that an event of a Service says which balancer does not delete it.
+func TestStuckEvent(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s)
+	for _, key := range []client.ObjectKey{{Namespace: "default", Name: "gone"}, client.ObjectKeyFromObject(s)} {
+		b.services.ReportStuck(t.Context(), key, "balancer b keeps "+key.Name)
+	}
+	b.wantEvent(reasonStuck, "balancer b keeps web")
+}
+
+// wantEvent checks that the first event with a reason has a text.
+func (b *bench) wantEvent(reason, text string) {
+	b.t.Helper()
+	for recorder := b.services.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {
+		if e := <-recorder.Events; strings.Contains(e, reason) {
+			if !strings.Contains(e, text) {
+				b.t.Errorf("the event is %q, want %q", e, text)
+			}
+			return
+		}
+	}
+	b.t.Errorf("there is no event %s", reason)
+}
