@@ -49,6 +49,7 @@ const (
 	ReasonNoPool    = "NoPool"
 	ReasonInvalid   = "InvalidAddress"
 	ReasonOutside   = "AddressOutsidePool" // of a notice: the service has its addresses
+	ReasonShared    = "AddressShared"      // of a notice: see Request.Alone
 )
 
 // Error is why a service has not got its addresses.
@@ -113,6 +114,9 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 				pool = ""
 			} else if notice == nil {
 				notice = a.outside(s, got)
+			}
+			if other := a.apart(r, got); notice == nil && other != "" {
+				notice = &Error{ReasonShared, fmt.Sprintf("address %s also belongs to service %s, and by BGP only nodes with pods announce addresses of Services with the policy Local: these do not serve the other Service unless they have its pods; give one of them another address by staticIP or another pool", got, other)}
 			}
 			a.claim(r, got, tenant{key: r.Key, pool: pool, alone: r.Alone})
 		case s.Optional:
@@ -298,14 +302,21 @@ func (a *Allocator) free(rng Range) (netip.Addr, bool) {
 
 // apart returns a service that has an address, if one of the two shares none.
 func (a *Allocator) apart(r *Request, c netip.Addr) string {
-	if h := a.holders[c]; h != nil {
-		for other, one := range h.services {
-			if other != r.Service && (r.Alone || one.alone) {
-				return other
-			}
+	return a.holders[c].other(r.Service, func(one tenant) bool { return r.Alone || one.alone })
+}
+
+// other returns the first other service with a property, in the order of names: a message with
+// another one each time would change statuses for ever. It returns "" if there is none.
+func (h *holder) other(than string, is func(tenant) bool) (first string) {
+	if h == nil {
+		return ""
+	}
+	for name, one := range h.services {
+		if name != than && is(one) && (first == "" || name < first) {
+			first = name
 		}
 	}
-	return ""
+	return first
 }
 
 // refusal returns why a service cannot have an address, or nil. wanted: the address was asked for.
@@ -321,13 +332,9 @@ func (a *Allocator) refusal(r *Request, c netip.Addr, wanted bool) *Error {
 	if p == nil && wanted || p != nil && p.Sharing == ShareAlways {
 		return nil
 	}
-	for other, one := range h.services {
-		if other == r.Service {
-			continue
-		}
-		if p == nil || p.Sharing != ShareByKey || r.Key == "" || one.key != r.Key {
-			return &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and they have no common sharing key", c, other)}
-		}
+	stranger := func(one tenant) bool { return p == nil || p.Sharing != ShareByKey || r.Key == "" || one.key != r.Key }
+	if other := h.other(r.Service, stranger); other != "" {
+		return &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and they have no common sharing key", c, other)}
 	}
 	return nil
 }

@@ -420,3 +420,55 @@ func TestPoolsOfOthers(t *testing.T) {
 		a.Release(r.Service)
 	}
 }
+
+// TestSameReason checks that a refusal which several services cause has the same text each time: a
+// status with another one would wake the controller, which would write the next.
+func TestSameReason(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Auto: true, Sharing: ShareByKey, Ranges: []Range{mustRange(t, "10.0.0.0/24")}}})
+	for i := range 8 {
+		r := web(fmt.Sprint("d/", 8-i))
+		r.Ports[0].Number, r.Key = int32(8000+i), "k"
+		want(t, a, r, nil, "10.0.0.1")
+	}
+	r := web("d/late")
+	r.Slots[0].Address = netip.MustParseAddr("10.0.0.1")
+	for range 20 {
+		want(t, a, r, nil, "address 10.0.0.1 belongs to service d/1, and they have no common sharing key")
+		r.Alone = true
+		want(t, a, r, nil, "address 10.0.0.1 belongs to service d/1, and by BGP only nodes with pods announce addresses of Services with the policy Local, which share none")
+		r.Alone = false
+	}
+}
+
+// TestAloneLate checks that a service which shares its address, and then is announced by nodes with
+// its pods alone, keeps it with a notice, as the other service does.
+func TestAloneLate(t *testing.T) {
+	t.Parallel()
+	a := New()
+	a.SetPools([]Pool{{Name: "p", Auto: true, Sharing: ShareAlways, Ranges: []Range{mustRange(t, "10.0.0.0/24")}}})
+	one, other := web("d/a"), web("d/b")
+	other.Ports[0].Number = 81
+	allocate := func(r *Request) string {
+		got, notice, err := a.Allocate(r, nil)
+		if err != nil || len(got) != 1 || got[0].String() != "10.0.0.1" {
+			t.Errorf("%s gets %v, %v, want 10.0.0.1", r.Service, got, err)
+		}
+		if notice == nil {
+			return ""
+		}
+		return notice.Reason
+	}
+	for _, step := range []struct {
+		alone bool
+		want  string
+	}{{false, ""}, {true, ReasonShared}, {false, ""}} {
+		one.Alone = step.alone
+		for _, r := range []*Request{one, other} {
+			if got := allocate(r); got != step.want {
+				t.Errorf("alone %v: %s has notice %q, want %q", step.alone, r.Service, got, step.want)
+			}
+		}
+	}
+}

@@ -77,17 +77,23 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 
 // inUse returns the owner of an address that a Service requests: another Service's cluster IP, a
 // Service of another load balancer, or a pod or the apiserver listed in an EndpointSlice. It returns
-// "" if the address is free.
-func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
+// "" if the address is free. Of several owners it returns the first by name: another one each time
+// would change the status for ever.
+func (r *Services) inUse(ctx context.Context, asked netip.Addr) (owner string, err error) {
+	found := func(name string) {
+		if owner == "" || name < owner {
+			owner = name
+		}
+	}
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
 		return "", err
 	}
 	for i := range services.Items {
 		if s := &services.Items[i]; slices.ContainsFunc(s.Spec.ClusterIPs, isAddress(asked)) {
-			return fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name), nil
+			found(fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name))
 		} else if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) && slices.Contains(published(s, r.Zone), asked) {
-			return fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name), nil
+			found(fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name))
 		}
 	}
 	var endpoints discoveryv1.EndpointSliceList
@@ -99,14 +105,14 @@ func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) 
 		for j := range endpoints.Items[i].Endpoints {
 			e := &endpoints.Items[i].Endpoints[j]
 			if isAPI && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
-				return "the apiserver", nil
+				found("the apiserver")
 			}
 			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
-				return fmt.Sprintf("pod %s/%s", endpoints.Items[i].Namespace, e.TargetRef.Name), nil
+				found(fmt.Sprintf("pod %s/%s", endpoints.Items[i].Namespace, e.TargetRef.Name))
 			}
 		}
 	}
-	return "", nil
+	return owner, nil
 }
 
 func isAddress(a netip.Addr) func(string) bool {

@@ -40,8 +40,10 @@ func TestAddressesOfOthers(t *testing.T) {
 	t.Parallel()
 	s, other, n := service("web"), service("other"), node(1)
 	other.Spec.Type, other.Spec.LoadBalancerClass, other.Spec.ClusterIPs = corev1.ServiceTypeClusterIP, nil, []string{"10.96.0.10"}
-	pods := slice(other, "10.1.0.1@n1")
-	pods.Endpoints[0].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: "other-1"}
+	pods := slice(other, "10.1.0.1@n1", "10.1.0.9@n1", "10.1.0.9@n1")
+	for i, name := range []string{"other-1", "host-2", "host-1"} {
+		pods.Endpoints[i].TargetRef = &corev1.ObjectReference{Kind: "Pod", Name: name}
+	}
 	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"})
 	n.Spec.PodCIDRs = []string{"10.2.0.0/24"}
 	cloud := service("cloud")
@@ -53,6 +55,7 @@ func TestAddressesOfOthers(t *testing.T) {
 		"198.51.100.1": "address 198.51.100.1 belongs to node n1",
 		"10.2.0.7":     "address 10.2.0.7 belongs to the pods of node n1",
 		"10.1.0.1":     "address 10.1.0.1 belongs to pod default/other-1",
+		"10.1.0.9":     "address 10.1.0.9 belongs to pod default/host-1",
 		"10.96.0.10":   "address 10.96.0.10 belongs to Service default/other, as its cluster IP",
 		"203.0.113.1":  "address 203.0.113.1 belongs to Service default/cloud of another load balancer",
 		"127.0.0.1":    "address 127.0.0.1 is in 127.0.0.0/8, which no service can have",

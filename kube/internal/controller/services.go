@@ -258,7 +258,7 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 		addresses, notice, err = r.Addresses.Allocate(request, current)
 		errors.As(err, &no)
 	}
-	partial := notice != nil && notice.Reason != address.ReasonOutside
+	partial := notice != nil && notice.Reason != address.ReasonOutside && notice.Reason != address.ReasonShared
 	r.mu.Lock()
 	if no != nil || partial {
 		r.waiting[key] = true

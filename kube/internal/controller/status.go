@@ -98,7 +98,7 @@ func (r *Services) tell(before, after *corev1.Service) {
 			continue
 		}
 		switch {
-		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending, now.Reason == address.ReasonOutside, now.Reason == reasonPartial, now.Reason == reasonTooMany:
+		case now.Status == metav1.ConditionFalse && now.Reason != reasonPending, now.Reason == address.ReasonOutside, now.Reason == address.ReasonShared, now.Reason == reasonPartial, now.Reason == reasonTooMany:
 			r.Events.Eventf(after, nil, corev1.EventTypeWarning, now.Reason, "Sync", "%s", now.Message)
 		case now.Status == metav1.ConditionTrue && old != nil && old.Status == metav1.ConditionFalse && old.Reason != reasonPending:
 			r.Events.Eventf(after, nil, corev1.EventTypeNormal, now.Reason, "Sync", "%s", now.Message)
