@@ -55,7 +55,7 @@ func probeValues() []Section[Value] {
 			{`"probeTimeout":0`, Differs, "default 2 s, not 60 s, with --compat too: a dead endpoint is out after seconds"},
 			{`"probeRetries":0`, Differs, "default 3 failures in a row, not 2, as probes are 2 s apart; an endpoint returns after 2 successes in a row, not 1"},
 			{`"probeRetries":500`, Differs, "the most is 100; with --compat a higher number is 100, also inactiveReTries of an endpoint, with a header Warning or a log line"},
-			{`"probeDuration":90000`, Differs, "of an endpoint: the most is 86400; with --compat a higher number is 86400, with a header Warning or a log line"},
+			{`"probeDuration":90000`, Differs, "of an endpoint, and probeTimeout of a service: the most is 86400; with --compat a higher number is 86400, with a header Warning or a log line"},
 		}},
 	}
 }

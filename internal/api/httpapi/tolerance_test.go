@@ -19,13 +19,13 @@ func TestTolerance(t *testing.T) {
 	var log strings.Builder
 	b := apitest.New(t, func(o *httpapi.Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) })
 	novel := strings.NewReplacer(`{"serviceArguments":{`, `{"novel":{"a":[1]},"nothing":{},"serviceArguments":{"tls":true,`,
-		`"protocol":"tcp"`, `"protocol":"tcp","inactiveTimeOut":90000,"monitor":true,"probeRetries":500`, `"weight":1}`, `"weight":1,"zone":"a","x":0}`).Replace(apitest.Demo)
+		`"protocol":"tcp"`, `"protocol":"tcp","inactiveTimeOut":90000,"monitor":true,"probeRetries":500,"probeTimeout":90000`, `"weight":1}`, `"weight":1,"zone":"a","x":0}`).Replace(apitest.Demo)
 	for n := range 2 {
 		w := b.Post(strings.Replace(novel, "2020", []string{"2020", "2021"}[n], 1))
 		said := strings.Join(w.Header().Values("Warning"), "\n")
 		for _, want := range []string{
 			`\"novel\"`, `\"serviceArguments.tls\"`, `\"endpoints.zone\"`,
-			"inactiveTimeOut 90000 is above 86400 seconds: it is the default", "probeRetries 500 is above 100: it is 100",
+			"inactiveTimeOut 90000 is above 86400 seconds: it is the default", "probeRetries 500 is above 100: it is 100", "probeTimeout 90000 is above 86400 seconds: it is 86400",
 		} {
 			if w.Code != 200 || !strings.Contains(said, want) || strings.Contains(said, "nothing") {
 				t.Errorf("%d %s, %s, want %s", w.Code, w.Body, said, want)
@@ -33,7 +33,7 @@ func TestTolerance(t *testing.T) {
 		}
 	}
 	s, _ := b.Store.Services.Get(b.Store.Snapshot(), apitest.DemoKey())
-	if got := s.String(); got != "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001,32.32.32.1:5001 monitor=true probe-retries=100" {
+	if got := s.String(); got != "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001,32.32.32.1:5001 monitor=true probe-interval=24h0m0s probe-retries=100" {
 		t.Errorf("stored: %s", got)
 	}
 	if n := strings.Count(log.String(), "unknown property ignored because of --compat"); n != 3 {

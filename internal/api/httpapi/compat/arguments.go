@@ -30,6 +30,10 @@ func NormalizeArguments(compat bool, at string, a *v1.ServiceArguments, notes *r
 		notes.Add("%sserviceArguments.probeRetries %d is above %d: it is %d", at, a.ProbeRetries, lb.MaxProbeCount, lb.MaxProbeCount)
 		a.ProbeRetries = lb.MaxProbeCount
 	}
+	if compat && a.ProbeTimeout > maxProbeSeconds {
+		notes.Add("%sserviceArguments.probeTimeout %d is above %d seconds: it is %d", at, a.ProbeTimeout, maxProbeSeconds, maxProbeSeconds)
+		a.ProbeTimeout = maxProbeSeconds
+	}
 }
 
 // NormalizeProbe replaces numbers of POST config/endpoint that are too high, with compat.
