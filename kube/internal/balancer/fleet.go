@@ -285,7 +285,7 @@ type State struct {
 	Tried      bool              // a request was sent to each balancer
 	Entries    int               // that balancers should have
 	Endpoints  int               // of all entries
-	Omitted    int               // endpoints of an entry beyond a balancer's limit
+	Omitted    bool              // an entry lacks endpoints beyond a balancer's limit
 	Programmed bool              // each port of each address is on at least one balancer
 	Have       map[string]bool   // entries that a balancer has, by their keys
 	Errors     map[string]string // why a balancer has refused entries, by their keys
@@ -313,7 +313,7 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0
 	for _, e := range d.Common {
 		s.Endpoints += e.Endpoints
-		s.Omitted = max(s.Omitted, e.Omitted)
+		s.Omitted = s.Omitted || e.Omitted
 		s.Programmed = s.Programmed && s.Have[e.Key]
 	}
 	return s

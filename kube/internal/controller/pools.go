@@ -81,6 +81,8 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Of two that overlap, the same one is used each time: the cache has no order.
+	slices.SortFunc(urls, func(a, b loxiURL) int { return strings.Compare(a.name, b.name) })
 	for _, u := range urls {
 		if u.kind == kindCIDRPool {
 			more, err := address.ParsePools(u.text, p.Sharing)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,5 +40,26 @@ func TestLoxiURLPools(t *testing.T) {
 	}
 	if got, _, err := p.Addresses.Allocate(&address.Request{Service: "d/s", Slots: []address.Slot{{}}}, nil); err != nil || got[0].String() != "20.20.20.1" {
 		t.Errorf("got address %v: %v", got, err)
+	}
+}
+
+// TestLoxiURLOrder checks that of LoxiURLs with the same addresses one is used, in whatever order
+// the cache returns them: otherwise each look would change the pools of all Services.
+func TestLoxiURLOrder(t *testing.T) {
+	t.Parallel()
+	urls := []loxiURL{{"a", kindCIDRPool, "red=20.20.20.1-20.20.20.9"}, {"b", kindCIDRPool, "blue=20.20.20.9-20.20.20.20"}}
+	changes := 0
+	p := Pools{
+		Addresses: address.New(), LoxiURLs: func(context.Context) ([]loxiURL, error) { return slices.Clone(urls), nil },
+		Changed: func() { changes++ },
+	}
+	for range 3 {
+		if err := p.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		slices.Reverse(urls)
+	}
+	if changes != 1 || p.last[0].Name != "red" {
+		t.Errorf("pools have changed %d times, and %q is the first", changes, p.last[0].Name)
 	}
 }

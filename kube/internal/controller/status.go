@@ -149,6 +149,11 @@ func (r *Services) ingress(of *accepted, addresses []netip.Addr, state *balancer
 	return out
 }
 
+// tooMany has no number of pods: in a rolling update, each of thousands would be a write of the status.
+func tooMany() string {
+	return fmt.Sprintf("balancers take %d endpoints of a port, and the others get no connections: distribute the pods among several Services", translate.MaxEndpoints)
+}
+
 // programmed judges what balancers have.
 func programmed(state *balancer.State, was *metav1.Condition) finding {
 	served := was != nil && was.Status == metav1.ConditionTrue
@@ -164,8 +169,8 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{false, reasonRefused, strings.Join(list, "; ")}
 	case state.Endpoints == 0 && state.Reachable > 0:
 		return finding{false, reasonNoEndpoint, "no endpoint is ready, so balancers refuse clients"}
-	case state.Programmed && state.Omitted > 0:
-		return finding{true, reasonTooMany, fmt.Sprintf("%d endpoints of a port get no connections, as balancers take %d: distribute the pods among several Services", state.Omitted, translate.MaxEndpoints)}
+	case state.Programmed && state.Omitted:
+		return finding{true, reasonTooMany, tooMany()}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
 	case state.Reachable == 0 && state.Tried && state.Targeted && (state.Silent || !served):

@@ -50,8 +50,8 @@ type Entry struct {
 	Address   netip.Addr
 	Port      int32
 	Protocol  corev1.Protocol
-	Endpoints int // 0: clients are refused
-	Omitted   int // endpoints beyond MaxEndpoints
+	Endpoints int  // 0: clients are refused
+	Omitted   bool // it lacks endpoints beyond MaxEndpoints
 	Spec      json.RawMessage
 	Hash      uint64 // of Spec, set by the fleet: hundreds of balancers compare it
 }

@@ -82,10 +82,10 @@ func TestLimit(t *testing.T) {
 		spec.Endpoints = append(spec.Endpoints, v1.Endpoint{TargetPort: i, Backup: 1})
 	}
 	spec.Endpoints[MaxEndpoints+1].Backup = 0
-	if n := limit(&spec); n != 3 || len(spec.Endpoints) != MaxEndpoints || spec.Endpoints[0].TargetPort != MaxEndpoints+1 || spec.Endpoints[1].TargetPort != 0 {
-		t.Errorf("%d endpoints are left out, and %d left, beginning with %+v", n, len(spec.Endpoints), spec.Endpoints[:2])
+	if !limit(&spec) || len(spec.Endpoints) != MaxEndpoints || spec.Endpoints[0].TargetPort != MaxEndpoints+1 || spec.Endpoints[1].TargetPort != 0 {
+		t.Errorf("%d endpoints are left, beginning with %+v", len(spec.Endpoints), spec.Endpoints[:2])
 	}
-	if n := limit(&spec); n != 0 {
-		t.Errorf("%d endpoints of as many as allowed are left out", n)
+	if limit(&spec) || len(spec.Endpoints) != MaxEndpoints {
+		t.Errorf("%d endpoints of as many as allowed are left", len(spec.Endpoints))
 	}
 }

@@ -27,13 +27,13 @@ func (in *Input) count(bytes int) error {
 	return nil
 }
 
-// limit leaves out endpoints beyond MaxEndpoints, backups first, and returns how many. A balancer
-// would refuse all of them, and go on with endpoints that end one by one.
-func limit(spec *v1.LoadbalanceEntry) (omitted int) {
-	if omitted = len(spec.Endpoints) - MaxEndpoints; omitted <= 0 {
-		return 0
+// limit leaves out endpoints beyond MaxEndpoints, backups first, and reports whether there are any.
+// A balancer would refuse all endpoints, and go on with former ones, which end one by one.
+func limit(spec *v1.LoadbalanceEntry) (omitted bool) {
+	if len(spec.Endpoints) <= MaxEndpoints {
+		return false
 	}
 	slices.SortStableFunc(spec.Endpoints, func(a, b v1.Endpoint) int { return cmp.Compare(a.Backup, b.Backup) })
 	spec.Endpoints = spec.Endpoints[:MaxEndpoints]
-	return omitted
+	return true
 }
