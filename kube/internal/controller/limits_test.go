@@ -30,7 +30,7 @@ func TestManyEndpoints(t *testing.T) {
 	await.NoError(t, patience, func() error {
 		b.reconcile()
 		if got := servicesOf(b.balancers[0]); strings.Contains(got, "=10.1.0.1:") || strings.Count(got, ":8080") != translate.MaxEndpoints {
-			return fmt.Errorf("the balancer has %d endpoints, %.40s...", strings.Count(got, ":8080"), got)
+			return fmt.Errorf("the balancer has %d endpoints, the first of them %.40s", strings.Count(got, ":8080"), got)
 		}
 		return nil
 	})

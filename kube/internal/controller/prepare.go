@@ -124,12 +124,12 @@ func (r *Services) EnqueueAll() {
 }
 
 // BalancersChanged reconciles all Services: nodes with balancers may have their own endpoints, and
-// addresses of balancers are reserved.
+// addresses of balancers are reserved, for which some may wait.
 func (r *Services) BalancersChanged() {
 	r.mu.Lock()
 	r.fresh = false
 	r.mu.Unlock()
-	r.EnqueueAll()
+	r.PoolsReplaced()
 }
 
 // PoolsReplaced reconciles all Services: waiting ones may get addresses, and others may now be
@@ -153,7 +153,8 @@ func (r *Services) wakeWaiting(but types.NamespacedName) {
 	}
 }
 
-// NodesChanged has Services reconciled whose endpoints are nodes, or are preferred by zones of nodes.
+// NodesChanged has Services reconciled whose endpoints are nodes, or are preferred by zones of
+// nodes, and those that may wait for a node's address.
 func (r *Services) NodesChanged() {
 	r.mu.Lock()
 	r.fresh = false
@@ -167,6 +168,7 @@ func (r *Services) NodesChanged() {
 	for _, key := range keys {
 		r.Enqueue(key)
 	}
+	r.wakeWaiting(types.NamespacedName{})
 }
 
 // podAddresses returns the addresses that the pods of a Service have in networks of Multus.

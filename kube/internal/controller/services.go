@@ -287,19 +287,25 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}, nil
 }
 
-// frees reports whether a Service gives up a port or a sharing key that others may wait for.
+// frees reports whether a Service gives up a port or a sharing key that others may wait for, or may
+// share its address now.
 func (r *Services) frees(key types.NamespacedName, now *address.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.accepted[key]
-	return before != nil && (before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
+	return before != nil && (r.isAlone(&before.spec) != now.Alone || before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
 }
 
 func (r *Services) request(s *corev1.Service) *address.Request {
 	return &address.Request{
 		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(&s.Spec),
-		Alone: r.Defaults.BGP && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		Alone: r.isAlone(&s.Spec),
 	}
+}
+
+// isAlone reports whether only nodes with pods of a Service announce its addresses.
+func (r *Services) isAlone(s *corev1.ServiceSpec) bool {
+	return r.Defaults.BGP && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // desired translates a Service as it was accepted.

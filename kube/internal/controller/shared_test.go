@@ -76,6 +76,18 @@ func TestSharedLocalByBGP(t *testing.T) {
 	b.want("two addresses", "20.20.20.1:80=10.1.0.1:8080 "+all, all)
 	b.change(other, func() { other.Annotations = map[string]string{annotation.Prefix + "staticIP": "20.20.20.1"} })
 	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web, and by BGP only nodes with pods announce")
+	b.change(s, func() { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster })
+	woken := b.woken(func() {
+		if _, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if !woken["other"] {
+		t.Errorf("the Service that waits for the address is not reconciled, others are: %v", woken)
+	}
+	b.want("one address", "20.20.20.1:80=10.1.0.1:8080 20.20.20.1:81=10.2.0.1:8080")
+	b.change(s, func() { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	b.wantAccepted(s, address.ReasonShared, "address 20.20.20.1 also belongs to service default/other")
 }
 
 // TestPortTakenMeanwhile checks that a Service which is given another Service's port of a shared
@@ -145,4 +157,25 @@ func TestZoneOfNode(t *testing.T) {
 	if woken := b.woken(b.services.NodesChanged); !woken["web"] || woken["other"] {
 		t.Errorf("a change of a node reconciles %v, want web", woken)
 	}
+}
+
+// TestWaitForReserved checks that a Service which waits for an address that a node or a balancer has
+// is reconciled when these change.
+func TestWaitForReserved(t *testing.T) {
+	t.Parallel()
+	s, n := service("web"), node(1)
+	n.Status.Addresses[0].Address = "20.20.20.1"
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"), n)
+	b.startShared()
+	b.wantAccepted(s, address.ReasonExhausted, "no IPv4 address is free")
+	for what, change := range map[string]func(){"nodes": b.services.NodesChanged, "balancers": b.services.BalancersChanged} {
+		if woken := b.woken(change); !woken["web"] {
+			t.Errorf("a change of %s does not reconcile the Service that waits", what)
+		}
+	}
+	if err := b.Delete(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	b.services.NodesChanged()
+	b.want("the node's address", "20.20.20.1:80=10.1.0.1:8080")
 }
