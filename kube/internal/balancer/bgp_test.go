@@ -29,8 +29,8 @@ func TestBGP(t *testing.T) {
 	}
 }
 
-// TestBGPOfAdministrator checks that a balancer which answers again keeps what its administrator has
-// added to the controller's BGP: each change would restart sessions.
+// TestBGPOfAdministrator checks that a balancer which answers again keeps what its administrator
+// has added to the controller's BGP: each change would restart sessions.
 func TestBGPOfAdministrator(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, func(o *httpapi.Options) { o.BGP = func() []lbbgp.Session { return nil } }, plain)

@@ -134,8 +134,8 @@ func (c *Client) Apply(ctx context.Context, specs []json.RawMessage, remove bool
 	return &out, c.do(ctx, http.MethodPost, "/config/apply", body, &out)
 }
 
-// pieces are the JSON of a request. They are sent as they are: copies for hundreds of balancers at a
-// time would take gigabytes.
+// pieces are the JSON of a request. They are sent as they are: copies for hundreds of balancers at
+// a time would take gigabytes.
 type pieces [][]byte
 
 // attach makes the pieces the body of a request.
@@ -172,8 +172,8 @@ func (c *Client) Services(ctx context.Context) ([]v1.ServiceArguments, error) {
 // reading reads an answer that is too large to be kept.
 type reading func(io.Reader) error
 
-// readServices reads a list of objects, and keeps no endpoints: with hundreds of nodes, each service
-// has as many, and each balancer has all services.
+// readServices reads a list of objects, and keeps no endpoints: with hundreds of nodes, each
+// service has as many, and each balancer has all services.
 func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 	d := json.NewDecoder(r)
 	if err := expect(d, json.Delim('{')); err != nil {

@@ -30,9 +30,9 @@ func (c contested) Error() string {
 }
 
 // contest returns an error while a status must not be written, because somebody else keeps changing
-// what this controller writes, such as a controller of another zone. Each write wakes the other one,
-// so without growing pauses two of them would keep the apiserver busy. The first change is undone at
-// once.
+// what this controller writes, such as a controller of another zone. Each write wakes the other
+// one, so without growing pauses two of them would keep the apiserver busy. The first change is
+// undone at once.
 func (r *Services) contest(s *corev1.Service) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

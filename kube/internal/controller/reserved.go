@@ -76,9 +76,9 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 }
 
 // inUse returns the owner of an address that a Service requests: another Service's cluster IP, a
-// Service of another load balancer, or a pod or the apiserver listed in an EndpointSlice. It returns
-// "" if the address is free. Of several owners it returns the first by name: another one each time
-// would change the status for ever.
+// Service of another load balancer, or a pod or the apiserver listed in an EndpointSlice. It
+// returns "" if the address is free. Of several owners it returns the first by name: another one
+// each time would change the status for ever.
 func (r *Services) inUse(ctx context.Context, asked netip.Addr) (owner string, err error) {
 	found := func(name string) {
 		if owner == "" || name < owner {

@@ -159,8 +159,8 @@ func TestZoneOfNode(t *testing.T) {
 	}
 }
 
-// TestWaitForReserved checks that a Service which waits for an address that a node or a balancer has
-// is reconciled when these change.
+// TestWaitForReserved checks that a Service which waits for an address that a node or a balancer
+// has is reconciled when these change.
 func TestWaitForReserved(t *testing.T) {
 	t.Parallel()
 	s, n := service("web"), node(1)

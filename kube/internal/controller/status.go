@@ -149,7 +149,8 @@ func (r *Services) ingress(of *accepted, addresses []netip.Addr, state *balancer
 	return out
 }
 
-// tooMany has no number of pods: in a rolling update, each of thousands would be a write of the status.
+// tooMany has no number of pods: in a rolling update, each of thousands would be a write of the
+// status.
 func tooMany() string {
 	return fmt.Sprintf("balancers take %d endpoints of a port, and the others get no connections: distribute the pods among several Services", translate.MaxEndpoints)
 }

@@ -58,8 +58,8 @@ func (in *Input) zoneOf(node string) string {
 	return in.Nodes[i].Labels[corev1.LabelTopologyZone]
 }
 
-// EntriesOf returns the services for the balancers of nodes. Balancers that have the same share them:
-// of hundreds of nodes, most have no pod, and a zone has many.
+// EntriesOf returns the services for the balancers of nodes. Balancers that have the same share
+// them: of hundreds of nodes, most have no pod, and a zone has many.
 func (in *Input) EntriesOf(nodes []string) (map[string][]Entry, error) {
 	own := in.nodesWithOwn()
 	out, shared := make(map[string][]Entry, len(nodes)), map[string][]Entry{}
