@@ -12,8 +12,8 @@
  * answered a repeated INIT with another tag. COOKIE ECHO proves that its client has seen
  * the INIT ACK, so it decides which tag counts in its direction. In the first handshake, the
  * endpoint's COOKIE ACK decides the other one: of two INITs, one may be forged, and changes
- * nothing. Afterwards, both tags of a restart count from its COOKIE ECHO on, or from its COOKIE
- * ACK if the client has seen the answer to another of its INITs than the last one.
+ * nothing. Afterwards, both tags of a restart count from its COOKIE ACK on: the endpoint has
+ * accepted the COOKIE ECHO, whose tag may be of any answer to the client's INITs.
  *
  * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
  * there continues in its endpoint's sight only: its connection here expires, the next
@@ -57,7 +57,7 @@ static __always_inline void sctp_init(const struct packet *p,
 /* Records the tag that an endpoint's INIT ACK announces. Returns the events. */
 static __always_inline __u8 sctp_init_ack(const struct packet *p,
 					  const struct connection *c,
-					  struct connection *peer)
+					  __u32 word, struct connection *peer)
 {
 	if (sctp_has_tag(p, c)) {
 		if (!peer->ack)
@@ -66,7 +66,9 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 			peer->seq_end = p->seq;
 		return CONN_REPLIED;
 	}
-	if (p->ack && p->ack == c->seq_end)
+	/* in a restart, COOKIE ECHO may have shown another answer's tag already */
+	if (p->ack && p->ack == c->seq_end &&
+	    !(word & SCTP_ESTABLISHED && peer->seq_end))
 		peer->seq_end = p->seq;
 	return 0;
 }
@@ -96,17 +98,16 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *peer)
 {
-	const bool restarts = word & SCTP_ESTABLISHED && !sctp_has_tag(p, c);
-
-	if (!sctp_confirm_tag(p, c)) {
-		if (!(word & CONN_ASSURED) || (restarts && c->seq_end))
-			c->seq_end = p->ack;
+	if (word & SCTP_ESTABLISHED && peer->seq_end && !sctp_has_tag(p, c)) {
+		if (p->ack && c->seq_end)
+			c->seq_end = p->ack; /* of a forged one, too */
 		return 0;
 	}
-	if (restarts && peer->seq_end) {
-		sctp_use_other_tag(peer);
-	}
-	return CONN_ASSURED;
+	if (sctp_confirm_tag(p, c))
+		return CONN_ASSURED;
+	if (!(word & CONN_ASSURED))
+		c->seq_end = p->ack;
+	return 0;
 }
 
 /* Records a COOKIE ACK. If the tag of COOKIE ECHO was unknown, the client's next packet
@@ -181,7 +182,7 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 {
 	if (word & CONN_REPLY_DIRECTION) {
 		if (p->chunk == SCTP_INIT_ACK)
-			return sctp_init_ack(p, c, peer);
+			return sctp_init_ack(p, c, word, peer);
 		if (p->chunk == SCTP_COOKIE_ACK)
 			return sctp_cookie_ack(p, c, word, peer);
 		return sctp_end(p, c, peer, word, CONN_FIN_ENDPOINT);
