@@ -35,6 +35,7 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 		Revision: func() uint64 { return p.state.Snapshot().Revision() },
 		State:    p.shownState,
 		HoldChanged: func() {
+			p.pairs.SetCluster(p.held() != "", p.cluster.Refused())
 			if p.routes != nil {
 				p.routes.MarkAll()
 			}

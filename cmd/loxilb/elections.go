@@ -57,6 +57,7 @@ func (p *daemon) beginElections() {
 			p.log.Error("the session of --ka cannot be stored", "error", err)
 		}
 	}
+	p.pairs.SetCluster(p.held() != "", false)
 	p.elections.Begin()
 	p.roleLeases.Begin()
 }

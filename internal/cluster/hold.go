@@ -92,7 +92,13 @@ func (n *Node) setHeld(reason string) {
 		}
 	}
 	h.mu.Unlock()
-	if changed && n.HoldChanged != nil {
+	if changed {
+		n.holdChanged()
+	}
+}
+
+func (n *Node) holdChanged() {
+	if n.HoldChanged != nil {
 		n.HoldChanged()
 	}
 }
@@ -108,9 +114,11 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 	}
 	n.Log.Error("VIPs are not announced: nodes that serve refuse this one", "reason", why)
 	n.Events.Publish(event.Node{Action: event.Began, What: "VIPs are not announced: " + why})
+	n.setHeld(why)
+	n.join.finish()
+	n.holdChanged() // again: Refused reports it only now
 	for why != "" {
 		n.setHeld(why)
-		n.join.finish()
 		select {
 		case <-ctx.Done():
 			return

@@ -3,6 +3,7 @@ package cluster
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,11 +51,20 @@ func TestHeld(t *testing.T) {
 			await(t, good.Serving())
 			events := event.NewHub()
 			heard := events.Subscribe(event.KindNode)
-			bad, _ := all.start(1, newTable(), func(c *Config) {
+			var refused atomic.Bool // as HoldChanged finds it
+			var bad *Node
+			started := make(chan struct{})
+			bad, _ = all.start(1, newTable(), func(c *Config) {
 				edit(c)
 				c.Events, c.claimTime = events, time.Second
+				c.HoldChanged = func() {
+					<-started
+					refused.Store(bad.Refused())
+				}
 			})
+			close(started)
 			await(t, bad.Joined())
+			eventually(t, "nobody learns that the node is refused", refused.Load)
 			if !bad.Refused() || !strings.Contains(bad.Held(), "refuses this one: ") || bad.Status().Held == "" {
 				t.Errorf("the refused node serves: %q", bad.Held())
 			}
@@ -70,6 +80,7 @@ func TestHeld(t *testing.T) {
 			}
 			stop()
 			await(t, bad.Serving())
+			eventually(t, "nobody learns that the node serves", func() bool { return !refused.Load() })
 		})
 	}
 }

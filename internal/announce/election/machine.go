@@ -36,7 +36,8 @@ type Machine struct {
 
 	inherited bool // lease is from an earlier process, whose session the peer may still see
 
-	declines bool // for maintenance: it hands over to a peer, and does not take over
+	declines string // why it hands over to a peer, and does not take over; empty: it takes over
+	held     bool   // it demands no role of a MASTER
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
@@ -116,10 +117,16 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 	m.Tick(now)
 }
 
-// Decline makes this node hand over to its peer, or no longer. A MASTER without a peer stays
-// MASTER.
-func (m *Machine) Decline(on bool, now time.Time) {
-	m.declines = on
+// Decline makes this node hand over to its peer, for a reason, or no longer if that is empty. A
+// MASTER without a peer stays MASTER.
+func (m *Machine) Decline(why string, now time.Time) {
+	m.declines = why
+	m.Tick(now)
+}
+
+// Hold makes this node demand no role of a MASTER, or no longer.
+func (m *Machine) Hold(on bool, now time.Time) {
+	m.held = on
 	m.Tick(now)
 }
 
@@ -231,7 +238,7 @@ func (m *Machine) Next() time.Time {
 func (m *Machine) Claim(now time.Time) Entry {
 	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
 	switch {
-	case m.declines:
+	case m.declines != "":
 	case m.role == lb.RoleMaster && m.isolated:
 		e.Claim = Backup
 	case m.role == lb.RoleMaster && m.order:
@@ -250,7 +257,7 @@ func (m *Machine) Claim(now time.Time) Entry {
 func (m *Machine) Granted() bool { return m.peer.entry.Grants }
 
 func (m *Machine) preempts() bool {
-	return m.rank.Preempt && !m.order && m.peer.up && m.peer.entry.Claim == Master && m.outranks()
+	return m.rank.Preempt && !m.held && !m.order && m.peer.up && m.peer.entry.Claim == Master && m.outranks()
 }
 
 func (m *Machine) outranks() bool {
@@ -285,7 +292,7 @@ func (m *Machine) decide(now time.Time) {
 		m.yieldUnheard(now)
 	case m.peer.heard && m.peer.speaks:
 		// The session is about to be up.
-	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order && !m.declines:
+	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order && m.declines == "":
 		m.become(lb.RoleMaster, "the peer was silent")
 	}
 }
@@ -313,8 +320,8 @@ func (m *Machine) negotiate(now time.Time) {
 	}
 	switch {
 	case m.order:
-	case m.declines:
-		m.why = "maintenance"
+	case m.declines != "":
+		m.why = m.declines
 	case theirs >= Master:
 		m.why = "the peer is MASTER"
 	case theirs == Declines:

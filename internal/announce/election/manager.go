@@ -70,7 +70,9 @@ type Manager struct {
 	running   sync.WaitGroup
 	paths     map[pathKey]*path
 	elections map[string]*election // by the instance's key
-	declines  bool                 // for maintenance
+	drained   bool                 // for maintenance
+	refused   bool                 // by nodes of the cluster
+	held      bool                 // connections of the cluster are missing here
 	quiet     bool                 // sessions end without a word: the daemon restarts
 	left      bool                 // leases belong to the next process
 	restart   time.Duration        // announced to peers
@@ -273,7 +275,7 @@ func (m *Manager) setElection(s Session, role lb.Role) {
 			role = lb.RoleMaster // this node owned the VIPs until now
 		}
 		e = &election{path: p, since: now, owned: now /* not notified yet */, machine: NewMachine(s.rank(netip.Addr{}), role, lease, now)}
-		e.machine.declines = m.declines
+		e.machine.declines, e.machine.held = m.declines(), m.held
 		e.last, _ = e.machine.Role()
 		m.elections[s.Instance] = e
 	}
@@ -312,15 +314,40 @@ func (m *Manager) Operate(instance string, role lb.Role) {
 }
 
 // Decline sets whether this node hands its roles over to its peers, for maintenance.
-func (m *Manager) Decline(on bool) {
+func (m *Manager) Decline(on bool) { m.setDeclines(func() { m.drained = on }) }
+
+// SetCluster sets whether connections of other nodes are missing here: this node then demands no
+// role of a MASTER. If nodes that serve refuse this one, it also hands its roles over. Connections
+// of the other nodes would break here.
+func (m *Manager) SetCluster(held, refused bool) {
+	m.setDeclines(func() { m.held, m.refused = held, refused })
+}
+
+func (m *Manager) setDeclines(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.declines = on
+	change()
+	why := m.declines()
 	for _, e := range m.elections {
-		if e.machine.declines != on {
-			m.update(e, func() { e.machine.Decline(on, time.Now()) })
+		if e.machine.declines != why {
+			m.update(e, func() { e.machine.Decline(why, time.Now()) })
+		}
+		if e.machine.held != m.held {
+			m.update(e, func() { e.machine.Hold(m.held, time.Now()) })
 		}
 	}
+}
+
+// declines returns why this node hands its roles over; empty: it does not. The caller holds the
+// lock.
+func (m *Manager) declines() string {
+	switch {
+	case m.drained:
+		return "maintenance"
+	case m.refused:
+		return "nodes of the cluster refuse this one"
+	}
+	return ""
 }
 
 // update changes an election. It sends a new claim to the peer at once, and reports a new role. The

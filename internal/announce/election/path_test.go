@@ -111,6 +111,42 @@ func TestEnd(t *testing.T) {
 	}
 }
 
+// TestRefusedDeclines checks that a node which nodes of the cluster refuse takes no role from its
+// peer, says why, and takes part again once they do not, unless it is in maintenance.
+func TestRefusedDeclines(t *testing.T) {
+	t.Parallel()
+	m := NewManager(noGuard{}, func(func() error) error { return errors.New("there is no network") }, func() bool { return false })
+	path := bfd.Config{Remote: netip.MustParseAddr("127.0.0.2"), Interval: time.Second, Multiplier: 3}
+	m.Set([]Session{{Key: "k", Instance: "blue", Priority: 200, Preempt: true, Path: path}}, map[string]lb.Role{"blue": lb.RoleBackup})
+	machine := m.elections["blue"].machine
+	hear := func() (lb.Role, string) {
+		machine.Heard(true, true, Entry{Claim: Backup, Priority: 100}, 0, time.Second, time.Now())
+		return machine.Role()
+	}
+	m.SetCluster(true, true)
+	if role, why := hear(); role != lb.RoleBackup || why != "nodes of the cluster refuse this one" || machine.Claim(time.Now()).Claim != Declines {
+		t.Errorf("a refused node is %s: %s", role, why)
+	}
+	m.Decline(true)
+	m.SetCluster(false, false)
+	if role, why := hear(); role != lb.RoleBackup || why != "maintenance" {
+		t.Errorf("in maintenance, it is %s: %s", role, why)
+	}
+	m.SetCluster(true, false)
+	machine.Heard(true, true, Entry{Claim: Master, Priority: 100}, 0, time.Second, time.Now())
+	m.Decline(false)
+	if got := machine.Claim(time.Now()).Claim; got != Backup {
+		t.Errorf("a node that lacks connections of others claims %v", got)
+	}
+	m.SetCluster(false, false)
+	if got := machine.Claim(time.Now()).Claim; got != Demands {
+		t.Errorf("a node that has them claims %v", got)
+	}
+	if role, why := hear(); role != lb.RoleMaster {
+		t.Errorf("a node that nobody refuses is %s: %s", role, why)
+	}
+}
+
 // TestOldClaims checks that a MASTER does not yield to packets that its peer sent while the session
 // was up, and that waited for the link since.
 func TestOldClaims(t *testing.T) {
