@@ -115,3 +115,20 @@ func TestCRDDeleted(t *testing.T) {
 	c.wantAddress(waits, "20.20.20.2")
 	c.wantCondition(web, "loxilb.io/Accepted", "Accepted")
 }
+
+// TestCRDCreated creates the definition of pools while the controller runs: a Service that waits
+// for one gets an address.
+func TestCRDCreated(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	if out, err := c.api.Kubectl("delete", "crd", "addresspools.loxilb.io"); err != nil {
+		t.Fatal(err, out)
+	}
+	c.run("--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	web := service("web", 80)
+	c.create(web, endpoints(web, "31.31.31.1"))
+	c.wantCondition(web, "loxilb.io/Accepted", "NoPool")
+	c.applyManifest()
+	c.create(&v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: v1alpha1.AddressPoolSpec{Addresses: []string{"20.20.20.0/29"}}})
+	c.wantAddress(web, "20.20.20.1")
+}

@@ -285,7 +285,7 @@ type State struct {
 	Tried      bool              // a request was sent to each balancer
 	Entries    int               // that balancers should have
 	Endpoints  int               // of all entries
-	Omitted    bool              // an entry lacks endpoints beyond a balancer's limit
+	Omitted    bool              // an entry of a balancer lacks endpoints beyond its limit
 	Programmed bool              // each port of each address is on at least one balancer
 	Have       map[string]bool   // entries that a balancer has, by their keys
 	Errors     map[string]string // why a balancer has refused entries, by their keys
@@ -305,7 +305,9 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	for _, m := range f.list() {
 		s.Balancers++
 		s.Tried, s.Silent = s.Tried && m.wasTried(), s.Silent && m.wasSilent()
-		if m.report(d.For(m.Node), s.Have, s.Errors) {
+		entries := d.For(m.Node)
+		s.Omitted = s.Omitted || slices.ContainsFunc(entries, func(e translate.Entry) bool { return e.Omitted })
+		if m.report(entries, s.Have, s.Errors) {
 			s.Reachable++
 			s.Problem = cmp.Or(s.Problem, m.busyWith())
 		}
@@ -313,7 +315,6 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0
 	for _, e := range d.Common {
 		s.Endpoints += e.Endpoints
-		s.Omitted = s.Omitted || e.Omitted
 		s.Programmed = s.Programmed && s.Have[e.Key]
 	}
 	return s

@@ -5,9 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"loxilb/kube/internal/annotation"
 	"loxilb/kube/internal/translate"
 	"loxilb/test/await"
 )
@@ -37,6 +39,13 @@ func TestManyEndpoints(t *testing.T) {
 	if b.wantStatus(s, "20.20.20.1", reasonTooMany); s.ResourceVersion != before {
 		t.Error("the status is written for each pod")
 	}
+	b.start(annotation.Settings{PodNetwork: true, BGP: true})
+	b.change(s, func() { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
+	elsewhere := "n2"
+	b.change(pods, func() { pods.Endpoints[0].NodeName = &elsewhere })
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed) // each node has its own pods
+	b.start(annotation.Settings{PodNetwork: true})
+	b.wantStatus(s, "20.20.20.1", reasonTooMany)
 	b.change(pods, func() { pods.Endpoints = pods.Endpoints[2:] })
 	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
 }
