@@ -99,8 +99,8 @@ func TestStateHostile(t *testing.T) {
 	}
 }
 
-// TestStateLong checks that a node with many roles of long names is shown with those that fit into a
-// frame, and exchanges connections.
+// TestStateLong checks that a node with many roles of long names is shown with those that fit into
+// a frame, and exchanges connections.
 func TestStateLong(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)

@@ -31,8 +31,8 @@ type API[T, B any] struct {
 	Spare func(object T, parameters url.Values) string
 }
 
-// keyWithAddress returns a Key for paths whose part at this place is an address, in any form: stored
-// keys have the shortest.
+// keyWithAddress returns a Key for paths whose part at this place is an address, in any form:
+// stored keys have the shortest.
 func keyWithAddress(place int) func(name string, _ url.Values) string {
 	return func(name string, _ url.Values) string {
 		parts := strings.Split(name, "/")

@@ -20,8 +20,8 @@ func TestGuessedTags(t *testing.T) {
 	withVictim(t, guessTags)
 }
 
-// TestProvenAddresses checks that an association has eight proven addresses at a time: a client with
-// any number of addresses evicts no path of others.
+// TestProvenAddresses checks that an association has eight proven addresses at a time: a client
+// with any number of addresses evicts no path of others.
 func TestProvenAddresses(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {

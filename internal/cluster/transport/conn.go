@@ -25,11 +25,11 @@ const (
 	// writeTime is how long a peer may accept no data before the connection is given up.
 	writeTime = 5 * time.Second
 	// PingEvery is the interval of signs of life. Without them, a peer is suspected after
-	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms. It is lost after
-	// MaxSilence.
+	// suspectAfter: sooner than routers leave it at BFD's usual 3 x 100 ms.
 	PingEvery    = 100 * time.Millisecond
 	suspectAfter = 250 * time.Millisecond
-	MaxSilence   = 4 * time.Second
+	// MaxSilence is how long a peer may give no sign of life before it is lost.
+	MaxSilence = 4 * time.Second
 	// socketBuffer bounds the data that the kernel holds for a peer; the queue is in user space.
 	socketBuffer = 1 << 20
 )
