@@ -24,23 +24,24 @@ type API[T, B any] struct {
 	Add func(stored, posted T, body *B) T
 	// Key returns the key of the object of a DELETE from its path and parameters; nil: the path has
 	// it.
-	Key func(name string, parameters url.Values) string
+	Key func(name string, parameters url.Values) (string, error)
 	// Peer returns the address of another node that an object names, and its field; nil: none does.
 	Peer func(object T) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; nil: it keeps none.
 	Spare func(object T, parameters url.Values) string
 }
 
-// keyWithAddress returns a Key for paths whose part at this place is an address, in any form:
-// stored keys have the shortest.
-func keyWithAddress(place int) func(name string, _ url.Values) string {
-	return func(name string, _ url.Values) string {
-		parts := strings.Split(name, "/")
-		if a, err := netip.ParseAddr(parts[place]); err == nil {
-			parts[place] = a.String()
-		}
-		return strings.Join(parts, "/")
+// neighborKey is the Key of paths that begin with a neighbor's address in any form, or with its
+// interface: stored keys have the shortest form.
+func neighborKey(name string, _ url.Values) (string, error) {
+	first, rest, more := strings.Cut(name, "/")
+	if a, err := netip.ParseAddr(first); err == nil {
+		first = a.String()
 	}
+	if more {
+		first += "/" + rest
+	}
+	return first, nil
 }
 
 // About returns the names of the kind.
@@ -78,10 +79,11 @@ func (k Kind[T, B]) Add(stored, posted, body any) any {
 	return k.API.Add(stored.(T), posted.(T), body.(*B))
 }
 
-// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
-func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) string {
+// DeletedKey returns the key of the object that a DELETE names by its path and parameters, or a
+// *lb.FieldError with the path's names.
+func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) (string, error) {
 	if k.API.Key == nil {
-		return name
+		return name, nil
 	}
 	return k.API.Key(name, parameters)
 }

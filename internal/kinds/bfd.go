@@ -50,8 +50,9 @@ func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
 }
 
 // bfdKey completes the key of a DELETE by the instance.
-func bfdKey(name string, parameters url.Values) string {
-	return bfdName(name, parameters.Get("instance"))
+func bfdKey(name string, parameters url.Values) (string, error) {
+	a, err := lb.ParseAddr("remote_ip", name)
+	return netobj.BFDKey(a, parameters.Get("instance")), err
 }
 
 func bfdName(remote, instance string) string {

@@ -24,7 +24,7 @@ func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 		},
 		Stored: stored,
 		API: API[bgp.Neighbor, v1.BgpNeighbor]{
-			Path: "/config/bgp/neigh", One: "/{ip_address}", Key: keyWithAddress(0), Read: readNeighbor, Show: showNeighbor, Spare: spareNeighbor,
+			Path: "/config/bgp/neigh", One: "/{ip_address}", Key: neighborKey, Read: readNeighbor, Show: showNeighbor, Spare: spareNeighbor,
 			Add:  addNeighbor,
 			Peer: func(n bgp.Neighbor) (string, netip.Addr) { return bgp.FieldNeighbor, n.Addr },
 		},

@@ -1,6 +1,9 @@
 package kinds
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestDeletedKey checks that a DELETE finds objects whose keys have an address in whatever form its
 // path has.
@@ -13,12 +16,17 @@ func TestDeletedKey(t *testing.T) {
 	}{
 		{SessionFlow(), "user1/2001:DB8:0::7", "user1/2001:db8::7"},
 		{SessionFlow(), "2001:DB8::1/192.168.33.1", "2001:DB8::1/192.168.33.1"}, // the first part is a name
-		{SessionFlow(), "user1/other", "user1/other"},
 		{BGPNeighbor(), "2001:0DB8::7", "2001:db8::7"},
+		{BGPNeighbor(), "eth0", "eth0"},
 		{BGPApplication(), "2001:0DB8::7/import", "2001:db8::7/import"},
 	} {
-		if got := c.kind.DeletedKey(c.name, nil); got != c.expected {
-			t.Errorf("DELETE of %q names %q, want %q", c.name, got, c.expected)
+		if got, err := c.kind.DeletedKey(c.name, nil); err != nil || got != c.expected {
+			t.Errorf("DELETE of %q names %q, %v, want %q", c.name, got, err, c.expected)
+		}
+	}
+	for name, kind := range map[string]Any{"user1/other": SessionFlow(), "other": BFD()} {
+		if _, err := kind.DeletedKey(name, nil); err == nil || !strings.Contains(err.Error(), `"other" is not an IP address`) {
+			t.Errorf("DELETE of %q: %v", name, err)
 		}
 	}
 }

@@ -67,8 +67,9 @@ type Any interface {
 	Show(object any) (body any)
 	// Add merges the object of a posted body into the stored one.
 	Add(stored, posted, body any) (object any)
-	// DeletedKey returns the key of the object that a DELETE names by its path and parameters.
-	DeletedKey(name string, parameters url.Values) string
+	// DeletedKey returns the key of the object that a DELETE names by its path and parameters, or a
+	// *lb.FieldError with the path's names.
+	DeletedKey(name string, parameters url.Values) (string, error)
 	// Peer returns the address of another node that an object names, and its field; invalid:
 	// none.
 	Peer(object any) (field string, peer netip.Addr)

@@ -1,7 +1,9 @@
 package kinds
 
 import (
+	"net/url"
 	"strconv"
+	"strings"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -21,7 +23,7 @@ func SessionFlow() Kind[lb.SessionFlow, v1.SessionUlCl] {
 		},
 		Stored: stored,
 		API: API[lb.SessionFlow, v1.SessionUlCl]{
-			Path: "/config/sessionulcl", One: "/ident/{ident}/ulclAddress/{ip_address}", Key: keyWithAddress(1), Read: readSessionFlow, Show: showSessionFlow,
+			Path: "/config/sessionulcl", One: "/ident/{ident}/ulclAddress/{ip_address}", Key: sessionFlowKey, Read: readSessionFlow, Show: showSessionFlow,
 			Fields: map[string]string{lb.FieldName: "ulclIdent", lb.FieldSession: "ulclIdent", lb.FieldPeer: "ulclIP", lb.FieldQFI: "qfi"},
 		},
 		CLI: CLI[v1.SessionUlCl]{
@@ -45,6 +47,12 @@ func readSessionFlow(body *v1.SessionUlCl) (f lb.SessionFlow, err error) {
 	f = lb.SessionFlow{Session: body.UlclIdent, QFI: uint8(qfi)}
 	f.Peer, err = lb.ParseAddr(lb.FieldPeer, body.UlclArgument.UlclIP)
 	return f, err
+}
+
+func sessionFlowKey(name string, _ url.Values) (string, error) {
+	session, address, _ := strings.Cut(name, "/")
+	peer, err := lb.ParseAddr("ip_address", address)
+	return lb.SessionFlow{Session: session, Peer: peer}.Key(), err
 }
 
 func showSessionFlow(f *lb.SessionFlow) *v1.SessionUlCl {

@@ -49,7 +49,12 @@ func (a *API) HandleRegistered(mux *http.ServeMux) {
 		mux.HandleFunc("POST "+rest.BaseURL+path, r.create)
 		mux.HandleFunc("GET "+rest.BaseURL+path+"/all", r.list)
 		mux.HandleFunc("DELETE "+rest.BaseURL+path+one, func(w http.ResponseWriter, req *http.Request) {
-			r.remove(w, req, cmp.Or(r.Only(), r.DeletedKey(keyIn(req, one), req.URL.Query())))
+			key, err := r.DeletedKey(keyIn(req, one), req.URL.Query())
+			if err != nil {
+				rest.RefuseError(http.StatusBadRequest, err).Write(w)
+				return
+			}
+			r.remove(w, req, cmp.Or(r.Only(), key))
 		})
 	}
 }
