@@ -95,7 +95,7 @@ func TestCopiesSCTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	shake(333, 444)
-	list := c.wait(5)
+	list := c.wait(4) // its COOKIE ACK
 	for _, one := range list[3:] {
 		one.Idle = 0
 		c.put(one)
