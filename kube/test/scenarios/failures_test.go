@@ -346,6 +346,11 @@ func (f *failures) killMaster() error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
+	// the kernel deletes what a host has not used for this long, if all namespaces together have
+	// many neighbors
+	if out, err := f.c.LAN.Run("sysctl", "-qw", "net.ipv4.neigh.eth0.gc_stale_time=3600", "net.ipv6.neigh.eth0.gc_stale_time=3600"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
 	for _, vip := range vips {
 		if out, err := f.c.LAN.Run("ip", "neighbour", "replace", vip, "lladdr", before.String(), "nud", "stale", "dev", "eth0"); err != nil {
 			return fmt.Errorf("neighbor %s: %w: %s", vip, err, out)
