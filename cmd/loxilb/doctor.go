@@ -60,7 +60,9 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}
 		f.IPsec, f.IPsecError = p.refusedByIPsec()
+		reported := map[status.ID]bool{}
 		for _, known := range p.network.Problems() {
+			reported[status.ID{Kind: known.Kind, Key: known.Key}] = true
 			if strings.Contains(known.What, coveredByIPsec) {
 				continue // another check reports it
 			}
@@ -69,7 +71,7 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 		f.Failed = failedObjects(statuses, func(id status.ID) bool {
 			_, ok := now.Meta(store.ID(id))
 			return ok
-		})
+		}, reported)
 		if p.sessions != nil {
 			f.BGPSessions = p.sessions.problems()
 		}
@@ -89,10 +91,11 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 }
 
 // failedObjects returns objects, interfaces and parts of the daemon that fail. Other checks report
-// other failures.
-func failedObjects(statuses *status.Table, isObject func(status.ID) bool) (list []doctor.Problem) {
+// other failures, also those in reported.
+func failedObjects(statuses *status.Table, isObject func(status.ID) bool, reported map[status.ID]bool) (list []doctor.Problem) {
 	for _, s := range statuses.List("", true) {
 		switch {
+		case reported[s.ID]:
 		case s.Removed, s.Kind == reconcile.InterfaceKind, s.Kind == reconcile.TaskKind && s.Key != sharedStoreTask, isObject(s.ID):
 			list = append(list, doctor.Problem{About: s.ID.String(), What: s.Err.Error(), Hint: "loxicmd get status --failed"})
 		}

@@ -55,6 +55,7 @@ func TestConnectable(t *testing.T) {
 func TestFailedObjects(t *testing.T) {
 	t.Parallel()
 	statuses := status.NewTable()
+	network := status.ID{Kind: reconcile.TaskKind, Key: "100.100.100.0/24"}
 	failure := errors.New("session \"a\" does not exist")
 	statuses.Failed(status.ID{Kind: "sessionulcl", Key: "a/192.0.2.1"}, 3, failure, time.Time{})
 	statuses.Succeeded(status.ID{Kind: "session", Key: "b"}, 2)
@@ -62,11 +63,12 @@ func TestFailedObjects(t *testing.T) {
 		return []status.Status{
 			{ID: status.ID{Kind: "endpoint", Key: "192.0.2.1"}, Desired: 1, Err: failure},
 			{ID: status.ID{Kind: reconcile.TaskKind, Key: sharedStoreTask}, Desired: 1, Err: failure},
+			{ID: network, Desired: 1, Err: failure},
 		}
 	})
 	isObject := func(id status.ID) bool { return id.Kind == "sessionulcl" }
 	want := []doctor.Problem{{About: "sessionulcl a/192.0.2.1", What: failure.Error(), Hint: "loxicmd get status --failed"}}
-	if got := failedObjects(statuses, isObject); !slices.Equal(got, want) {
+	if got := failedObjects(statuses, isObject, map[status.ID]bool{network: true}); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

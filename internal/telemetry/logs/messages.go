@@ -69,6 +69,7 @@ func services() []message {
 		{"VIP cannot be removed; trying again", "", "if it stays: ip address del VIP dev INTERFACE"},
 		{"counters cannot be read", "", ifItGoesOn},
 		{"loads of endpoints are compared inexactly until the next sweep", "Connections that were open when the service changed to select lc do not count.", ifItGoesOn},
+		{"XDP may not balance GTP-U packets of earlier connections by tunnel", "Tunnels of base stations that were busy when the service became n3 share an endpoint, until they are silent.", ifItGoesOn},
 		{"GTP-U packets of deleted services are still balanced by tunnel", "They have the source port of their tunnel, which receivers ignore.", ifItGoesOn},
 		{"counters of handshakes cannot be read", "Handshakes do not affect the health of endpoints meanwhile.", ifItGoesOn},
 		{"rates are unknown: counters cannot be read", "", ifItGoesOn},
