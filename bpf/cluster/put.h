@@ -122,8 +122,8 @@ static __noinline void put_path(const struct connection_copy *r)
 	bpf_map_update_elem(paths, key, path, BPF_ANY);
 }
 
-/* Reports whether a copy resets a connection of which more has passed here than at the
- * copy's node: that node's RSTs have missed the windows of both ends, so they go on. */
+/* Reports whether a copy resets a connection whose last packets have passed this node
+ * alone: the other node's RSTs have missed the windows of both ends, so they go on. */
 static __always_inline bool put_outruns(const struct connection_copy *r,
 					const struct connection *c, __u32 word,
 					const struct connection *reply)

@@ -24,7 +24,7 @@ type source struct {
 	live     *transport.Conn // nil: it is not connected
 	since    time.Time       // when it has connected, or left
 	complete bool            // it has sent all connections over this connection
-	had      bool            // it has done so once: it must not return those that have ended since
+	had      bool            // it has done so once, so it must not return connections that ended since
 	received uint64
 	results  [report.CopyResults]uint64
 	dropped  uint64

@@ -83,7 +83,7 @@ func TestStaleness(t *testing.T) {
 }
 
 // TestReturned checks that a node which began with a new table gets its own connections back once:
-// later, those that have ended while it was cut off would return.
+// later, connections that ended while it was cut off would return.
 func TestReturned(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)

@@ -82,12 +82,11 @@ type sharing struct {
 	twin    time.Time     // when another one did afterwards; zero: never
 	latest  int64         // revision of the head
 	changes time.Time     // when latest last changed
-	counted int           // connections of this node, as shown to the others
+	counted int           // connections of this node, as shown to the others at ...
+	showed  time.Time     // ... this time
 	why     error         // why it is not ready; nil: it has not been tried yet
 	since   time.Time     // of why
 	changed chan struct{} // closed when one of these members changes
-
-	countedAt time.Time // when counted was renewed
 }
 
 // RemoteProblem is an entry of the shared store that is not an object which this loxilb knows. It

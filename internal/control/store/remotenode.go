@@ -71,8 +71,8 @@ func (sh *sharing) describe() []byte {
 	now := about()
 	now.Revision, now.Boot = latest, sh.boot
 	sh.mu.Lock()
-	if sh.countedAt.IsZero() || time.Since(sh.countedAt) >= countEvery {
-		sh.counted, sh.countedAt = now.Connections, time.Now()
+	if sh.showed.IsZero() || time.Since(sh.showed) >= countEvery {
+		sh.counted, sh.showed = now.Connections, time.Now()
 	}
 	now.Connections = sh.counted
 	sh.mu.Unlock()

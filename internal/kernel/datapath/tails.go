@@ -19,7 +19,7 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
 	applied := make([]Change, 0, len(changes))
 	var at []int
-	balanced := d.VIPsOf(algorithmN3)
+	before := d.VIPsOf(algorithmN3)
 	for i, c := range changes {
 		if errs[i] = d.loadFor(c); errs[i] == nil {
 			applied, at = append(applied, c), append(at, i)
@@ -28,10 +28,11 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	for i, err := range d.Tables.Apply(applied) {
 		errs[at[i]] = err
 	}
-	if err := d.endUntunneled(balanced); err != nil {
+	balanced := d.VIPsOf(algorithmN3)
+	if err := d.endUntunneled(before, balanced); err != nil {
 		d.collection.Log.Error("XDP may not balance GTP-U packets of earlier connections by tunnel", "error", err)
 	}
-	if err := d.SetGTPServices(d.VIPsOf(algorithmN3)); err != nil {
+	if err := d.SetGTPServices(balanced); err != nil {
 		d.collection.Log.Error("GTP-U packets of deleted services are still balanced by tunnel", "error", err)
 	}
 	if err := d.GatherLoads(d.ComparedSince()); err != nil {
@@ -40,22 +41,19 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	return errs
 }
 
-// endUntunneled ends the connections of base stations to VIPs that are balanced by tunnel, except
-// the VIPs that were before: XDP would forward the packets of all tunnels by such a connection,
-// before they get the source port of their tunnel.
-func (d *Datapath) endUntunneled(before []bpf.TcIpAddr) error {
-	vips := slices.DeleteFunc(d.VIPsOf(algorithmN3), func(a bpf.TcIpAddr) bool { return slices.Contains(before, a) })
+// endUntunneled ends the connections of base stations to VIPs that are balanced by tunnel now, and
+// were not before: XDP would forward the packets of all tunnels by such a connection, before they
+// get the source port of their tunnel.
+func (d *Datapath) endUntunneled(before, now []bpf.TcIpAddr) error {
+	vips := slices.DeleteFunc(slices.Clone(now), func(a bpf.TcIpAddr) bool { return slices.Contains(before, a) })
 	if len(vips) == 0 {
 		return nil
 	}
 	_, err := d.EndConnections(context.Background(), 0, math.MaxInt32, func(c *report.Connection) bool {
-		return c.Protocol == lb.UDP && c.Dst.Port() == portGTP && slices.Contains(vips, bpf.TcIpAddr(bpf.Addr(c.Dst.Addr())))
+		return c.Protocol == lb.UDP && c.Dst.Port() == lb.GTPPort && slices.Contains(vips, bpf.TcIpAddr(bpf.Addr(c.Dst.Addr())))
 	})
 	return err
 }
-
-// portGTP is the port of services with algorithm n3.
-const portGTP = 2152
 
 func (d *Datapath) loadFor(c Change) error {
 	switch {

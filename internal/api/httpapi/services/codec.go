@@ -87,9 +87,9 @@ func get[T, O any](object *O, fields []property[T, O], t *T) {
 
 func same(property string) string { return property }
 
-// service turns an entry into a service that passed lb's validation, unless its endpoints are for a
-// service that may exist: put validates that one. at is a prefix for the names
-// of properties.
+// service turns an entry into a service. lb validates it here if the entry replaces a service;
+// otherwise put validates the service that the entry changes. at is a prefix for the names of
+// properties.
 func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *rest.Problem) {
 	if p := c.unavailable.Refuse(at, e); p != nil {
 		return s, p

@@ -68,7 +68,7 @@ func (t *Table) endBoth(e foundEnd, done *report.Ended) error {
 func (t *Table) ResetCopied(r *bpf.TcConnectionCopy) error {
 	client := bpf.TcConnectionKey{Saddr: r.Client, Daddr: r.Vip, Sport: r.ClientPort, Dport: r.VipPort, Protocol: r.Protocol}
 	reply := bpf.TcConnectionKey{Saddr: r.Endpoint, Daddr: r.Source, Sport: r.EndpointPort, Dport: r.SourcePort, Protocol: r.Protocol}
-	_, err := t.resetBoth(&foundEnd{client, reply, r.Id, uint32(r.Generation) << 24}, generation)
+	_, err := t.resetBoth(&foundEnd{client, reply, r.Id, uint32(r.Generation) << generationShift}, generation)
 	return err
 }
 

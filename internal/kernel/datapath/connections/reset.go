@@ -25,14 +25,15 @@ type foundEnd struct {
 }
 
 const (
+	generationShift = 24 // STATE_GENERATION_SHIFT of bpf/abi.h
 	// generation has the bits of an entry's word that differ for another connection with the same
 	// addresses and ports.
-	generation = uint32(0xff) << 24
+	generation = uint32(0xff) << generationShift
 	closed     = uint32(bpf.TcConnectionFlagCONN_RESET)
 )
 
 // wordOf returns the relevant part of an entry's word.
-func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
+func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << generationShift }
 
 // endTarget passes a program the connection to end (struct end_target of bpf/sweep/ends.h): the
 // keys may belong to another connection by now. mask has the bits of its word that then differ.
