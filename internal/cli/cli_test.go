@@ -141,9 +141,9 @@ func TestUsage(t *testing.T) {
 		{"create endpoint", "missing argument: the address"},
 		{"create endpoint 31.31.31", `endpoint address "31.31.31" is not an IP address`},
 		{"create endpoint fe80::1%eth0", `endpoint address "fe80::1%eth0" has a zone`},
-		{"create endpoint 1.1.1.1 --probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp,`},
-		{"create endpoint 1.1.1.1 --probeport=65536", `probe port "65536" is out of range`},
-		{"create endpoint 1.1.1.1 --probe-retries=1000000000", `probe retries "1000000000" is out of range`},
+		{"create endpoint 1.1.1.1 --probetype=telnet", `--probetype "telnet" is not known (allowed: auto, tcp,`},
+		{"create endpoint 1.1.1.1 --probeport=65536", `--probeport "65536" is out of range`},
+		{"create endpoint 1.1.1.1 --probe-retries=1000000000", `--probe-retries "1000000000" is out of range`},
 		{"create endpoint 1.1.1.1 --period=2 --probe-interval=3s", "period probe-interval"},
 		{"delete endpoint 1.1.1", `endpoint address "1.1.1" is not an IP address`},
 		{"delete endpoint 1.1.1.1 --probeport=x", `--probeport "x" is not a whole number`},
@@ -225,7 +225,7 @@ func TestServerRefuses(t *testing.T) {
 		code          int
 		body, message string
 	}{
-		{400, `{"code":400,"message":"endpoints[0].weight \"x\" is bad","result":"same","reason":"is bad"}`, `Error: endpoints[0].weight "x" is bad`},
+		{400, `{"code":400,"message":"endpoints[0].weight \"x\" is bad","result":"same","reason":"is bad"}`, `Error: weight "x" is bad`},
 		{409, `{"code":409,"message":"conflict","result":"another owner has it"}`, `Error: conflict: another owner has it`},
 		{500, `{"result":"internal"}`, `Error: internal`},
 		{502, `<html>`, `Error: the server answered 502 Bad Gateway`},

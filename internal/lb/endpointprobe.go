@@ -259,7 +259,7 @@ func (p Probe) validateTLS() error {
 		case p.Type != ProbeHTTPS && p.Type != ProbeGRPC:
 			return NewFieldError(f.field, f.value, "is given, and probe type "+p.Type.String()+" has no TLS", "nothing")
 		case !strings.HasPrefix(f.value, "/") || len(f.value) > maxProbeText || !prints(f.value):
-			return NewFieldError(f.field, f.value, "is not a file's whole path", "a path from / on, on the load balancer")
+			return NewFieldError(f.field, f.value, "is not an absolute path", "such as /etc/loxilb/probes/ca.pem, on the load balancer")
 		}
 	}
 	switch {

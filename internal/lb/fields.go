@@ -110,7 +110,7 @@ func packetFields() []Field[Service] {
 		},
 		{
 			Name: FieldMSS, Text: "mss", Record: "mss", Place: 7, Property: "serviceArguments.mss", Flag: "mss",
-			Help:    "limit the TCP segment size that client and endpoint negotiate; 0 does not limit it",
+			Help:    "limit the TCP segment size, in bytes, that client and endpoint negotiate; 0 does not limit it",
 			Allowed: mssAllowed,
 			form:    number(func(s *Service) *uint16 { return &s.MSS }, 65535),
 		},

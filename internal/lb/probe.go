@@ -215,12 +215,12 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeRequest, Text: "probereq", Record: "probeRequest", Property: "probereq", Flag: "probereq",
-			Help: "request of a probe: path (http, https), service (grpc), name (dns) or bytes (tcp, udp)",
+			Help: "request of a probe: path (http, https; default /), service (grpc; default: the whole server), name (dns) or bytes (tcp, udp)",
 			form: line(func(t *T) *string { return &at(t).Request }),
 		},
 		{
 			Name: FieldProbeResponse, Text: "proberesp", Record: "probeResponse", Property: "proberesp", Flag: "proberesp",
-			Help: "text that the answer must contain",
+			Help: "text that the answer must contain (default: any answer passes)",
 			form: line(func(t *T) *string { return &at(t).Response }),
 		},
 		{
@@ -245,7 +245,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeHost, Text: "probe-host", Record: "probeHost", Property: "probeHost", Flag: "probe-host",
-			Help: "host name to request (http, https, grpc) and to verify in the certificate",
+			Help: "host name to request (http, https, grpc) and to verify in the certificate (default: the endpoint's address)",
 			form: line(func(t *T) *string { return &at(t).Host }),
 		},
 		{
@@ -255,17 +255,17 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeCA, Text: "probe-ca", Record: "probeCA", Property: "probeCA", Flag: "probe-ca",
-			Help: "CA certificates (PEM file in the folder of loxilb --probe-files) to verify https and grpc servers; without it they are not verified",
+			Help: "CA certificates to verify https and grpc servers: absolute path of a PEM file below loxilb --probe-files (default: they are not verified)",
 			form: line(func(t *T) *string { return &at(t).CA }),
 		},
 		{
 			Name: FieldProbeCertificate, Text: "probe-cert", Record: "probeCertificate", Property: "probeCert", Flag: "probe-cert",
-			Help: "client certificate for https and grpc (PEM file in the same folder)",
+			Help: "client certificate for https and grpc: absolute path of a PEM file below loxilb --probe-files",
 			form: line(func(t *T) *string { return &at(t).Certificate }),
 		},
 		{
 			Name: FieldProbeKey, Text: "probe-key", Record: "probeKey", Property: "probeKey", Flag: "probe-key",
-			Help: "private key of --probe-cert (PEM file in the same folder)",
+			Help: "private key of --probe-cert: absolute path of a PEM file below loxilb --probe-files",
 			form: line(func(t *T) *string { return &at(t).Key }),
 		},
 	}

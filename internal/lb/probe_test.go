@@ -117,7 +117,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=dns probereq=a..b", `probe request "a..b" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a.b proberesp=x", `probe response "x" is not an IP address (allowed: an IPv4 or IPv6 address that the name has)`},
 		{"probetype=http probe-ca=/a", `probe CA "/a" is given, and probe type http has no TLS (allowed: nothing)`},
-		{"probetype=https probe-ca=a.pem", `probe CA "a.pem" is not a file's whole path (allowed: a path from / on, on the load balancer)`},
+		{"probetype=https probe-ca=a.pem", `probe CA "a.pem" is not an absolute path (allowed: such as /etc/loxilb/probes/ca.pem, on the load balancer)`},
 		{"probetype=https probe-cert=/a", `probe key "" is missing, and a probe certificate is given (allowed: both or neither)`},
 		{"probetype=https probe-key=/a", `probe certificate "" is missing, and a probe key is given (allowed: both or neither)`},
 		{"all-down=explode", `all down "explode" is not known (allowed: refuse or panic)`},

@@ -43,7 +43,8 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 			"  loxicmd create bgpneighbor 10.0.0.254 65001 --bfd=100ms --password-file=/root/bgp-password\n" +
 			"  loxicmd create bgpneighbor 192.0.2.1 4200000001 --setMultiHtop --source=10.0.0.1\n" +
 			"  loxicmd create bgpneighbor eth0 65001",
-		Args: session.Arguments("PEER", "ASN"),
+		Args:        session.Arguments("PEER", "ASN"),
+		Annotations: map[string]string{"bfd.interval": "--bfd"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.complete(o, args); err != nil {
 				return err

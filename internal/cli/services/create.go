@@ -87,6 +87,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 		"endpoints as IP:WEIGHT or IP:PORT:WEIGHT in round-robin order, IPv6 in brackets; suffix @LEVEL for a backup, then #ID for a server ID of --select=quic")
 	fs.StringSliceVar(&f.backups, "backup", nil, "backups of level 1, in the format of --endpoints: used while too few of --endpoints are up")
 	f.FieldFlags.Register(cmd)
+	session.NameEndpoints(cmd)
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to the service, and change nothing else")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
 	fs.BoolVar(&f.force, "force", false, "proceed even if this cuts connections of the machine itself, such as your SSH session")
@@ -143,14 +144,18 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 		return nil, errors.New("--endpoints is missing: use IP:WEIGHT, comma-separated")
 	}
 	for i, text := range append(f.endpoints, f.backups...) {
+		flag := "endpoints"
+		if i >= len(f.endpoints) {
+			flag = "backup"
+		}
 		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // after a superfluous comma
 			continue
 		}
 		e, err := lb.ParseEndpointFlag(strings.TrimSpace(text))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
-		if i >= len(f.endpoints) && e.Backup == 0 {
+		if flag == "backup" && e.Backup == 0 {
 			if strings.Contains(text, "@") {
 				return nil, fmt.Errorf("--backup %q has level 0, which --endpoints is for (allowed: 1 to %d)", text, lb.MaxBackup)
 			}

@@ -21,9 +21,7 @@ import (
 // endpointFlags are the flags of create endpoint.
 type endpointFlags struct {
 	session.FieldFlags[lb.EndpointProbe, v1.EndpointProbe]
-	desc    string
-	period  time.Duration
-	retries int
+	period time.Duration
 }
 
 func createEndpoint(o *session.Options) *cobra.Command {
@@ -57,9 +55,11 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 	fs.SortFlags = false
 	f.FieldFlags.Register(cmd)
 	fs.Lookup("probetype").DefValue = lb.ProbePing.String()
-	fs.StringVar(&f.desc, "desc", "", "alias of --name")
+	alias := func(name, of string) { fs.Var(fs.Lookup(of).Value, name, "alias of --"+of) }
+	alias("desc", "name")
 	session.DurationVar(fs, &f.period, "period", "", 0, "alias of --probe-interval, in whole seconds up to 86400")
-	fs.IntVar(&f.retries, "retries", 0, "alias of --probe-retries")
+	alias("retries", "probe-retries")
+	cmd.Annotations["probeDuration"] = "--period"
 	cmd.MarkFlagsMutuallyExclusive("desc", "name")
 	cmd.MarkFlagsMutuallyExclusive("period", "probe-interval")
 	cmd.MarkFlagsMutuallyExclusive("retries", "probe-retries")
@@ -74,8 +74,6 @@ func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
 		return e, err
 	}
 	e.HostName, e.ProbeDuration = ip, v1.Seconds(f.period/time.Second)
-	e.Name = cmp.Or(e.Name, f.desc)
-	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
 	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // the existing loxilb's server requires it
 	return e, nil
 }

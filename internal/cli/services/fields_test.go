@@ -2,6 +2,9 @@ package services_test
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -80,5 +83,69 @@ func TestFieldFlags(t *testing.T) {
 		t.Errorf("got %q, want 1 element, `\"snatIPs\":[\"10.0.0.1\",\"10.0.0.2\",\"10.0.0.3\"]` in s.Requests[0], "+
 			"`\"egress\":true` in s.Requests[0]",
 			s.Requests)
+	}
+}
+
+// TestErrorsNameFlags checks that errors and warnings of the server name the flag that the user
+// gave, or the property's name in help, and that errors of a flag's value name that flag.
+func TestErrorsNameFlags(t *testing.T) {
+	t.Parallel()
+	const create = "create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"
+	refused := func(command, property, word string) {
+		t.Helper()
+		s := clitest.NewServer(t, 400, `{"code":400,"message":"`+property+` \"1\" is wrong","field":"`+property+`"}`)
+		if got := clitest.Run(t, "", s.Args(command)...); got.Stderr != "Error: "+word+" \"1\" is wrong\n" {
+			t.Errorf("%s: %s is called %q, want %s", command, property, got.Stderr, word)
+		}
+	}
+	for _, f := range append(lb.Fields(), lb.KeyFields()...) {
+		if word := "--" + f.Flag; f.Flag != "" {
+			refused(create, f.Property, word)
+			refused(create, "lbAttr[1]."+f.Property, word)
+		}
+	}
+	for _, f := range lb.EndpointProbeFields() {
+		if f.Flag != "" {
+			refused("create ep 1.1.1.1", f.Property, "--"+f.Flag)
+		}
+	}
+	for _, c := range [][3]string{
+		{create, "serviceArguments.externalIP", "VIP"},
+		{create, "serviceArguments.host", "--host"},
+		{create, "endpoints[3].endpointIP", "endpoint address"},
+		{create, "lbAttr[0].endpoints[3]", "endpoint"},
+		{create, "unknown[3].property", "unknown[3].property"},
+		{"create ep 1.1.1.1 --period=2s", "probeDuration", "--period"},
+		{"create policy p --rate=1:1 --target=eth0:1", "peakInfoRate", "--rate"},
+		{"create fw --firewallRule=preference:1 --snat=1.1.1.1", "toIP", "--snat"},
+		{"create bgpneighbor 1.1.1.2 1", "bfd.interval", "--bfd"},
+		{"create bgpneighbor 1.1.1.2 1", "multihopTTL", "--multihop-ttl"},
+		{"set bgp --asn=1", "routerId", "--router-id"},
+		{"set endpoint 1.1.1.1 --weight=1", "weight", "--weight"},
+		{"create mirror m --mirrorInfo=type:span --targetObject=attachment:port", "port", "port"}, // not --port, of the server
+	} {
+		refused(c[0], c[1], c[2])
+	}
+	for args, want := range map[string]string{
+		create + " --inatimeout=x":                `--inatimeout "x" is not a duration`,
+		create + " --sources=1.1.1.0/24,x":        `--sources: source "x" is not a prefix`,
+		create + " --endpoints=2.2.2.2:70000":     `--endpoints: weight "70000" is out of range`,
+		create + " --backup=3.3.3.3":              `--backup: endpoint "3.3.3.3" has no weight`,
+		"create ep 1.1.1.1 --retries=101":         `--retries "101" is out of range`,
+		"set bgp --asn=4294967296":                `--asn "4294967296" is not an AS number`,
+		"create policy p --rate=1:1 --target=a:9": `--target: attachment "9" is nothing to attach to`,
+	} {
+		if got := clitest.Run(t, "", strings.Fields(args)...); got.Code != session.ExitUsage || !strings.HasPrefix(got.Stderr, "Error: "+want) {
+			t.Errorf("%s: got %+v, want exit code ExitUsage, Error: %s", args, got, want)
+		}
+	}
+	warned := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Warning", `299 loxilb "serviceArguments.bgpMed has no effect"`)
+		_, _ = io.WriteString(w, clitest.Success)
+	}))
+	t.Cleanup(warned.Close)
+	args := append(strings.Fields(create), "--server", warned.URL)
+	if got := clitest.Run(t, "", args...); got.Stderr != "Warning: --bgp-med has no effect\n" {
+		t.Errorf("got %+v, want a warning about --bgp-med", got)
 	}
 }

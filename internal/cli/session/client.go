@@ -152,7 +152,7 @@ func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
 	if resp.StatusCode/100 == 2 {
 		return body, errorInside(body)
 	}
-	return body, Refused("%s", sentence(resp, body))
+	return body, Refused("%s", o.asTyped(sentence(resp, body)))
 }
 
 // warn prints the server's warnings: header lines as 299 loxilb "text".
@@ -160,7 +160,7 @@ func (o *Options) warn(resp *http.Response) {
 	for _, line := range resp.Header.Values("Warning") {
 		if _, quoted, ok := strings.Cut(line, ` "`); ok {
 			if text, err := strconv.Unquote(`"` + quoted); err == nil {
-				fmt.Fprintln(o.Env.Stderr, "Warning: "+text)
+				fmt.Fprintln(o.Env.Stderr, "Warning: "+o.asTyped(text))
 			}
 		}
 	}

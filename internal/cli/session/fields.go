@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-
 	"github.com/spf13/cobra"
 
 	v1 "loxilb/api/v1"
@@ -13,17 +11,21 @@ import (
 // defines their names, values and help.
 type FieldFlags[T, O any] struct {
 	object T
-	fields []lb.Field[T] // fields with a flag
+	fields []lb.Field[T]
 }
 
-// NewFieldFlags leaves out fields without a flag.
+// NewFieldFlags returns the flags of fields.
 func NewFieldFlags[T, O any](fields []lb.Field[T]) FieldFlags[T, O] {
-	return FieldFlags[T, O]{fields: slices.DeleteFunc(fields, func(f lb.Field[T]) bool { return f.Flag == "" })}
+	return FieldFlags[T, O]{fields: fields}
 }
 
 // Register adds the flags to a command.
 func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
+	nameProperties(cmd, f.fields)
 	for _, field := range f.fields {
+		if field.Flag == "" {
+			continue
+		}
 		flag := cmd.Flags().VarPF(&fieldFlag[T]{field, &f.object}, field.Flag, "", field.Usage())
 		if field.IsBool() {
 			flag.NoOptDefVal = "true"

@@ -38,6 +38,7 @@ type Options struct {
 	named    bool          // it was named by --server or a context
 	own      string        // why the socket of this network namespace could not be used, if it was tried
 	flags    *pflag.FlagSet
+	command  *cobra.Command // the one that runs
 }
 
 // Register adds the flags to the root command.
@@ -60,6 +61,7 @@ func (o *Options) Register(fs *pflag.FlagSet) {
 
 // Check refuses flags that make no sense.
 func (o *Options) Check(cmd *cobra.Command) error {
+	o.command = cmd
 	var err error
 	if o.format, err = parseFormat(o.Output, cmd.HasParent() && cmd.Parent().Name() == string(Get)); err != nil {
 		return err

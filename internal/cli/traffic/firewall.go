@@ -45,7 +45,8 @@ func createFirewall(o *session.Options) *cobra.Command {
 		Example: "  loxicmd create firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200 --drop\n" +
 			"  loxicmd create fw --firewallRule=sourceIP:2001:db8::/32,minDestinationPort:443,protocol:tcp --allow --setmark=7\n" +
 			"  loxicmd create fw --firewallRule=sourceIP:10.244.0.0/16 --snat=20.20.20.1 --egress",
-		Args: cobra.NoArgs,
+		Args:        cobra.NoArgs,
+		Annotations: map[string]string{"toIP": "--snat", "toPort": "--snat", "redirectPortName": "--redirect", "fwMark": "--setmark"},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request()
 			if err != nil {
@@ -89,7 +90,7 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 	req.Opts.ToIP = ip
 	if ok {
 		if req.Opts.ToPort, err = strconv.Atoi(port); err != nil {
-			return req, lb.NewFieldError("snat", f.snat, "has a port that is not a number", "IP")
+			return req, lb.NewFieldError("--snat", f.snat, "has a port that is not a number", "IP")
 		}
 	}
 	return req, nil

@@ -44,6 +44,10 @@ func createPolicy(o *session.Options) *cobra.Command {
 			}
 			return o.CreateAt(cmd.Context(), kinds.Policer(), &body)
 		},
+		Annotations: map[string]string{
+			"committedInfoRate": "--rate", "peakInfoRate": "--rate", "committedBlkSize": "--block-size", "excessBlkSize": "--block-size",
+			"type": "--pol-type", "polObjName": "--target", "attachment": "--target",
+		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
@@ -68,7 +72,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	info := &body.PolicyInfo
 	oneRate, err := policy.ParsePolicerType(f.kind)
 	if err != nil {
-		return body, err
+		return body, fmt.Errorf("--pol-type: %w", err)
 	}
 	if info.ColorAware = f.color; oneRate {
 		info.Type = 1
@@ -121,6 +125,8 @@ func splitTarget(flag, text string) (name string, to policy.AttachTo, err error)
 	if i < 0 {
 		return "", 0, fmt.Errorf("%s %q has no attachment: use OBJECT:ATTACHMENT, such as %s=eth0:1", flag, text, flag)
 	}
-	to, err = policy.ParseAttachTo(text[i+1:])
+	if to, err = policy.ParseAttachTo(text[i+1:]); err != nil {
+		err = fmt.Errorf("%s: %w", flag, err)
+	}
 	return text[:i], to, err
 }

@@ -36,7 +36,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 		field  *lb.FieldError
 	)
 	if errors.As(err, &flag) && errors.As(err, &field) {
-		return field
+		return fieldError(flag, field)
 	}
 	if errors.As(err, &flag) && flag.GetFlag().Value.Type() == "duration" {
 		return fmt.Errorf("--%s %q is not a duration such as 60s or 1m", flag.GetFlag().Name, flag.GetValue())
@@ -55,4 +55,16 @@ func FlagError(cmd *cobra.Command, err error) error {
 		what = "is negative"
 	}
 	return fmt.Errorf("--%s %q %s", flag.GetFlag().Name, flag.GetValue(), what)
+}
+
+// fieldError names the flag of a refused value: in place of its field, or before it, if the value
+// is only a part of the flag's.
+func fieldError(flag *pflag.InvalidValueError, field *lb.FieldError) error {
+	name := "--" + flag.GetFlag().Name
+	if lb.Printable(flag.GetValue()) != field.Value {
+		return fmt.Errorf("%s: %w", name, field)
+	}
+	named := *field
+	named.Field = name
+	return &named
 }
