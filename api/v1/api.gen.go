@@ -3335,7 +3335,7 @@ type UndrainEndpointParams struct {
 
 // GetEndpointsParams defines parameters for GetEndpoints.
 type GetEndpointsParams struct {
-	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas; also services with a VIP, and endpoints with an address, with :PORT or without. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3425,7 +3425,7 @@ type CreateLoadbalancerParams struct {
 
 // GetLoadbalancersParams defines parameters for GetLoadbalancers.
 type GetLoadbalancersParams struct {
-	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas; also services with a VIP, and endpoints with an address, with :PORT or without. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
@@ -3496,7 +3496,7 @@ type CreateRouteParams struct {
 
 // GetRoutesParams defines parameters for GetRoutes.
 type GetRoutesParams struct {
-	// Name Only objects with these names or keys, separated by commas. A name with a comma is in quotes, as in "a,b",c.
+	// Name Only objects with these names or keys, separated by commas; also services with a VIP, and endpoints with an address, with :PORT or without. A name with a comma is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects that match all requirements, separated by commas, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),

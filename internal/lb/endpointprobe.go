@@ -86,6 +86,15 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 	return list
 }
 
+// OtherNames returns what selects a probe in lists, besides its name: the address, and with a port.
+func (e *EndpointProbe) OtherNames() []string {
+	list := []string{e.Addr.String()}
+	if e.Probe.Port != 0 {
+		list = append(list, netip.AddrPortFrom(e.Addr, e.Probe.Port).String())
+	}
+	return list
+}
+
 // MarshalRecord writes the journal's form.
 func (e *EndpointProbe) MarshalRecord() ([]byte, error) {
 	return marshalMembers(e, EndpointProbeFields(), nil)

@@ -22,6 +22,25 @@ func (k Key) String() string {
 	return s
 }
 
+// OtherNames returns what selects a service in lists, besides its key: its name, each VIP, and each
+// VIP with its first port.
+func (s *Service) OtherNames() []string {
+	list := []string{s.Name}
+	for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
+		list = append(list, vip.String(), netip.AddrPortFrom(vip, s.Port).String())
+	}
+	return list
+}
+
+// AddressOf returns the address of IP or IP:PORT.
+func AddressOf(name string) (netip.Addr, bool) {
+	if at, err := netip.ParseAddrPort(name); err == nil {
+		return at.Addr(), true
+	}
+	a, err := netip.ParseAddr(name)
+	return a, err == nil
+}
+
 // Compare orders keys by VIP (IPv4 first), port, protocol, last port and mark.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(k.VIP.Compare(o.VIP), cmp.Compare(k.Port, o.Port), cmp.Compare(k.Protocol, o.Protocol),

@@ -104,7 +104,10 @@ func (f *fake) EndpointsWhere(chosen func(string, netip.Addr) bool, yield func(*
 
 func (f *fake) EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool) {
 	f.EndpointsWhere(func(name string, at netip.Addr) bool {
-		return slices.Contains(names, name) || slices.Contains(names, at.String())
+		return slices.ContainsFunc(names, func(n string) bool {
+			a, _ := lb.AddressOf(n)
+			return n == name || a == at
+		})
 	}, yield)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,18 @@ func keyOf(e *v1.LoadbalanceEntry) string {
 	var s lb.Service
 	setFields(&s, lb.KeyFields(), e)
 	return s.Key.String()
+}
+
+// addressesOf returns the addresses that select a service, as the server does.
+func addressesOf(e *v1.LoadbalanceEntry) []string {
+	var s lb.Service
+	setFields(&s, lb.KeyFields(), e)
+	for _, one := range e.SecondaryIPs {
+		if a, err := netip.ParseAddr(one.SecondaryIP); err == nil {
+			s.Secondary = append(s.Secondary, a)
+		}
+	}
+	return s.OtherNames()
 }
 
 // setFields reads the fields of an entry. It leaves out unknown values of a newer server.

@@ -112,7 +112,7 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
 		Word: "endpoint", Aliases: kinds.Endpoint().Aliases,
 		DescribeHelp: session.Help{Short: "Show an endpoint in full, with its probe, services, status and events", Example: "  loxicmd describe endpoint 10.0.0.1"},
-		Key:          "Attr", Hint: ": give its address, or its name such as 10.0.0.1_tcp_8080",
+		Key:          "Attr", Hint: ": give its address, with :PORT or not, or its name such as 10.0.0.1_tcp_8080",
 		Served: true, Named: []string{"name", "hostName"},
 		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
@@ -120,8 +120,11 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Items:      func(l *v1.EndpointProbeList) *[]v1.EndpointProbe { return &l.Attr },
 		Name:       func(e *v1.EndpointProbe) string { return e.Name },
 		OtherNames: func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
-		Fields:     map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
-		Words:      map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
+		Addresses: func(e *v1.EndpointProbe) []string {
+			return []string{net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort))}
+		},
+		Fields: map[string]string{"state": "observedState", "host": "hostName", "service": "services", "port": "probePort"},
+		Words:  map[string][]string{"observedState": {"up", "unprobed", "standby", "draining", "drained", "panic", "down"}},
 		Draw: func(l *v1.EndpointProbeList) *session.Table {
 			return endpointTable(l.Attr, o.Output == "wide", o.Compat())
 		},

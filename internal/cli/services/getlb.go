@@ -20,11 +20,11 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 		Word: "lb", Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
 		DescribeHelp: session.Help{
 			Short: "Show a service in full, with its endpoints, status and events",
-			Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, all services with a name,\n" +
+			Long: "Shows a service in full: one by its key, such as 20.20.20.1:2020/tcp, those with a name or VIP,\n" +
 				"or every service. -o json and -o yaml print the server's object, without the events.",
 			Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",
 		},
-		Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, or its key such as 20.20.20.1:2020/tcp",
+		Key: "lbAttr", Object: "service", Called: "service", Hint: ": give its name, its VIP, or its key such as 20.20.20.1:2020/tcp",
 		Served: true, Named: []string{"serviceArguments.name", "status.key"},
 		Fetch: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
 			return c.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{}, edit...)
@@ -32,6 +32,7 @@ func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceE
 		Items:      func(l *v1.LoadbalanceList) *[]v1.LoadbalanceEntry { return &l.LbAttr },
 		Name:       keyOf,
 		OtherNames: func(e *v1.LoadbalanceEntry) []string { return []string{e.ServiceArguments.Name} },
+		Addresses:  addressesOf,
 		Fields:     map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"},
 		Words:      map[string][]string{"status.state": {"applied", "pending", "failed"}},
 		Draw: func(l *v1.LoadbalanceList) *session.Table {
@@ -50,7 +51,7 @@ func getLB(o *session.Options) *cobra.Command {
 	kind := lbKind(o)
 	cmd := kind.GetWith(o, &cobra.Command{
 		Short: "Show services; -o wide shows their endpoints, counters and status",
-		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
+		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb 20.20.20.1\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
 			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",
 	})
 	kind.Choose(cmd, "servName", "show only services with this name", "serviceArguments.name")

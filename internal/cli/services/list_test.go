@@ -78,9 +78,9 @@ func TestListed(t *testing.T) {
 			got)
 	}
 	if got := clitest.Run(t, "", s.Args("get lb nope dns")...); got.Code != session.ExitRefused ||
-		!strings.Contains(got.Stderr, `service "nope" not found: give its name, or its key`) || got.Stdout != "" {
+		!strings.Contains(got.Stderr, `service "nope" not found: give its name, its VIP, or its key`) || got.Stdout != "" {
 		t.Errorf("got %+v, want exit code ExitRefused, "+
-			"`service \"nope\" not found: give its name, or its key` on stderr, nothing on stdout",
+			"`service \"nope\" not found: give its name, its VIP, or its key` on stderr, nothing on stdout",
 			got)
 	}
 	// The server gets the whole query, so it can return less.

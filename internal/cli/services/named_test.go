@@ -28,6 +28,36 @@ func TestNameWithComma(t *testing.T) {
 	}
 }
 
+// TestNamedByAddress checks that services are found by their VIPs, and endpoints by their
+// addresses, with a port or without.
+func TestNamedByAddress(t *testing.T) {
+	t.Parallel()
+	services := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp"},"endpoints":[],"secondaryIPs":[{"secondaryIP":"20.20.30.1"}]},
+		{"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp"},"endpoints":[]},
+		{"serviceArguments":{"externalIP":"2001:db8::1","port":80,"protocol":"tcp"},"endpoints":[]}]}`)
+	endpoints := clitest.NewServer(t, 200, `{"Attr":[{"hostName":"31.31.31.1","name":"a","probePort":80},{"hostName":"31.31.31.1","name":"b","probePort":81}]}`)
+	for args, want := range map[string]string{
+		"get lb 20.20.20.1":       "lb/20.20.20.1:80/tcp lb/20.20.20.1:53/udp",
+		"get lb 20.20.20.1:53":    "lb/20.20.20.1:53/udp",
+		"get lb 20.20.30.1":       "lb/20.20.20.1:80/tcp",
+		"get lb 20.20.30.1:80":    "lb/20.20.20.1:80/tcp",
+		"get lb [2001:db8::1]:80": "lb/[2001:db8::1]:80/tcp",
+		"get lb 2001:db8::1":      "lb/[2001:db8::1]:80/tcp",
+		"get lb 20.20.20.1:81":    "",
+		"get ep 31.31.31.1":       "endpoint/a endpoint/b",
+		"get ep 31.31.31.1:81":    "endpoint/b",
+		"get ep 31.31.31.1:82":    "",
+	} {
+		s := services
+		if strings.Contains(args, " ep ") {
+			s = endpoints
+		}
+		if got := clitest.Run(t, "", s.Args(args+" -o name")...); strings.Join(strings.Fields(got.Stdout), " ") != want {
+			t.Errorf("%s: got %+v, want %q", args, got, want)
+		}
+	}
+}
+
 // TestRatesOfEndpoint checks that describe endpoint shows the endpoint's rates in each service, and
 // nothing of other endpoints.
 func TestRatesOfEndpoint(t *testing.T) {

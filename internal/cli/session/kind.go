@@ -29,6 +29,7 @@ type Kind[L, T any] struct {
 	Items        func(*L) *[]T
 	Name         func(*T) string   // for get; unique in the kind
 	OtherNames   func(*T) []string // other names for get; nil: none
+	Addresses    func(*T) []string // further names for get, which shells do not complete; nil: none
 	Draw         func(*L) *Table
 	Fields       map[string]string                            // names of fields, besides their paths
 	Words        map[string][]string                          // allowed values of fields, by their paths
@@ -264,12 +265,7 @@ func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 			}
 			return x - y
 		},
-		OtherNames: func(i int) []string {
-			if k.OtherNames == nil {
-				return nil
-			}
-			return k.OtherNames(&list[i])
-		},
+		OtherNames: func(i int) []string { return k.otherNames(&list[i]) },
 		Values: func(i int, path string) []string { return fields.Values(&list[i], path) },
 	}
 }
@@ -288,7 +284,16 @@ func (k *Kind[L, T]) missing(p *page[T], q *listing.Query) error {
 }
 
 func (k *Kind[L, T]) called(t *T, name string) bool {
-	return k.Name(t) == name || k.OtherNames != nil && slices.Contains(k.OtherNames(t), name)
+	return k.Name(t) == name || slices.Contains(k.otherNames(t), name)
+}
+
+func (k *Kind[L, T]) otherNames(t *T) (names []string) {
+	for _, f := range []func(*T) []string{k.OtherNames, k.Addresses} {
+		if f != nil {
+			names = append(names, f(t)...)
+		}
+	}
+	return names
 }
 
 // withQuery adds a query to a request.

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"net/netip"
+	"slices"
 
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
@@ -61,4 +62,9 @@ func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
 		return true
 	}
 	return false
+}
+
+// OfVIP finds the services of an address, by key, then those that have it besides their VIP.
+func (s *Services) OfVIP(v store.View, a netip.Addr) []lb.Service {
+	return slices.AppendSeq(slices.Collect(s.Prefix(v, sortOfVIP(a))), s.FindPrefix(v, bySecondary, sortOfVIP(a)))
 }

@@ -249,7 +249,8 @@ func (p *probes) inOrder() []located {
 	return p.sorted
 }
 
-// EndpointsNamed yields the probed targets with these names or addresses, in the order of names.
+// EndpointsNamed yields the probed targets with these names, or with their addresses, in
+// the order of names.
 func (h *Health) EndpointsNamed(names []string, yield func(*report.EndpointHealth) bool) {
 	p := h.probes
 	var keys []string
@@ -258,7 +259,7 @@ func (h *Health) EndpointsNamed(names []string, yield func(*report.EndpointHealt
 		if _, is := p.names[name]; is {
 			keys = append(keys, name)
 		}
-		if a, err := netip.ParseAddr(name); err == nil {
+		if a, ok := lb.AddressOf(name); ok {
 			keys = slices.AppendSeq(keys, p.byAddr.of(a.Unmap()))
 		}
 	}

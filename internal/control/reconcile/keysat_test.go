@@ -77,7 +77,7 @@ func TestEndpointsFound(t *testing.T) {
 	p.setObject("mine", &lb.EndpointProbe{Name: "mine", Addr: netip.MustParseAddr("192.168.1.9"), Probe: lb.Probe{Type: lb.ProbePing}})
 	p.remove(web)
 	p.applyRequests()
-	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.9"}, add)
+	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.9:80"}, add)
 	check("moved", "mine")
 	h.Endpoints(add)
 	check("after a service has gone", "192.168.1.2_tcp_53", "mine")

@@ -105,7 +105,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 	observed := a.NewObservedEndpoints()
 	list := listing.List[*report.EndpointHealth]{
 		Rows: a.endpointsFor(q), Key: func(h *report.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
-		OtherNames: func(h *report.EndpointHealth) []string { return []string{h.Addr.String()} },
+		OtherNames: func(h *report.EndpointHealth) []string { return h.OtherNames() },
 		Values: func(h *report.EndpointHealth, path string) []string {
 			switch path {
 			case "hostName":

@@ -36,7 +36,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			y, _ := lb.ParseKey(b)
 			return x.Compare(y)
 		},
-		OtherNames: func(s *lb.Service) []string { return []string{s.Name} },
+		OtherNames: (*lb.Service).OtherNames,
 		Values: func(s *lb.Service, path string) []string {
 			switch path {
 			case "serviceArguments.name":
@@ -100,15 +100,19 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 	return nil, false
 }
 
-// servicesNamed returns the services with any of these names or keys, in the order of keys; without
-// names or keys, all.
+// servicesNamed returns the services that any of these names may select, in the order of keys;
+// without names, all.
 func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
 		return a.Store.Services.EachShared(now)
 	}
 	var found []*lb.Service
 	for _, name := range names {
-		for _, s := range a.Store.Services.ByName(now, name) {
+		named := a.Store.Services.ByName(now, name)
+		if vip, ok := lb.AddressOf(name); ok {
+			named = append(named, a.Store.Services.OfVIP(now, vip)...)
+		}
+		for _, s := range named {
 			found = append(found, &s)
 		}
 		if key, err := lb.ParseKey(name); err == nil {

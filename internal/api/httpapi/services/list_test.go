@@ -146,7 +146,8 @@ func TestPages(t *testing.T) {
 	b.Fake.Health = []*report.EndpointHealth{health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1")}
 	for i, name := range []string{"web", "a,b", "web", "10", ""} {
 		b.MustPost(strings.NewReplacer("20.20.20.1", "20.20.20."+strconv.Itoa(9+i), `"protocol"`,
-			`"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1)).Replace(apitest.Demo))
+			`"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1),
+			`"endpoints"`, `"secondaryIPs":[{"secondaryIP":"20.20.99.`+strconv.Itoa(i+1)+`"}],"endpoints"`).Replace(apitest.Demo))
 	}
 	key := func(i int) string { return "20.20.20." + strconv.Itoa(i) }
 	for query, want := range map[string][]string{
@@ -156,6 +157,9 @@ func TestPages(t *testing.T) {
 		"config/loadbalancer/all?name=a,b":                                       nil,
 		`config/loadbalancer/all?selector=name="a,b"`:                            {key(10)},
 		"config/loadbalancer/all?name=nope":                                      nil,
+		"config/loadbalancer/all?name=20.20.20.10":                               {key(10)},
+		"config/loadbalancer/all?name=20.20.20.10:2020,20.20.20.11:99":           {key(10)},
+		"config/loadbalancer/all?name=20.20.99.1":                                {key(9)}, // a further VIP
 		"config/loadbalancer/all?selector=mode=fullnat":                          {key(10), key(12)},
 		"config/loadbalancer/all?selector=mode=fullnat,!name":                    nil,
 		"config/loadbalancer/all?selector=!name":                                 {key(13)},
@@ -164,6 +168,7 @@ func TestPages(t *testing.T) {
 		"config/loadbalancer/all?sortBy=-name&limit=3":                           {key(9), key(11), key(10)},
 		"config/loadbalancer/all?sortBy=weight":                                  {key(9), key(10), key(11), key(12), key(13)},
 		"config/endpoint/all?name=31.31.31.1":                                    {"31.31.31.1"},
+		"config/endpoint/all?name=31.31.31.1:5001,32.32.32.1:99":                 {"31.31.31.1"},
 		"config/endpoint/all?selector=state=ok":                                  {"32.32.32.1"},
 		"config/endpoint/all?selector=services=20.20.20.1:2020/tcp&sortBy=-name": {"32.32.32.1", "31.31.31.1"},
 		"config/endpoint/all?limit=1":                                            {"31.31.31.1"},
