@@ -160,12 +160,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 			"add --manualtoken with --manualtokenvalue FILE, --userservice, or --insecure"}
 	}
 	api.CertFile, api.KeyFile = f.cert, f.key
-	for _, p := range [...]struct{ flag, path string }{{"tls-certificate", f.cert}, {"tls-key", f.key}} {
-		if _, err := os.Stat(p.path); err != nil {
-			return &Error{name(p.flag), p.path, "cannot be read: " + cause(err)}
-		}
-	}
-	return nil
+	return checkPEM(flagFile{}, flagFile{name("tls-certificate"), f.cert}, flagFile{name("tls-key"), f.key})
 }
 
 func socketPath(path string) (string, error) {

@@ -95,7 +95,7 @@ func (f *clusterFlags) checkUnused(shared bool) error {
 
 // checkSecrets checks that nodes can authenticate each other.
 func (f *clusterFlags) checkSecrets() error {
-	files := [...]struct{ flag, path string }{{"--cluster-key", f.key}, {"--cluster-ca", f.ca}, {"--cluster-cert", f.cert}, {"--cluster-cert-key", f.certKey}}
+	files := [...]flagFile{{"--cluster-key", f.key}, {"--cluster-ca", f.ca}, {"--cluster-cert", f.cert}, {"--cluster-cert-key", f.certKey}}
 	for _, file := range files {
 		if file.path != "" && !filepath.IsAbs(file.path) {
 			return &Error{file.flag, file.path, "is not an absolute path"}
@@ -114,7 +114,7 @@ func (f *clusterFlags) checkSecrets() error {
 			return &Error{file.flag, "", "is missing: --cluster-ca, --cluster-cert and --cluster-cert-key belong together"}
 		}
 	}
-	return nil
+	return checkPEM(files[1], files[2], files[3])
 }
 
 // clusterPeers returns HOST:PORT of each node.

@@ -68,7 +68,7 @@ func TestCompat(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	token, pem := file(t, dir, "token", "s3cret", 0o644), file(t, dir, "pem", "x", 0o600)
+	token, pem := file(t, dir, "token", "s3cret", 0o644), pemFile(t, dir)
 	const anybody = "anyone who can reach 0.0.0.0:11111 can change everything without a token"
 	for _, tc := range []struct{ env, args, plain, level, files, open string }{
 		{"", "", "0.0.0.0:11111", "debug", "/etc/loxilb/", anybody},

@@ -97,7 +97,7 @@ var sameLevel = cmp.Comparer(func(a, b *LogLevel) bool { return a.String() == b.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	token, pem := file(t, dir, "token", "  s3cret \nrest\n", 0o600), file(t, dir, "pem", "x", 0o600)
+	token, pem := file(t, dir, "token", "  s3cret \nrest\n", 0o600), pemFile(t, dir)
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
@@ -156,7 +156,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open, empty := file(t, dir, "open", "s3cret", 0o644), file(t, dir, "empty", "\ns3cret", 0o600)
-	large, pem := file(t, dir, "large", strings.Repeat("x", 5000), 0o600), file(t, dir, "pem", "x", 0o600)
+	large, pem := file(t, dir, "large", strings.Repeat("x", 5000), 0o600), pemFile(t, dir)
 	for _, tc := range []struct {
 		env, args, message string
 	}{
@@ -242,7 +242,7 @@ func TestRefused(t *testing.T) {
 // API.
 func TestUserService(t *testing.T) {
 	t.Parallel()
-	pem := file(t, t.TempDir(), "pem", "x", 0o600)
+	pem := pemFile(t, t.TempDir())
 	if c, _, msg := run(nil, "--userservice", "--databasehost=10.0.0.1", "--tls", "--tls-certificate="+pem, "--tls-key="+pem); c == nil ||
 		!c.API.Users || c.API.Insecure || !c.API.TLS.Addr().IsUnspecified() {
 		t.Errorf("got %v, want c != nil, c.API.Users, not c.API.Insecure, c.API.TLS.Addr().IsUnspecified()", msg)
@@ -256,7 +256,7 @@ func TestUserService(t *testing.T) {
 
 func TestInsecure(t *testing.T) {
 	t.Parallel()
-	pem := file(t, t.TempDir(), "pem", "x", 0o600)
+	pem := pemFile(t, t.TempDir())
 	if c, _, msg := run(nil, "--host=0.0.0.0", "--insecure"); c == nil || c.API.Plain.String() != "0.0.0.0:11111" || !c.API.Insecure {
 		t.Errorf(`got %v, want c != nil, c.API.Plain == "0.0.0.0:11111", c.API.Insecure`, msg)
 	}

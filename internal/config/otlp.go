@@ -1,11 +1,8 @@
 package config
 
 import (
-	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"io"
 	"net/netip"
 	"net/textproto"
 	"net/url"
@@ -34,7 +31,6 @@ type otlpFlags struct {
 const (
 	minOTLPInterval = time.Second
 	maxOTLPInterval = time.Hour
-	maxOTLPFile     = 1 << 20 // bytes of a file that are read
 )
 
 func (f *otlpFlags) check() (OTLP, error) {
@@ -123,13 +119,9 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 	}
 	c := &tls.Config{}
 	if f.ca != "" {
-		text, _, err := readShort("--otlp-ca", f.ca)
-		if err != nil {
+		var err error
+		if c.RootCAs, err = readRoots(flagFile{"--otlp-ca", f.ca}); err != nil {
 			return nil, err
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(bytes.TrimSpace(text)) {
-			return nil, &Error{"--otlp-ca", f.ca, "contains no certificate (PEM)"}
 		}
 	}
 	if f.cert != "" {
@@ -143,22 +135,12 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 }
 
 func readPair(cert, key string) (*tls.Certificate, error) {
-	certificate, _, err := readShort("--otlp-cert", cert)
-	if err != nil {
-		return nil, err
+	if _, mode, err := readShort("--otlp-key", key); err == nil {
+		if err := checkSecret("--otlp-key", key, mode); err != nil {
+			return nil, err
+		}
 	}
-	secret, mode, err := readShort("--otlp-key", key)
-	if err == nil {
-		err = checkSecret("--otlp-key", key, mode)
-	}
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(certificate, secret)
-	if err != nil {
-		return nil, &Error{"--otlp-cert", cert, "does not match --otlp-key: " + strings.TrimPrefix(err.Error(), "tls: ")}
-	}
-	return &pair, nil
+	return readKeyPair(flagFile{"--otlp-cert", cert}, flagFile{"--otlp-key", key})
 }
 
 // checkSecret refuses a file that everybody may read.
@@ -167,28 +149,4 @@ func checkSecret(flag, path string, mode os.FileMode) error {
 		return &Error{flag, path, fmt.Sprintf("has mode %04o: everybody can read it (chmod 600)", mode.Perm())}
 	}
 	return nil
-}
-
-// readShort reads a file of at most maxOTLPFile bytes.
-func readShort(flag, path string) ([]byte, os.FileMode, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		return nil, 0, &Error{flag, path, "is not a file"}
-	}
-	if err != nil {
-		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxOTLPFile+1))
-	if err != nil {
-		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}
-	}
-	if len(text) > maxOTLPFile {
-		return nil, 0, &Error{flag, path, fmt.Sprintf("is larger than %d bytes", maxOTLPFile)}
-	}
-	return text, info.Mode(), nil
 }

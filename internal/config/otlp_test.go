@@ -47,7 +47,7 @@ func TestOTLP(t *testing.T) {
 		"no certificate":   {args: []string{"--otlp-endpoint=https://x", "--otlp-key=" + key}, msg: "add --otlp-cert"},
 		"pair in clear":    {args: []string{"--otlp-endpoint=http://x", "--otlp-cert=" + cert, "--otlp-key=" + key}, msg: "needs a collector at https://"},
 		"pair alone":       {args: []string{"--otlp-cert=" + cert, "--otlp-key=" + key}, msg: "needs --otlp-endpoint"},
-		"another key":      {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert, "--otlp-key=" + other}, msg: "does not match --otlp-key"},
+		"another key":      {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert, "--otlp-key=" + other}, msg: "cannot be used with --otlp-key: private key does not match public key"},
 		"open key":         {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert, "--otlp-key=" + file(t, dir, "open-key", "x", 0o644)}, msg: "chmod 600"},
 		"CA for nothing":   {args: []string{"--otlp-endpoint=http://x", "--otlp-ca=" + secret}, msg: "needs a collector at https://"},
 	} {

@@ -114,10 +114,11 @@ func (f *storeFlags) checkFiles(s *Store) error {
 		return &Error{"--store-cert-key", f.key, "has no certificate: add --store-cert"}
 	case f.cert != "" && f.ca == "":
 		return &Error{"--store-cert", f.cert, "needs --store-ca: without it, connections are not encrypted"}
-	case f.login == "":
-		return nil
-	case f.ca == "":
+	case f.login != "" && f.ca == "":
 		return &Error{"--store-login", f.login, "needs --store-ca: without it, the password would be sent unencrypted"}
+	}
+	if err := checkPEM(flagFile{"--store-ca", f.ca}, flagFile{"--store-cert", f.cert}, flagFile{"--store-cert-key", f.key}); err != nil || f.login == "" {
+		return err
 	}
 	return f.readLogin(s)
 }
@@ -125,14 +126,14 @@ func (f *storeFlags) checkFiles(s *Store) error {
 func (f *storeFlags) readLogin(s *Store) error {
 	info, err := os.Stat(f.login)
 	if err != nil {
-		return &Error{"--store-login", f.login, "cannot be read: " + err.Error()}
+		return &Error{"--store-login", f.login, "cannot be read: " + cause(err)}
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return &Error{"--store-login", f.login, fmt.Sprintf("has mode %04o: others can read the password (chmod 600)", info.Mode().Perm())}
 	}
 	text, err := os.ReadFile(f.login)
 	if err != nil {
-		return &Error{"--store-login", f.login, "cannot be read: " + err.Error()}
+		return &Error{"--store-login", f.login, "cannot be read: " + cause(err)}
 	}
 	var ok bool
 	s.User, s.Password, ok = strings.Cut(strings.TrimSpace(string(text[:min(len(text), maxLogin)])), ":")
