@@ -1592,7 +1592,7 @@ struct connection_copy {
 	__u8 generation;
 	__u8 result; /* enum copy_result; written by the insertion */
 	__u8 persist_prefix; /* of the service, or 0; only of copies to insert */
-	__u8 pad;
+	__u8 late; /* the end of a connection that this node may have missed: never inserted */
 };
 _Static_assert(sizeof(struct connection_copy) == 108, "ABI");
 

@@ -6,13 +6,15 @@
  * Both sides of a merge belong to one connection if client, endpoint, translation and
  * generation agree. Then events add up, and the later times and numbers count, in any
  * order. Otherwise one of them is an earlier connection from the same client port or
- * source port, and loses. A node that was away has missed the end of the earlier one,
- * and packets of the later one may have used its entry before the copy arrives. A copy
- * that no packet has used has counted none: packets of both entries are 0.
+ * source port, and loses (identity.h). A node that was away may have missed the end of
+ * the earlier one, and packets of the later one may have used its entry before the copy
+ * arrives. Late ends close connections, and are never inserted. A copy that no packet
+ * has used has counted none: packets of both entries are 0.
  */
 #ifndef LOXILB_PUT_H
 #define LOXILB_PUT_H
 
+#include "cluster/identity.h"
 #include "conntrack/conntrack.h"
 #include "conntrack/end.h"
 #include "conntrack/expiry.h"
@@ -175,89 +177,6 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	return merged;
 }
 
-/* Reports whether the sender of a direction continues after the event that has closed
- * this direction of the entry. */
-static __always_inline bool put_goes_on(const struct connection_copy *r,
-					__u32 word, __u8 event, __u32 sent,
-					__u32 seq_end)
-{
-	return word & (event | CONN_RESET) && !(r->flags & event) &&
-	       (__s32)(sent - seq_end) > 1;
-}
-
-/* Reports whether the copy belongs to a later TCP connection of the same generation,
- * which repeats after 256: the entry is closed, and the copy's client or endpoint
- * continues. */
-static __always_inline bool put_is_reopened(const struct connection_copy *r,
-					    const struct connection *c,
-					    __u32 word,
-					    const struct connection *reply)
-{
-	if (r->protocol != IPPROTO_TCP || r->flags & CONN_RESET)
-		return false;
-	return put_goes_on(r, word, CONN_FIN_CLIENT, r->seq_end, c->seq_end) ||
-	       (reply && put_goes_on(r, word, CONN_FIN_ENDPOINT,
-				     r->reply_seq_end, reply->seq_end));
-}
-
-/* Reports whether the copy belongs to the connection with this client's entry. It does
- * not if only one of them has a header of the PROXY protocol: their numbers differ. */
-static __always_inline bool put_is_of(const struct connection_copy *r,
-				      const struct connection *c, __u32 word,
-				      const struct connection *reply)
-{
-	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
-
-	if (r->generation != word >> STATE_GENERATION_SHIFT ||
-	    (r->traits & CONN_ONE_WAY) != one_way ||
-	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
-	    put_is_reopened(r, c, word, reply))
-		return false;
-	return one_way ? c->endpoint == r->id :
-			 connection_answers(c, &put_rows.reply_key);
-}
-
-static __always_inline bool put_was_used(const struct connection *c,
-					 const struct connection *other)
-{
-	return c->packets || (other && other->packets);
-}
-
-/* Reports whether the copy belongs to a later connection than an open entry. idle: for
- * how long the entry has been silent. used: packets of it were seen here. sent, seq_end:
- * the numbers of the copy and of the entry, in the direction that both share. A later
- * TCP connection has higher numbers (RFC 6528). If they are much higher, the last packets
- * that were seen here may belong to the later connection: they do not continue the
- * entry's numbers. */
-static __always_inline bool put_follows(const struct connection_copy *r,
-					__u32 idle, bool used, __u32 sent,
-					__u32 seq_end)
-{
-	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
-	const __s32 ahead = sent - seq_end;
-
-	if (r->idle < idle)
-		return !used || r->protocol != IPPROTO_TCP || ahead > 0;
-	return r->protocol == IPPROTO_TCP && !(r->flags & closing) &&
-	       r->idle < idle + hz && ahead >= (__s32)TCP_MAX_AHEAD;
-}
-
-/* Reports whether the copy belongs to a later connection than this client's entry. */
-static __always_inline bool put_is_later(const struct connection_copy *r,
-					 const struct connection *c, __u32 word,
-					 const struct connection *reply)
-{
-	const __u32 now = (__u32)bpf_jiffies64(),
-		    idle = copy_idle(c, reply, now);
-
-	if (r->idle < idle &&
-	    (connection_is_closed(word) ||
-	     idle > connection_timeout(c->endpoint, word, r->protocol)))
-		return true;
-	return put_follows(r, idle, put_was_used(c, reply), r->seq_end,
-			   c->seq_end);
-}
-
 /* Handles a copy whose client's key has an entry. NONE: it no longer has. */
 static __noinline int put_existing(const struct connection_copy *r,
 				   struct connection *c)
@@ -278,9 +197,9 @@ static __noinline int put_existing(const struct connection_copy *r,
 		if (reply && !state_is_same_generation(word, state_read(reply)))
 			return COPY_BUSY;
 	}
-	if (put_is_of(r, c, word, reply))
+	if (copy_is_of(r, c, word, reply, &put_rows.reply_key))
 		return put_merge(r, c, word, reply);
-	if (!put_is_later(r, c, word, reply))
+	if (r->late || !copy_is_later(r, c, word, reply))
 		return COPY_OLD;
 	return connection_end(&put_rows.client_key, c, word, PORT_IS_FREE) ?
 		       COPY_NONE :
@@ -353,9 +272,9 @@ static __always_inline bool put_succeeds(const struct connection_copy *r,
 	    connection_is_expired(old, r->protocol, now, 0))
 		return true;
 	client = connection_peer(old, r->protocol);
-	return put_follows(r, copy_idle(old, client, now),
-			   put_was_used(old, client), r->reply_seq_end,
-			   old->seq_end);
+	return copy_follows(r, copy_idle(old, client, now),
+			    entry_was_used(old, client), r->reply_seq_end,
+			    old->seq_end);
 }
 
 /* Ends the connection that has the key of the copy's replies, if it is over. */
@@ -468,12 +387,15 @@ __noinline int put_copy(struct connection_copy *r)
 	if (!ep || ep->service != r->service || !(ep->flags & ENDPOINT_IN_USE))
 		return COPY_UNKNOWN;
 	put_fill_keys(r);
-	if (r->protocol == IPPROTO_SCTP && r->flags & CONN_ASSURED && r->ack)
+	if (r->protocol == IPPROTO_SCTP && r->flags & CONN_ASSURED && r->ack &&
+	    !r->late)
 		put_path(r);
 	c = entry_find(&put_rows.client_key);
 	result = c ? put_existing(r, c) : COPY_NONE;
 	if (result != COPY_NONE)
 		return result;
+	if (r->late)
+		return COPY_OLD;
 	put_fill_entry(r);
 	if (!(r->traits & CONN_ONE_WAY)) {
 		result = put_reply(r);

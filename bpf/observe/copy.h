@@ -79,7 +79,7 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->generation = word >> STATE_GENERATION_SHIFT;
 	e->result = 0;
 	e->persist_prefix = 0;
-	e->pad = 0;
+	e->late = 0;
 }
 
 /* Sends a copy to user space. Wakes it only if it has read all earlier ones, so a busy

@@ -72,6 +72,7 @@ type Node struct {
 	hold     hold
 	parked   parked[report.ConnectionCopy]
 	clients  parked[report.ClientCopy]
+	ends     ends
 	faults   faults
 
 	mu      sync.Mutex

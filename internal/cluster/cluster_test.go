@@ -129,9 +129,14 @@ func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, res
 			results[i] = report.CopyUnknown
 			continue
 		}
+		old, ok := f.rows[c.Client]
 		results[i] = report.CopyInserted
-		if old, ok := f.rows[c.Client]; ok {
+		switch {
+		case ok:
 			results[i], c = report.CopyMerged, record.Merge(old, c)
+		case c.Late:
+			results[i] = report.CopyOld
+			continue
 		}
 		f.rows[c.Client] = c
 	}
@@ -171,6 +176,32 @@ func (f *table) open(from, to int, quietly bool) {
 	}
 	f.mu.Unlock()
 	f.events <- list
+}
+
+// end ends connections from..to, and forgets them.
+func (f *table) end(from, to int) {
+	var list []report.ConnectionCopy
+	f.mu.Lock()
+	for i := from; i < to; i++ {
+		c := connection(i)
+		delete(f.rows, c.Client)
+		c.Flags |= report.FlagsAcked
+		list = append(list, c)
+	}
+	f.mu.Unlock()
+	f.events <- list
+}
+
+// countOpen counts the connections that have not ended.
+func (f *table) countOpen() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.rows {
+		if !c.IsClosed() {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *table) len() int {

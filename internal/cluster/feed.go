@@ -24,6 +24,7 @@ const (
 
 // broadcast queues copies of connections for all peers.
 func (n *Node) broadcast(list []report.ConnectionCopy) {
+	n.keepEnds(list)
 	var parts [2][]chunk // by whether they are packed
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -104,8 +104,11 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 		return c.SendClients(part.data)
 	}
 	send := c.SendRecords
-	if part.needs == transport.FeaturePacked {
+	switch part.needs {
+	case transport.FeaturePacked:
 		send = c.SendPacked
+	case transport.FeatureEnds:
+		send = c.SendEnds
 	}
 	if err := send(part.data); err != nil {
 		return err
@@ -149,6 +152,11 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 		})
 		if err == nil && c.Peer.TakesClients() {
 			err = p.node.scanClients(ctx, put)
+		}
+		if c.Peer.Takes(transport.FeatureEnds) {
+			for _, part := range p.node.ends.all() {
+				err = errors.Join(err, put(part))
+			}
 		}
 		if ctx.Err() != nil {
 			return

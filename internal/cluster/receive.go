@@ -113,8 +113,8 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	}
 	applied, age := uint64(0), staleness{answered: time.Now(), least: n.staleTime}
 	var list []report.ConnectionCopy
-	records := func(b []byte, first func([]byte) (report.ConnectionCopy, []byte, error)) (err error) {
-		if list, err = decode(list[:0], b, first); err != nil {
+	records := func(frame []byte, decode decoder) (err error) {
+		if list, err = decode(list[:0], frame); err != nil {
 			return err
 		}
 		applied += uint64(len(list))
@@ -125,18 +125,20 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		return n.apply(ctx, s, list)
 	}
 	err := c.ReadRecords(transport.Reader{
-		Records: func(b []byte) error { return records(b, record.Decode) },
-		Packed: func(b []byte) error {
-			var frame record.Unpacker
-			return records(b, frame.Decode)
-		},
+		Records: func(b []byte) error { return records(b, decodeRecords) },
+		Packed:  func(b []byte) error { return records(b, decodePacked) },
+		Ends:    func(b []byte) error { return records(b, decodeEnds) },
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
 		State:   s.takeState,
-		BulkEnd: func() {
+		BulkEnd: func() error {
+			if err := n.applyOwnEnds(ctx, s); err != nil {
+				return err
+			}
 			s.mu.Lock()
 			s.complete, s.had = true, true
 			s.mu.Unlock()
 			n.join.changed()
+			return nil
 		},
 		Serves: func() {
 			s.mu.Lock()
@@ -351,8 +353,21 @@ func decode[T any](list []T, b []byte, first func([]byte) (T, []byte, error)) ([
 	return list, nil
 }
 
+// decoder appends the connections of a frame to list.
+type decoder func(list []report.ConnectionCopy, frame []byte) ([]report.ConnectionCopy, error)
+
+func decodeRecords(list []report.ConnectionCopy, frame []byte) ([]report.ConnectionCopy, error) {
+	return decode(list, frame, record.Decode)
+}
+
+func decodePacked(list []report.ConnectionCopy, frame []byte) ([]report.ConnectionCopy, error) {
+	var packed record.Unpacker
+	return decode(list, frame, packed.Decode)
+}
+
 // apply inserts copies, and parks those whose service or endpoint is not here yet.
 func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCopy) error {
+	n.keepEnds(list)
 	results := make([]report.CopyResult, len(list))
 	if err := n.Table.PutCopies(ctx, list, results); err != nil {
 		return err

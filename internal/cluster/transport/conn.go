@@ -224,6 +224,10 @@ func (c *Conn) SendRecords(records []byte) error { return c.send(kindRecords, re
 // SendPacked sends packed records, of MaxFrame bytes at most, to nodes with FeaturePacked.
 func (c *Conn) SendPacked(records []byte) error { return c.send(kindPacked, records) }
 
+// SendEnds sends the age of ended connections, and their packed records, of MaxFrame bytes at most,
+// to nodes with FeatureEnds.
+func (c *Conn) SendEnds(ends []byte) error { return c.send(kindEnds, ends) }
+
 // SendClients sends records of clients, of MaxFrame bytes at most.
 func (c *Conn) SendClients(records []byte) error { return c.send(kindClients, records) }
 
@@ -287,9 +291,10 @@ func (c *Conn) awaitFrame(suspect func()) {
 type Reader struct {
 	Records  func(payload []byte) error // of connections
 	Packed   func(payload []byte) error // packed ones
+	Ends     func(payload []byte) error // connections that have ended a while ago
 	Clients  func(payload []byte) error
 	State    func(payload []byte) error // the peer's state
-	BulkEnd  func()                     // the peer has sent all that it had
+	BulkEnd  func() error               // the peer has sent all that it had
 	Serves   func()                     // the peer announces its VIPs
 	Rerouted func()                     // routers may have begun to send the peer's packets here
 	Idle     func() error               // no frame is waiting
@@ -309,12 +314,14 @@ func (c *Conn) ReadRecords(r Reader) error {
 			err = r.Records(b)
 		case kindPacked:
 			err = r.Packed(b)
+		case kindEnds:
+			err = r.Ends(b)
 		case kindClients:
 			err = r.Clients(b)
 		case kindState:
 			err = r.State(b)
 		case kindBulkEnd:
-			r.BulkEnd()
+			err = r.BulkEnd()
 		case kindPing:
 			if len(b) > 0 && b[0] == 1 { // older nodes send nothing
 				r.Serves()

@@ -20,6 +20,7 @@ const (
 	kindClients                 // records of clients, one after the other; since version 2
 	kindState                   // the node's state, JSON; FeatureState
 	kindPacked                  // records that may refer to earlier ones; FeaturePacked
+	kindEnds                    // an age, and packed records of ended connections; FeatureEnds
 )
 
 // MaxFrame is the most bytes that a frame holds.

@@ -34,8 +34,12 @@ const FeatureSCTP Feature = "sctp"
 // FeaturePacked is packed records: half as many bytes per connection. It includes SCTP.
 const FeaturePacked Feature = "packed"
 
+// FeatureEnds is ends of connections that a node may have missed while it was away. It includes
+// FeaturePacked.
+const FeatureEnds Feature = "ends"
+
 // Features returns the features of this build.
-func Features() []Feature { return []Feature{FeatureState, FeatureSCTP, FeaturePacked} }
+func Features() []Feature { return []Feature{FeatureState, FeatureSCTP, FeaturePacked, FeatureEnds} }
 
 // Hello is a node's greeting before it exchanges connections.
 type Hello struct {

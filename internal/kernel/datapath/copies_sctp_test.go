@@ -103,6 +103,13 @@ func TestCopiesSCTP(t *testing.T) {
 	c.same()
 	c.sctp(c.two, client, vip, "tag 222 chunks abort")
 	c.same()
+	end := list[len(list)-1]
+	end.Late, end.Flags = true, end.Flags|report.FlagReset
+	earlier := end
+	earlier.Numbers.Acked = 222
+	if got := c.put(earlier, end); got[0] != report.CopyOld || got[1] != report.CopyMerged {
+		t.Errorf("late ends of the association before the restart, and of this one: %v", got)
+	}
 	c.sctp(c.two, client, vip, "tag 444 chunks abort")
 	for key, row := range dptest.Connections(t, c.two.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {

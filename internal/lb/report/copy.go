@@ -23,6 +23,7 @@ type ConnectionCopy struct {
 	Generation uint8
 	Numbers    TCPNumbers
 	Idle       time.Duration // since the last packet of either direction
+	Late       bool          // the end of a connection that a node may have missed: never inserted
 }
 
 // The flags of bpf/abi.h for an ended connection: a reset, or both FINs acknowledged; for SCTP, the

@@ -20,6 +20,7 @@ import (
 // couple is two nodes of a cluster. The first one finds the second one by name.
 type couple struct {
 	t     *testing.T
+	lab   *netnstest.Lab
 	nodes [2]*member
 	keys  [2]string // files
 	hosts string    // file, /etc/hosts of the first node
@@ -34,7 +35,7 @@ const (
 func newCouple(t *testing.T) *couple {
 	t.Helper()
 	lab, dir := labtest.New(t), t.TempDir()
-	p := &couple{t: t, hosts: filepath.Join(dir, "hosts")}
+	p := &couple{t: t, lab: lab, hosts: filepath.Join(dir, "hosts")}
 	p.resolveTo("10.4.0.2")
 	must(t, os.WriteFile(filepath.Join(dir, "resolv.conf"), nil, 0o600))
 	var ends [2]netnstest.End

@@ -77,7 +77,7 @@ type ClusterConnectionCopy struct {
 	Generation    uint8
 	Result        uint8
 	PersistPrefix uint8
-	Pad           uint8
+	Late          uint8
 }
 
 type ClusterConnectionSample struct {

@@ -117,7 +117,7 @@ type TcConnectionCopy struct {
 	Generation    uint8
 	Result        uint8
 	PersistPrefix uint8
-	Pad           uint8
+	Late          uint8
 }
 
 type TcConnectionCount struct {

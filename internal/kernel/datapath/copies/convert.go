@@ -43,6 +43,9 @@ func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 		SeqEnd: in.Numbers.Sent, Ack: in.Numbers.Acked, ReplySeqEnd: in.Numbers.ReplySent, ReplyAck: in.Numbers.ReplyAcked,
 		Idle: uint32(in.Idle / c.shared.Jiffy()),
 	}
+	if in.Late {
+		r.Late = 1
+	}
 	if at.NoXDP {
 		r.Hop |= uint8(bpf.TcHopFlagHOP_NO_XDP)
 	}

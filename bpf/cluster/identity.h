@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * identity.h - decides whether a copy of another node belongs to the connection of an
+ * entry, or to an earlier or later one with the same client port.
+ */
+#ifndef LOXILB_IDENTITY_H
+#define LOXILB_IDENTITY_H
+
+#include "conntrack/conntrack.h"
+#include "conntrack/expiry.h"
+#include "observe/copy.h"
+
+/* Reports whether the sender of a direction continues after the event that has closed
+ * this direction of the entry. */
+static __always_inline bool sender_goes_on(const struct connection_copy *r,
+					   __u32 word, __u8 event, __u32 sent,
+					   __u32 seq_end)
+{
+	return word & (event | CONN_RESET) && !(r->flags & event) &&
+	       (__s32)(sent - seq_end) > 1;
+}
+
+/* Reports whether the copy belongs to a later TCP connection of the same generation,
+ * which repeats after 256: the entry is closed, and the copy's client or endpoint
+ * continues. */
+static __always_inline bool copy_is_reopened(const struct connection_copy *r,
+					     const struct connection *c,
+					     __u32 word,
+					     const struct connection *reply)
+{
+	if (r->protocol != IPPROTO_TCP || r->flags & CONN_RESET)
+		return false;
+	return sender_goes_on(r, word, CONN_FIN_CLIENT, r->seq_end,
+			      c->seq_end) ||
+	       (reply && sender_goes_on(r, word, CONN_FIN_ENDPOINT,
+					r->reply_seq_end, reply->seq_end));
+}
+
+/* Reports whether an entry continues after the end that a late copy describes: the copy is
+ * of an earlier connection with the same generation, or of one that has survived. */
+static __always_inline bool copy_is_outlived(const struct connection_copy *r,
+					     const struct connection *c,
+					     const struct connection *reply)
+{
+	if (r->protocol == IPPROTO_SCTP)
+		return !reply || c->ack != r->ack || reply->ack != r->reply_ack;
+	if (r->protocol != IPPROTO_TCP)
+		return true; /* flows of UDP only expire */
+	return (__s32)(c->seq_end - r->seq_end) > 0 ||
+	       (reply && (__s32)(reply->seq_end - r->reply_seq_end) > 0);
+}
+
+/* Reports whether the copy belongs to the connection with this client's entry. replies:
+ * the key of the copy's replies. It does not if only one of both has a header of the
+ * PROXY protocol: their numbers differ. */
+static __always_inline bool copy_is_of(const struct connection_copy *r,
+				       const struct connection *c, __u32 word,
+				       const struct connection *reply,
+				       const struct connection_key *replies)
+{
+	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
+
+	if (r->generation != word >> STATE_GENERATION_SHIFT ||
+	    (r->traits & CONN_ONE_WAY) != one_way ||
+	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
+	    copy_is_reopened(r, c, word, reply) ||
+	    (r->late && copy_is_outlived(r, c, reply)))
+		return false;
+	return one_way ? c->endpoint == r->id : connection_answers(c, replies);
+}
+
+static __always_inline bool entry_was_used(const struct connection *c,
+					   const struct connection *other)
+{
+	return c->packets || (other && other->packets);
+}
+
+/* Reports whether the copy belongs to a later connection than an open entry. idle: for
+ * how long the entry has been silent. used: packets of it were seen here. sent, seq_end:
+ * the numbers of the copy and of the entry, in the direction that both share. A later
+ * TCP connection has higher numbers (RFC 6528). If they are much higher, the last packets
+ * that were seen here may belong to the later connection: they do not continue the
+ * entry's numbers. */
+static __always_inline bool copy_follows(const struct connection_copy *r,
+					 __u32 idle, bool used, __u32 sent,
+					 __u32 seq_end)
+{
+	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+	const __s32 ahead = sent - seq_end;
+
+	if (r->idle < idle)
+		return !used || r->protocol != IPPROTO_TCP || ahead > 0;
+	return r->protocol == IPPROTO_TCP && !(r->flags & closing) &&
+	       r->idle < idle + hz && ahead >= (__s32)TCP_MAX_AHEAD;
+}
+
+/* Reports whether the copy belongs to a later connection than this client's entry. */
+static __always_inline bool copy_is_later(const struct connection_copy *r,
+					  const struct connection *c,
+					  __u32 word,
+					  const struct connection *reply)
+{
+	const __u32 now = (__u32)bpf_jiffies64(),
+		    idle = copy_idle(c, reply, now);
+
+	if (r->idle < idle &&
+	    (connection_is_closed(word) ||
+	     idle > connection_timeout(c->endpoint, word, r->protocol)))
+		return true;
+	return copy_follows(r, idle, entry_was_used(c, reply), r->seq_end,
+			    c->seq_end);
+}
+
+#endif

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"loxilb/internal/cluster/record"
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/lb/report"
+)
+
+const (
+	// maxEnds bounds the memory of ends: about 280,000 of IPv4. The oldest ones go first.
+	maxEnds = 8 << 20
+	// keepEnds is how long ends are kept while no node is away: longer than it takes to notice
+	// that one is, which has missed the ends since.
+	keepEnds = 15 * time.Second
+	// endsPartTime bounds the time between the ends of a part, which all have the age of the first.
+	endsPartTime = time.Second
+	// ageLength is the length of the age in front of a part that is sent, in milliseconds.
+	ageLength = 4
+)
+
+// ends are the connections that have ended lately, or while another node was away. That node still
+// has them, as open: it gets these ends once it is back (beginBulk), and they are applied again to
+// what it sends (applyOwnEnds). Otherwise such connections would count until they time out.
+type ends struct {
+	mu    sync.Mutex
+	parts []endsPart // by age
+	bytes int
+	frame record.Packer // of the last part
+}
+
+// endsPart is packed records, of one frame at most.
+type endsPart struct {
+	began time.Time
+	data  []byte
+	count int
+}
+
+func (p *endsPart) cost() int { return cap(p.data) + chunkCost }
+
+// keepEnds adds the connections of list that have ended, and forgets those that no node needs.
+func (n *Node) keepEnds(list []report.ConnectionCopy) {
+	if n.ends.add(list) > keepEnds && !n.isAnyAway() {
+		n.ends.forget(keepEnds)
+	}
+}
+
+// isAnyAway reports whether a configured node has not got all connections and sent its own.
+func (n *Node) isAnyAway() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.peers, func(p *peer) bool {
+		now := p.status()
+		s := n.sources[now.Node]
+		return !p.isHidden() && (now.State != report.PeerUp || s == nil || !s.isComplete())
+	})
+}
+
+// add adds the connections of list that have ended, and returns the age of the oldest one.
+func (e *ends) add(list []report.ConnectionCopy) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range list {
+		if list[i].IsClosed() && !list[i].Late {
+			e.append(&list[i])
+		}
+	}
+	for e.bytes > maxEnds {
+		e.drop()
+	}
+	if len(e.parts) == 0 {
+		return 0
+	}
+	return time.Since(e.parts[0].began)
+}
+
+// forget drops ends that are older than age.
+func (e *ends) forget(age time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.parts) > 0 && time.Since(e.parts[0].began) > age {
+		e.drop()
+	}
+}
+
+func (e *ends) drop() {
+	e.bytes -= e.parts[0].cost()
+	e.parts[0] = endsPart{}
+	e.parts = e.parts[1:]
+}
+
+func (e *ends) append(c *report.ConnectionCopy) {
+	const room = transport.MaxFrame - ageLength - record.MaxPackedLength
+	last := len(e.parts) - 1
+	if last < 0 || len(e.parts[last].data) > room || time.Since(e.parts[last].began) > endsPartTime {
+		e.parts, e.frame = append(e.parts, endsPart{began: time.Now()}), record.Packer{}
+		last++
+		e.bytes += chunkCost
+	}
+	p := &e.parts[last]
+	e.bytes -= p.cost()
+	p.data = e.frame.Append(p.data, c)
+	p.count++
+	e.bytes += p.cost()
+}
+
+// all returns the ends in frames.
+func (e *ends) all() []chunk {
+	e.mu.Lock()
+	parts := slices.Clone(e.parts)
+	e.mu.Unlock()
+	list := make([]chunk, len(parts))
+	for i, p := range parts {
+		age := binary.BigEndian.AppendUint32(make([]byte, 0, ageLength+len(p.data)), uint32(min(time.Since(p.began).Milliseconds(), math.MaxUint32)))
+		list[i] = chunk{data: append(age, p.data...), count: p.count, needs: transport.FeatureEnds}
+	}
+	return list
+}
+
+// decodeEnds appends the ends of a frame to list.
+func decodeEnds(list []report.ConnectionCopy, frame []byte) ([]report.ConnectionCopy, error) {
+	if len(frame) < ageLength {
+		return list, record.ErrShort
+	}
+	age := time.Duration(binary.BigEndian.Uint32(frame)) * time.Millisecond
+	first := len(list)
+	list, err := decodePacked(list, frame[ageLength:])
+	for i := first; i < len(list); i++ {
+		list[i].Idle += age
+		list[i].Late = true
+	}
+	return list, err
+}
+
+// applyOwnEnds ends connections that a node has sent as open, although they have ended while it was
+// away.
+func (n *Node) applyOwnEnds(ctx context.Context, s *source) error {
+	for _, part := range n.ends.all() {
+		list, err := decodeEnds(nil, part.data)
+		if err != nil {
+			return err
+		}
+		results := make([]report.CopyResult, len(list))
+		if err := n.Table.PutCopies(ctx, list, results); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		for i, r := range results {
+			if r == report.CopyBusy && n.parked.add(s, list[i]) {
+				s.parked++
+			}
+		}
+		s.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"loxilb/internal/cluster/transport"
+	"loxilb/internal/lb/report"
+)
+
+// TestMissedEnds checks that connections which have ended while a node was away end there, and do
+// not return from there: neither those that other nodes have opened, nor its own, which have moved
+// to others. An older node, which does not understand ends, still gets everything else.
+func TestMissedEnds(t *testing.T) {
+	t.Parallel()
+	for _, features := range [][]transport.Feature{transport.Features(), {transport.FeatureState, transport.FeaturePacked}} {
+		t.Run(fmt.Sprint(features), func(t *testing.T) {
+			t.Parallel()
+			all := newNodes(t, 3)
+			one, two, third := newTable(), newTable(), newTable()
+			first, _ := all.start(0, one, nil)
+			all.start(2, third, nil)
+			leaves, stop := all.start(1, two, nil)
+			<-first.Joined()
+			<-leaves.Joined()
+			one.open(0, 10, false)
+			two.open(10, 20, false)
+			for _, f := range []*table{one, two, third} {
+				eventually(t, "a node does not get all connections", func() bool { return f.len() == 20 })
+			}
+			stop()
+			one.end(5, 15)
+			eventually(t, "the third node does not get the ends", func() bool { return third.countOpen() == 10 })
+			_, again := all.start(1, two, func(c *Config) { c.features = features })
+			defer again()
+			if !slices.Contains(features, transport.FeatureEnds) {
+				one.open(20, 30, false)
+				eventually(t, "the older node gets nothing", func() bool { return two.len() == 30 })
+				return
+			}
+			for i, f := range []*table{one, two, third} {
+				eventually(t, fmt.Sprintf("node %d still has connections that have ended", i), func() bool {
+					return f.countOpen() == 10 && first.Status().Peers[0].State == report.PeerUp
+				})
+			}
+		})
+	}
+}
+
+// TestEndsBounded checks that ends take no more memory than they may, that the latest ones remain,
+// and that they are forgotten once no node is away.
+func TestEndsBounded(t *testing.T) {
+	t.Parallel()
+	var e ends
+	const batches, batch = 4000, 100
+	for i := range batches {
+		list := make([]report.ConnectionCopy, batch)
+		for j := range list {
+			list[j] = connection(i*batch + j)
+			list[j].Flags |= report.FlagsAcked
+		}
+		e.add(list)
+	}
+	e.add([]report.ConnectionCopy{connection(0)}) // it is open
+	count, last := 0, report.ConnectionCopy{}
+	for _, part := range e.all() {
+		if len(part.data) > transport.MaxFrame {
+			t.Fatalf("a frame of %d bytes", len(part.data))
+		}
+		list, err := decodeEnds(nil, part.data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count += len(list); len(list) != part.count || !list[0].Late || !list[0].IsClosed() {
+			t.Fatalf("%d ends of %d, the first one %+v", len(list), part.count, list[0])
+		}
+		last = list[len(list)-1]
+	}
+	if want := connection(batches*batch - 1).Client; last.Client != want {
+		t.Errorf("the last end is of %s, want %s", last.Client, want)
+	}
+	if e.bytes > maxEnds || count < 200_000 || count >= batches*batch {
+		t.Errorf("%d ends in %d bytes, want more in %d", count, e.bytes, maxEnds)
+	}
+	e.forget(0)
+	if len(e.all()) != 0 || e.bytes != 0 {
+		t.Errorf("%d parts and %d bytes remain", len(e.all()), e.bytes)
+	}
+}

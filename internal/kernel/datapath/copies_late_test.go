@@ -1,0 +1,74 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb/report"
+)
+
+// TestCopiesLate checks which connections an end closes that a node gets long afterwards: the one
+// that it belongs to. It neither closes a later connection with the same generation, which repeats
+// after 256, nor resets one that has continued, nor is it inserted.
+func TestCopiesLate(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, tcpCopies)
+	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
+	closed, reset := uint8(report.FlagsAcked|bpf.TcConnectionFlagCONN_FIN_CLIENT|bpf.TcConnectionFlagCONN_FIN_ENDPOINT), uint8(report.FlagReset)
+	for i, step := range []struct {
+		name    string
+		ends    uint8
+		change  func(end *report.ConnectionCopy)
+		absent  bool
+		want    report.CopyResult
+		remains uint64 // active connections
+	}{
+		{name: "closed", ends: closed, want: report.CopyMerged},
+		{name: "reset", ends: reset, want: report.CopyMerged},
+		{name: "closed after more data", ends: closed, want: report.CopyMerged, change: func(end *report.ConnectionCopy) {
+			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1000, end.Numbers.ReplySent+1
+		}},
+		{name: "the client has continued", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Numbers.Sent-- }},
+		{name: "the endpoint has continued", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Numbers.ReplySent-- }},
+		{name: "reset, and has continued", ends: reset, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Numbers.Sent-- }},
+		{name: "another generation", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Generation++ }},
+		{name: "an earlier generation, and used later", ends: reset, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) {
+			end.Generation--
+			end.Idle = 0
+		}},
+		{name: "absent", ends: closed, want: report.CopyOld, absent: true},
+	} {
+		c.sub(t, step.name, func() {
+			client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), 40000+uint16(i))
+			c.open(client, vip, endpoint)
+			sent := c.wait(2)
+			end := sent[len(sent)-1]
+			if !step.absent {
+				c.put(end)
+			}
+			before := c.entries(c.two)
+			end.Late = true
+			end.Flags |= step.ends
+			if step.change != nil {
+				step.change(&end)
+			}
+			if got := c.put(end)[0]; got != step.want {
+				c.t.Errorf("the late end: %v, want %v", got, step.want)
+			}
+			if got := c.two.active()[0]; got != step.remains {
+				c.t.Errorf("%d connections are active, want %d", got, step.remains)
+			}
+			if step.want == report.CopyOld {
+				for key, row := range c.entries(c.two) {
+					if before[key] != row {
+						c.t.Errorf("the entry %v has changed: %+v, was %+v", key, row, before[key])
+					}
+				}
+				if now := c.entries(c.two); len(now) != len(before) {
+					c.t.Errorf("%d entries, want %d", len(now), len(before))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package ha_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"loxilb/test/await"
+	"loxilb/test/net/rig"
+	"loxilb/test/netnstest"
+)
+
+// TestMissedEnds checks that connections which end while two nodes cannot reach each other end at
+// both once they can: those of which the other node has copies only, and those that it opened
+// itself before their packets passed here.
+func TestMissedEnds(t *testing.T) {
+	t.Parallel()
+	const connections, service = 5, "20.20.20.1:80"
+	p := newCouple(t)
+	client, server := p.host("client", "10.1.%d.%d"), p.host("server", "10.9.%d.%d")
+	must(t, server.ServeTCP("10.9.9.9:80", answerLines))
+	for _, m := range p.nodes {
+		out, err := m.Command(strings.Fields("create lb 20.20.20.1 --tcp=80:80 --endpoints=10.9.9.9:1 --probetype=none")...)
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	pass := func(node int) {
+		rig.MustRun(t, client, "ip", "route", "replace", "default", "via", fmt.Sprintf("10.1.%d.1", node), "src", "10.1.9.9")
+		rig.MustRun(t, server, "ip", "route", "replace", "default", "via", fmt.Sprintf("10.9.%d.1", node), "src", "10.9.9.9")
+	}
+	var held []net.Conn
+	for node := len(p.nodes) - 1; node >= 0; node-- {
+		pass(node)
+		held = append(held, hold(t, client, service, connections)...)
+		for i := range p.nodes {
+			p.awaitOpen(i, len(held))
+		}
+	}
+	if broken := countBroken(held); broken > 0 {
+		t.Fatalf("%d connections of %d do not continue through the other node", broken, len(held))
+	}
+	rig.MustRun(t, p.nodes[1].host, "nft", "table ip cut { chain input { type filter hook input priority 0; iifname eth0 drop; }; }")
+	for _, c := range held {
+		must(t, c.Close())
+	}
+	p.awaitEntries(0, "", 0) // it has forgotten them
+	await.NoError(t, patience, func() error { return p.isDown(0) })
+	p.awaitOpen(1, len(held))
+	rig.MustRun(t, p.nodes[1].host, "nft", "delete", "table", "ip", "cut")
+	p.awaitUp("10.4.0.2")
+	for i := range p.nodes {
+		p.awaitOpen(i, 0)
+	}
+}
+
+// host returns a new host with a link to each node. form is the form of addresses, by the number of
+// the node, and 1 for the node or 2 for the host. The host also has 9 and 9, on both links.
+func (p *couple) host(name, form string) *netnstest.Host {
+	p.t.Helper()
+	h, err := p.lab.Host(name)
+	must(p.t, err)
+	both := fmt.Sprintf(form, 9, 9)
+	must(p.t, h.AddAddress("lo", netip.MustParsePrefix(both+"/32")))
+	for i, m := range p.nodes {
+		end := func(h *netnstest.Host, name string, last int) netnstest.End {
+			prefix := netip.PrefixFrom(netip.MustParseAddr(fmt.Sprintf(form, i, last)), 24)
+			return netnstest.End{Host: h, Interface: name, Addresses: []netip.Prefix{prefix}}
+		}
+		must(p.t, p.lab.Link(end(h, m.host.Name, 2), end(m.host, name, 1), 0))
+		rig.MustRun(p.t, m.host, "ip", "route", "add", both, "via", fmt.Sprintf(form, i, 2))
+	}
+	return h
+}
+
+// awaitOpen waits until a node has so many open connections.
+func (p *couple) awaitOpen(node, want int) {
+	p.t.Helper()
+	p.awaitEntries(node, " est ", 2*want) // a line for each direction
+}
+
+// awaitEntries waits until a node has so many entries that contain a text.
+func (p *couple) awaitEntries(node int, text string, want int) {
+	p.t.Helper()
+	await.NoError(p.t, patience, func() error {
+		out, err := p.nodes[node].Command("get", "ct")
+		got := 0
+		for line := range strings.Lines(out) {
+			if strings.Contains(line, "20.20.20.1") && strings.Contains(line, text) {
+				got++
+			}
+		}
+		if err == nil && got != want {
+			err = fmt.Errorf("node %d has %d entries with %q, want %d:\n%s", node, got, text, want, out)
+		}
+		return err
+	})
+}
+
+// isDown returns an error unless a node has given up the other one.
+func (p *couple) isDown(node int) error {
+	list, _, err := p.peers(node)
+	if err == nil && (len(list) != 1 || list[0].State != "down") {
+		err = fmt.Errorf("node %d shows %+v", node, list)
+	}
+	return err
+}
