@@ -3,6 +3,7 @@ package sctp_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,8 @@ const (
 
 // TestKernel checks the kernel's own SCTP, which the guests of test/kernels have: messages in both
 // directions with each kind of translation, an association with two addresses at both ends whose
-// links fail in turn, and SHUTDOWN, which removes associations.
+// links fail in turn, restarts of both, the latter after packets have taken the second path, and
+// SHUTDOWN, which closes associations.
 func TestKernel(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/sctp"); err != nil {
 		t.Skip("SCTP is not here: this kernel lacks it")
@@ -46,8 +49,9 @@ func TestKernel(t *testing.T) {
 			t.Log(r.Command("get", "ct"))
 		}
 	})
+	var accepted atomic.Int64
 	for _, h := range r.Endpoints {
-		serveKernel(t, h)
+		serveKernel(t, h, &accepted)
 	}
 	loadPrograms(t, r)
 	createTranslations(r)
@@ -55,8 +59,13 @@ func TestKernel(t *testing.T) {
 		if s.vip == rig.VIP4 && s.endpoints == rig.Endpoints6() {
 			shortenPackets(t, r) // translations between IP versions come last
 		}
-		c := dialKernel(t, r.Client, s.vip, 2020+i)
+		from := rig.HostAddress(r.Client, s.vip == rig.VIP6)
+		if s.flags == "" {
+			from = map[string]string{rig.VIP4: "0.0.0.0", rig.VIP6: "::"}[s.vip] // INIT lists all addresses
+		}
+		c := dialKernel(t, r.Client, s.vip, 2020+i, from)
 		exchange(t, c)
+		c = restart(t, r, &accepted, c, s.vip, 2020+i, from)
 		shutDown(t, c)
 	}
 	r.EventuallyShows("get ct", "sctp", "shut-complete")
@@ -75,10 +84,18 @@ func TestKernel(t *testing.T) {
 	// balancer.
 	addAddresses(t, c, "100.100.100.9")
 	exchange(t, c)
+
+	for range 2 {
+		setLink(t, r.LB, "client", false)
+		exchange(t, c)
+		setLink(t, r.LB, "client", true)
+		c = restart(t, r, &accepted, c, firstVIP, 2020, firstAddress, secondAddress)
+	}
 	shutDown(t, c)
-	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
-		if out := r.Loxicmd("get ct"); strings.Contains(out, "sctp") {
-			return fmt.Errorf("associations are left:\n%s", out)
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		out := r.Loxicmd("get ct --proto=sctp --no-headers")
+		if closed := strings.Count(out, " shut-complete "); closed == 0 || closed != strings.Count(out, "\n") {
+			return fmt.Errorf("associations are open:\n%s", out)
 		}
 		return nil
 	})
@@ -130,7 +147,8 @@ func kernelPaths(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// kernelSocket opens a socket of the kernel's SCTP in a host, and calls f with it there.
+// kernelSocket opens a socket of the kernel's SCTP in a host, and calls f with it there. Its port
+// may also have associations that are still shutting down.
 func kernelSocket(h *netnstest.Host, family int, f func(fd int) error) (file *os.File, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
@@ -141,14 +159,15 @@ func kernelSocket(h *netnstest.Host, family int, f func(fd int) error) (file *os
 		limit := unix.NsecToTimeval(rig.Patience.Nanoseconds())
 		return errors.Join(
 			unix.SetsockoptInt(fd, unix.IPPROTO_SCTP, sctpNoDelay, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
 			f(fd))
 	})
 	return file, err
 }
 
-// serveKernel starts a server that echoes.
-func serveKernel(t *testing.T, h *netnstest.Host) {
+// serveKernel starts a server that echoes, and counts its associations.
+func serveKernel(t *testing.T, h *netnstest.Host, accepted *atomic.Int64) {
 	t.Helper()
 	file, err := kernelSocket(h, unix.AF_INET6, func(fd int) error {
 		return errors.Join(unix.Bind(fd, &unix.SockaddrInet6{Port: port}), unix.Listen(fd, 16))
@@ -168,6 +187,7 @@ func serveKernel(t *testing.T, h *netnstest.Host) {
 			if err != nil {
 				return
 			}
+			accepted.Add(1)
 			go echo(c)
 		}
 	}()
@@ -186,8 +206,14 @@ func echo(c net.Conn) {
 	}
 }
 
-// dialKernel opens an association, from these addresses or from any.
+// dialKernel opens an association, from these addresses.
 func dialKernel(t *testing.T, h *netnstest.Host, vip string, port int, from ...string) net.Conn {
+	t.Helper()
+	return associate(t, h, vip, port, func() error { return nil }, from...)
+}
+
+// associate opens an association, and calls sent once the first INIT has been sent.
+func associate(t *testing.T, h *netnstest.Host, vip string, port int, sent func() error, from ...string) net.Conn {
 	t.Helper()
 	to, family := netip.MustParseAddr(vip), unix.AF_INET
 	address := unix.Sockaddr(&unix.SockaddrInet4{Port: port, Addr: [4]byte(to.AsSlice())})
@@ -200,7 +226,10 @@ func dialKernel(t *testing.T, h *netnstest.Host, vip string, port int, from ...s
 				return err
 			}
 		}
-		return unix.Connect(fd, address)
+		if err := errors.Join(unix.SetNonblock(fd, true), unix.Connect(fd, address)); !errors.Is(err, unix.EINPROGRESS) {
+			return err
+		}
+		return errors.Join(sent(), connected(fd))
 	})
 	if err != nil {
 		t.Fatalf("associate with %s:%d: %v", vip, port, err)
@@ -214,12 +243,38 @@ func dialKernel(t *testing.T, h *netnstest.Host, vip string, port int, from ...s
 	return c
 }
 
-// bindx binds a socket to one more IPv4 address.
+// connected waits until a socket is connected.
+func connected(fd int) error {
+	for end := time.Now().Add(rig.Patience); time.Now().Before(end); {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		if n == 1 {
+			code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+			if code != 0 {
+				err = unix.Errno(code)
+			}
+			return err
+		}
+	}
+	return os.ErrDeadlineExceeded
+}
+
+// clientPort is the port of all clients, so an association can restart.
+const clientPort = 4000
+
+// bindx binds a socket to one more address.
 func bindx(fd int, address string) error {
-	const port = 4000
-	a := netip.MustParseAddr(address).As4()
-	raw := append([]byte{unix.AF_INET, 0, port >> 8, port & 0xff}, a[:]...) // sockaddr_in
-	return unix.SetsockoptString(fd, unix.IPPROTO_SCTP, sctpBindxAdd, string(append(raw, make([]byte, 8)...)))
+	a := netip.MustParseAddr(address)
+	family, flow, rest := unix.AF_INET, 0, 8
+	if a.Is6() {
+		family, flow, rest = unix.AF_INET6, 4, 4
+	}
+	raw := binary.NativeEndian.AppendUint16(nil, uint16(family)) // sockaddr_in or sockaddr_in6
+	raw = binary.BigEndian.AppendUint16(raw, clientPort)
+	raw = append(append(raw, make([]byte, flow)...), a.AsSlice()...)
+	return unix.SetsockoptString(fd, unix.IPPROTO_SCTP, sctpBindxAdd, string(append(raw, make([]byte, rest)...)))
 }
 
 // addAddresses binds an association to more addresses.
