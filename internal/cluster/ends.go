@@ -152,7 +152,7 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source) error {
 		}
 		s.mu.Lock()
 		for i, r := range results {
-			if r == report.CopyBusy && n.parked.add(s, list[i]) {
+			if waits(&list[i], r) && n.parked.add(s, list[i]) {
 				s.parked++
 			}
 		}

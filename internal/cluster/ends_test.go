@@ -88,3 +88,16 @@ func TestEndsBounded(t *testing.T) {
 		t.Errorf("%d parts and %d bytes remain", len(e.all()), e.bytes)
 	}
 }
+
+// TestEndsWait checks that ends wait for no service: its connections are not here without it, and
+// many ends would take the places of other records.
+func TestEndsWait(t *testing.T) {
+	t.Parallel()
+	f, s, open, end := newTable(), &source{}, connection(0), connection(1)
+	f.unknown[open.VIP], end.Late = true, true
+	end.Flags |= report.FlagsAcked
+	n := &Node{Config: Config{Table: f}, sources: map[string]*source{}}
+	if err := n.apply(t.Context(), s, []report.ConnectionCopy{open, end}); err != nil || s.parked != 1 {
+		t.Errorf("%d records wait for their service, want the open connection alone: %v", s.parked, err)
+	}
+}

@@ -375,7 +375,7 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	s.mu.Lock()
 	s.received += uint64(len(list))
 	for i, r := range results {
-		if r == report.CopyUnknown || r == report.CopyBusy {
+		if waits(&list[i], r) {
 			if n.parked.add(s, list[i]) {
 				s.parked++
 			} else {
@@ -387,6 +387,12 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	}
 	s.mu.Unlock()
 	return nil
+}
+
+// waits reports whether a copy may be inserted later. A late end may not if its service is not here:
+// then its connection is not, either.
+func waits(c *report.ConnectionCopy, r report.CopyResult) bool {
+	return r == report.CopyBusy || r == report.CopyUnknown && !c.Late
 }
 
 // retryParked tries parked copies again, until ctx ends.
@@ -418,7 +424,7 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 	}
 	kept := list[:0]
 	for i, w := range list {
-		again := results[i] == report.CopyUnknown || results[i] == report.CopyBusy
+		again := waits(&copies[i], results[i])
 		if again && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
 			continue

@@ -3,10 +3,12 @@ package cluster_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -204,7 +206,7 @@ func (p *proof) joins(node, connections int) {
 }
 
 // partitioned keeps nodes from sending connections to each other for a while. Afterwards each has
-// those that the others have opened meanwhile.
+// those that the others have opened meanwhile, and none as open that have ended meanwhile.
 func (p *proof) partitioned(d time.Duration, connections int) {
 	p.t.Helper()
 	p.f.partition(true)
@@ -222,6 +224,30 @@ func (p *proof) partitioned(d time.Duration, connections int) {
 	p.note("everything exchanged after, s", time.Since(began).Seconds())
 	await.NoError(p.t, patience, func() error { return p.f.haveAll(opened) }) // listing them takes seconds
 	p.note("tables seen to be equal after, s", time.Since(began).Seconds())
+	for _, m := range p.f.nodes {
+		p.awaitEnds(m)
+	}
+}
+
+// awaitEnds waits until all connections of TCP that a node has as open now have ended, unless they
+// are held.
+func (p *proof) awaitEnds(m *member) {
+	p.t.Helper()
+	held, vips := map[row]bool{}, map[netip.Addr]bool{}
+	for _, k := range p.c.held[0] {
+		held[k.row()], vips[k.row().vip] = true, true
+	}
+	now, err := m.connections()
+	must(p.t, err)
+	maps.DeleteFunc(now, func(r row, established bool) bool { return !established || held[r] || !vips[r.vip] })
+	await.NoError(p.t, patience, func() error {
+		later, err := m.connections()
+		maps.DeleteFunc(now, func(r row, _ bool) bool { return err == nil && !later[r] })
+		if err == nil && len(now) > 0 {
+			err = fmt.Errorf("%s has %d connections as open that clients have closed, such as %v", m.host.Name, len(now), slices.Collect(maps.Keys(now))[0])
+		}
+		return err
+	})
 }
 
 // haveAll reports connections that a node does not have.
@@ -232,7 +258,7 @@ func (f *fleet) haveAll(list []*talk) error {
 			return err
 		}
 		for _, k := range list {
-			if !k.broken.Load() && !rows[k.row()] {
+			if _, ok := rows[k.row()]; !ok && !k.broken.Load() {
 				return fmt.Errorf("%s lacks %s from %s", m.host.Name, k.target, k.local)
 			}
 		}
@@ -248,7 +274,8 @@ type row struct {
 
 func (k *talk) row() row { return row{k.local, netip.MustParseAddr(vip(k.target.is6, k.target.mode))} }
 
-// connections returns what the node's table has. Reading JSON costs less than a table of words.
+// connections returns what the node's table has, and whether it is an established connection of
+// TCP. Reading JSON costs less than a table of words.
 func (m *member) connections() (map[row]bool, error) {
 	out, err := m.Command("get", "ct", "-o", "json")
 	if err != nil {
@@ -256,9 +283,11 @@ func (m *member) connections() (map[row]bool, error) {
 	}
 	var list struct {
 		CtAttr []struct {
-			SourceIP      netip.Addr
-			SourcePort    uint16
-			DestinationIP netip.Addr
+			SourceIP       netip.Addr
+			SourcePort     uint16
+			DestinationIP  netip.Addr
+			Protocol       string
+			ConntrackState string
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
@@ -266,7 +295,7 @@ func (m *member) connections() (map[row]bool, error) {
 	}
 	rows := map[row]bool{}
 	for _, c := range list.CtAttr {
-		rows[row{netip.AddrPortFrom(c.SourceIP, c.SourcePort), c.DestinationIP}] = true
+		rows[row{netip.AddrPortFrom(c.SourceIP, c.SourcePort), c.DestinationIP}] = c.Protocol == "tcp" && c.ConntrackState == "est"
 	}
 	return rows, nil
 }
