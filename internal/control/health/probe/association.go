@@ -32,7 +32,7 @@ func (a association) Probe(ctx context.Context) (Answer, error) {
 		defer s.Close()
 	}
 	delay, err := s.exchange(ctx, a.q)
-	if errors.Is(err, errAborted) {
+	if errors.Is(err, errAborted) || errors.Is(err, errNoSCTP) {
 		return Answer{}, err
 	}
 	if err != nil {
@@ -66,7 +66,8 @@ const (
 // associator sends INITs of one IP version, and delivers the answers.
 type associator struct {
 	rawSocket
-	port uint16
+	refusals rawSocket
+	port     uint16
 
 	mu      sync.Mutex
 	waiting map[uint32]*initiation // by the verification tag of the answer
@@ -81,7 +82,7 @@ type initiation struct {
 // initiated is the answer to an INIT.
 type initiated struct {
 	at  time.Time
-	err error // errAborted
+	err error // errAborted, errNoSCTP
 }
 
 // newAssociator opens the socket of an associator. lead, if not nil, redirects its packets.
@@ -94,12 +95,21 @@ func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator,
 		raw.Close()
 		return nil, err
 	}
-	s := &associator{rawSocket: raw, port: port, waiting: map[uint32]*initiation{}}
+	refusals, err := openRefusals(six, port)
+	if err != nil {
+		raw.Close()
+		return nil, err
+	}
+	s := &associator{rawSocket: raw, refusals: refusals, port: port, waiting: map[uint32]*initiation{}}
 	// CRC32c is not checked: the kernel leaves it to the device where packets do not leave the
 	// machine. The tag is proof enough.
 	go s.receive(2048, s.deliver)
+	go refusals.receive(2048, s.deliverRefusal)
 	return s, nil
 }
+
+// Close closes both sockets.
+func (s *associator) Close() error { return errors.Join(s.rawSocket.Close(), s.refusals.Close()) }
 
 // exchange sends an INIT, and waits for its answer.
 func (s *associator) exchange(ctx context.Context, q Question) (time.Duration, error) {
@@ -157,6 +167,10 @@ func (s *associator) deliver(from netip.Addr, p []byte, received time.Time) {
 	default:
 		return
 	}
+	w.deliver(a)
+}
+
+func (w *initiation) deliver(a initiated) {
 	select {
 	case w.answer <- a:
 	default: // a copy

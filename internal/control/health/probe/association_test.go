@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,6 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 
 	"loxilb/internal/lb"
 )
@@ -132,5 +137,62 @@ func (f *fakeSCTP) wantAbort(t *testing.T) {
 		}
 	case <-ctx.Done():
 		t.Error("INIT ACK is not answered by an ABORT")
+	}
+}
+
+// TestNoSCTP checks that a probe of a host without SCTP reports the ICMP error, and that an error
+// with another tag or code does not count.
+func TestNoSCTP(t *testing.T) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
+		for i, tc := range []struct {
+			name, want string
+			code       int // 0: the right one
+			tag        uint32
+		}{
+			{"refused", "the host has no SCTP (ICMP protocol unreachable)", 0, 0},
+			{"another tag", "no answer within 300ms", 0, 1},
+			{"another code", "no answer within 300ms", 3, 0},
+		} {
+			at := netip.AddrPortFrom(loopback, uint16(1100+i))
+			serveFakeSCTP(t, at, func(sport, dport uint16, tag uint32) [][]byte {
+				refuseProtocol(t, loopback, initPacket(dport, sport, tag+tc.tag), tc.code)
+				return nil
+			})
+			q := Question{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
+			if strings.HasPrefix(tc.want, "no answer") {
+				q.Probe.Timeout = 300 * time.Millisecond
+			}
+			if _, err := probeOnce(t, q); err == nil || err.Error() != tc.want || errors.Is(err, ErrNotSent) {
+				t.Errorf("%s: got %v, want %s", tc.name, err, tc.want)
+			}
+		}
+	})
+}
+
+// refuseProtocol sends the ICMP error of a host that lacks the packet's protocol.
+func refuseProtocol(t *testing.T, to netip.Addr, packet []byte, code int) {
+	t.Helper()
+	network, header := "ip4:icmp", make([]byte, ipv4.HeaderLen)
+	m := icmp.Message{Type: ipv4.ICMPTypeDestinationUnreachable, Code: cmp.Or(code, protocolUnreachable)}
+	if to.Is6() {
+		network, header = "ip6:ipv6-icmp", make([]byte, ipv6.HeaderLen)
+		m = icmp.Message{Type: ipv6.ICMPTypeParameterProblem, Code: cmp.Or(code, unknownNextHeader)}
+		m.Body = &icmp.ParamProb{Pointer: 6, Data: append(header, packet...)}
+	} else {
+		m.Body = &icmp.DstUnreach{Data: append(header, packet...)}
+	}
+	data, err := m.Marshal(nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	c, err := net.ListenPacket(network, to.String())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	if _, err := c.WriteTo(data, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+		t.Error(err)
 	}
 }
