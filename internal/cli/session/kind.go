@@ -266,7 +266,7 @@ func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 			return x - y
 		},
 		OtherNames: func(i int) []string { return k.otherNames(&list[i]) },
-		Values: func(i int, path string) []string { return fields.Values(&list[i], path) },
+		Values:     func(i int, path string) []string { return fields.Values(&list[i], path) },
 	}
 }
 

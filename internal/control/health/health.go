@@ -22,6 +22,8 @@ type Target struct {
 	// clients get.
 	VIP    netip.Addr // zero: to Addr
 	Tunnel lb.Tunnel
+
+	ProxyHeader bool // the endpoint expects the PROXY protocol
 }
 
 // State is whether a target is up.
@@ -113,7 +115,7 @@ func (t Target) sameQuestion(u Target) bool {
 }
 
 func (t Target) question() probe.Question {
-	return probe.Question{To: t.probeAddr(), From: t.Source, Probe: t.Probe}
+	return probe.Question{To: t.probeAddr(), From: t.Source, ProxyHeader: t.ProxyHeader, Probe: t.Probe}
 }
 
 // probeAddr returns the destination of probes: the VIP, or the endpoint's own address.

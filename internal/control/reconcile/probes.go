@@ -85,7 +85,7 @@ func newProbes(p Prober) *probes {
 // clients; a tunnel of the other IP version carries no probes.
 func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 	p := s.ProbeOf(e)
-	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p}
+	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p, ProxyHeader: s.ProxyProtocol && p.Port == e.Port}
 	if s.Mode == lb.ModeDSR && s.VIP.Is4() == e.Addr.Is4() && !s.VIP.IsUnspecified() {
 		t.VIP, t.Tunnel = s.VIP, s.Tunnel
 	}
@@ -93,7 +93,7 @@ func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 }
 
 func sameTarget(a, b *health.Target) bool {
-	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.Probe.Equal(&b.Probe)
+	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.ProxyHeader == b.ProxyHeader && a.Probe.Equal(&b.Probe)
 }
 
 // add adds the targets of a service with the next settle. It does nothing if the service considers

@@ -219,3 +219,22 @@ func TestWordByPort(t *testing.T) {
 		}
 	}
 }
+
+// TestProbeHeader checks that probes begin with a PROXY protocol header at the port where endpoints
+// expect it, and that the setting changes a running probe.
+func TestProbeHeader(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"probetype=http": false, "probetype=http proxy-protocol=true": true,
+		"probetype=http probeport=8080 proxy-protocol=true": true, "probetype=http probeport=81 proxy-protocol=true": false,
+	} {
+		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:8080 "+text)
+		if _, got := targetOf(s, s.Endpoints[0]); got.ProxyHeader != want {
+			t.Errorf("%s: a probe with a header: %t, want %t", text, got.ProxyHeader, want)
+		}
+	}
+	with, without := health.Target{ProxyHeader: true}, health.Target{}
+	if sameTarget(&with, &without) {
+		t.Error("a probe with a header counts as one without")
+	}
+}

@@ -147,6 +147,7 @@ func TestProxyProtocol(t *testing.T) {
 	dir := t.TempDir()
 	serveProxyPeers(t, r.Endpoints[0], dir)
 	proxyModes(t, r, dir)
+	proxyProbes(t, r)
 	n := 2000
 	if rig.IsLong() {
 		n = 1000000
@@ -204,6 +205,25 @@ func proxyModes(t *testing.T, r *rig.Rig, dir string) {
 	}
 	if out := r.Loxicmd("get lb"); !strings.Contains(out, ":ppv2") {
 		t.Errorf("get lb shows no ppv2: %s", out)
+	}
+}
+
+// proxyProbes checks that both servers, which refuse connections without a header, are up by probes
+// of HTTP, over TLS as well.
+func proxyProbes(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	for kind, ports := range map[string]string{"http": "80:8080,81:9080", "https": "443:8443"} {
+		r.Loxicmd("create lb %s --tcp=%s --ppv2en --endpoints=31.31.31.1:1 --probetype=%s --probereq=/who", rig.VIP4, ports, kind)
+		for pair := range strings.SplitSeq(ports, ",") {
+			_, port, _ := strings.Cut(pair, ":")
+			name := "31.31.31.1_" + kind + "_" + port
+			labtest.Eventually(t, rig.Patience, func(context.Context) error {
+				if out := r.Loxicmd("get endpoint -o wide --name=%s", name); !strings.Contains(out, "| up ") {
+					return errors.New(out)
+				}
+				return nil
+			})
+		}
 	}
 }
 

@@ -24,7 +24,11 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
-		if err := t.SetLinger(0); err != nil {
+		err := t.SetLinger(0)
+		if err == nil && q.ProxyHeader {
+			_, err = t.Write(proxyLocal)
+		}
+		if err != nil {
 			c.Close()
 			return nil, err
 		}
@@ -32,6 +36,10 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	}
 	return c, nil
 }
+
+// proxyLocal is the header of PROXY protocol version 2 for a connection of the balancer itself: the
+// command LOCAL, without addresses. Servers that demand a header refuse connections without.
+var proxyLocal = []byte("\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00")
 
 // maxRead bounds the bytes read from a connection: the searched text, and the overhead of TLS and
 // HTTP/2.

@@ -20,8 +20,9 @@ type Question struct {
 	// address, so the kernel routes its packets there; Redirect makes them carry the VIP as
 	// destination. In other modes, Redirect is nil, and To is the endpoint.
 	Endpoint netip.Addr
-	Redirect func(fd int) error
-	Probe    lb.Probe
+	Redirect    func(fd int) error
+	ProxyHeader bool // begin TCP connections that carry data with a PROXY protocol header
+	Probe       lb.Probe
 }
 
 // target returns the address that a socket is connected to.

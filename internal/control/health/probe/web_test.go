@@ -80,6 +80,52 @@ func TestHTTP(t *testing.T) {
 	})
 }
 
+// headerListener closes connections that do not begin with a header of PROXY protocol.
+type headerListener struct{ net.Listener }
+
+func (l headerListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	header := make([]byte, 16)
+	if _, err := io.ReadFull(c, header); err != nil || string(header) != "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00" {
+		c.Close()
+	}
+	return c, nil
+}
+
+// TestProxyHeader checks that a probe of a server which demands a header of PROXY protocol sends
+// it, and before TLS.
+func TestProxyHeader(t *testing.T) {
+	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
+		certificate := certtest.NewAuthority(t, "ca").Issue(t, loopback.String()).TLS(t)
+		for kind, config := range map[lb.ProbeType]*tls.Config{lb.ProbeTCP: nil, lb.ProbeHTTP: nil, lb.ProbeHTTPS: {Certificates: []tls.Certificate{certificate}}} {
+			l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l = headerListener{l}
+			if config != nil {
+				l = tls.NewListener(l, config)
+			}
+			s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ErrorLog: log.New(io.Discard, "", 0)}
+			t.Cleanup(func() { s.Close() })
+			go s.Serve(l)
+			q := Question{To: l.Addr().(*net.TCPAddr).AddrPort(), ProxyHeader: true, Probe: lb.Probe{Type: kind}}
+			want := "status 200"
+			if kind == lb.ProbeTCP {
+				q.Probe.Request, want = "GET / HTTP/1.0\r\n\r\n", "answered"
+			}
+			wantAnswer(t, q, want)
+			q.ProxyHeader = false
+			if a, err := probeOnce(t, q); err == nil {
+				t.Errorf("%v without a header: got %+v, want an error", kind, a)
+			}
+		}
+	})
+}
+
 // TestHTTPNoProxy checks that probes go to the endpoint even if the environment sets a proxy.
 func TestHTTPNoProxy(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
