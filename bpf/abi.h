@@ -268,8 +268,9 @@ enum connection_trait {
 			   * addresses and ports */
 	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
 			 * delete the entry (end.h) */
-	/* These two may be set and cleared; each entry has its own (ct_tcp.h): */
+	/* These may be set and cleared; each entry has its own (tcp/state.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
+	CONN_TAG_SHOWN = 0x10, /* SCTP: seq_end is of a COOKIE ECHO, unproven */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
 			        * the client */
 };

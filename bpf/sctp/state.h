@@ -9,11 +9,14 @@
  * A side announces the tag that it wants to see in INIT or INIT ACK. connection.ack has
  * the tag of each direction's packets. connection.seq_end has another one, of a handshake
  * whose COOKIE ECHO is still to come: the client has restarted, or the endpoint has
- * answered a repeated INIT with another tag. COOKIE ECHO proves that its client has seen
- * the INIT ACK, so it decides which tag counts in its direction. In the first handshake, the
- * endpoint's COOKIE ACK decides the other one: of two INITs, one may be forged, and changes
- * nothing. Afterwards, both tags of a restart count from its COOKIE ACK on: the endpoint has
- * accepted the COOKIE ECHO, whose tag may be of any answer to the client's INITs.
+ * answered a repeated INIT with another tag. A COOKIE ECHO with an announced tag proves that its
+ * client has seen the INIT ACK, so it decides which tag counts in its direction; in a restart, in
+ * both. In the first handshake, the endpoint's COOKIE ACK decides the other one: of two INITs,
+ * one may be forged, and changes nothing.
+ *
+ * The endpoint may announce more tags than are kept, in answers to forged INITs. So a COOKIE
+ * ECHO with an unknown tag leaves it in seq_end (CONN_TAG_SHOWN), where it counts once COOKIE
+ * ACK shows that the endpoint has accepted it. Its repetition proves nothing: it may be forged.
  *
  * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
  * there continues in its endpoint's sight only: its connection here expires, the next
@@ -54,6 +57,14 @@ static __always_inline void sctp_init(const struct packet *p,
 		c->seq_end = 0;
 }
 
+/* Keeps another tag of the client's packets. shown: STATE_TAG_SHOWN, or 0. */
+static __always_inline void sctp_keep_tag(struct connection *client, __u32 tag,
+					  __u32 shown)
+{
+	state_change(client, state_read(client), STATE_TAG_SHOWN, shown);
+	client->seq_end = tag;
+}
+
 /* Records the tag that an endpoint's INIT ACK announces. Returns the events. */
 static __always_inline __u8 sctp_init_ack(const struct packet *p,
 					  const struct connection *c,
@@ -63,13 +74,13 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 		if (!peer->ack)
 			peer->ack = p->seq;
 		else if (peer->ack != p->seq)
-			peer->seq_end = p->seq;
+			sctp_keep_tag(peer, p->seq, 0);
 		return CONN_REPLIED;
 	}
 	/* in a restart, COOKIE ECHO may have shown another answer's tag already */
 	if (p->ack && p->ack == c->seq_end &&
 	    !(word & SCTP_ESTABLISHED && peer->seq_end))
-		peer->seq_end = p->seq;
+		sctp_keep_tag(peer, p->seq, 0);
 	return 0;
 }
 
@@ -80,33 +91,52 @@ static __always_inline void sctp_use_other_tag(struct connection *c)
 	c->seq_end = 0;
 }
 
+/* Makes both tags of a restart count. The association may have been closing: it is open again. */
+static __always_inline void sctp_restart(struct connection *client,
+					 struct connection *reply)
+{
+	sctp_use_other_tag(client);
+	sctp_use_other_tag(reply);
+	state_change(client, state_read(client), SCTP_FINS, 0);
+	state_change(reply, state_read(reply), SCTP_FINS, 0);
+}
+
+/* Reports whether a packet has the other tag of its direction, which an INIT or INIT ACK has
+ * announced. */
+static __always_inline bool sctp_has_other_tag(const struct packet *p,
+					       const struct connection *c)
+{
+	return p->ack && p->ack == c->seq_end &&
+	       !(state_read(c) & STATE_TAG_SHOWN);
+}
+
 /* Decides by a packet which tag of its direction counts. Returns whether it has one of the
  * two. */
 static __always_inline bool sctp_confirm_tag(const struct packet *p,
 					     struct connection *c)
 {
-	if (!p->ack || (p->ack != c->ack && p->ack != c->seq_end))
+	if (!sctp_has_tag(p, c) && !sctp_has_other_tag(p, c))
 		return false;
 	c->ack = p->ack;
 	c->seq_end = 0;
 	return true;
 }
 
-/* Records a COOKIE ECHO. The endpoint may have announced more tags than are kept, in answers
- * to forged INITs: COOKIE ACK shows whether this one counts. Returns the events. */
+/* Records a COOKIE ECHO. Returns the events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *peer)
 {
-	if (word & SCTP_ESTABLISHED && peer->seq_end && !sctp_has_tag(p, c)) {
-		if (p->ack && c->seq_end)
-			c->seq_end = p->ack; /* of a forged one, too */
-		return 0;
+	const bool restarts = word & SCTP_ESTABLISHED && peer->seq_end;
+
+	if (restarts && sctp_has_other_tag(p, c)) {
+		sctp_restart(c, peer);
+		return CONN_ASSURED;
 	}
 	if (sctp_confirm_tag(p, c))
 		return CONN_ASSURED;
-	if (!(word & CONN_ASSURED))
-		c->seq_end = p->ack;
+	if (p->ack && (restarts || !(word & CONN_ASSURED)))
+		sctp_keep_tag(c, p->ack, STATE_TAG_SHOWN);
 	return 0;
 }
 
@@ -117,11 +147,14 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 					    struct connection *peer)
 {
 	if (word & SCTP_ESTABLISHED) {
-		if (p->ack && p->ack == c->seq_end && peer->seq_end) {
-			sctp_use_other_tag(c);
-			sctp_use_other_tag(peer);
-		}
-		return sctp_has_tag(p, c) ? SCTP_ESTABLISHED : 0;
+		if (!p->ack || sctp_has_tag(p, c) || !c->seq_end ||
+		    !peer->seq_end ||
+		    (p->ack != c->seq_end &&
+		     !(state_read(peer) & STATE_TAG_SHOWN)))
+			return 0;
+		c->seq_end = p->ack; /* as below */
+		sctp_restart(peer, c);
+		return SCTP_ESTABLISHED;
 	}
 	if (word & CONN_ASSURED) {
 		/* of more INITs than are kept, one was the client's */
@@ -129,7 +162,7 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 			c->seq_end = p->ack;
 		return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
 	}
-	if (!(word & CONN_REPLIED) || !p->ack || !peer->seq_end)
+	if (!p->ack || !(state_read(peer) & STATE_TAG_SHOWN))
 		return 0;
 	c->ack = p->ack;
 	c->seq_end = 0;
@@ -137,21 +170,16 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 	return SCTP_ESTABLISHED;
 }
 
-/* Reports whether a client's ABORT ends only one of two first handshakes, since the INIT
- * whose tag it returns may be forged. The other handshake continues. */
-static __always_inline bool sctp_ends_handshake(const struct packet *p,
-						struct connection *c,
-						__u32 word,
-						struct connection *peer)
+/* Forgets one of two first handshakes if a client's ABORT returns the tag of its INIT, which may
+ * be forged. The other handshake continues. */
+static __always_inline void sctp_forget_handshake(const struct packet *p,
+						  __u32 word,
+						  struct connection *reply)
 {
-	if (p->chunk != SCTP_ABORT || !p->reflected ||
-	    word & SCTP_ESTABLISHED || !peer->seq_end || p->ack != peer->ack)
-		return false;
-	sctp_use_other_tag(peer);
-	if (!(word & CONN_ASSURED) && c->seq_end) {
-		sctp_use_other_tag(c);
-	}
-	return true;
+	if (p->chunk == SCTP_ABORT && p->reflected &&
+	    !(word & SCTP_ESTABLISHED) && reply->seq_end &&
+	    p->ack == reply->ack)
+		sctp_use_other_tag(reply);
 }
 
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
@@ -199,8 +227,7 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		return word & SCTP_ESTABLISHED && sctp_has_tag(p, c) ?
 			       CONN_ASSURED :
 			       0;
-	if (sctp_ends_handshake(p, c, word, peer))
-		return 0;
+	sctp_forget_handshake(p, word, peer);
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 

@@ -226,6 +226,7 @@ const (
 	TcConnectionTraitCONN_ONE_WAY   TcConnectionTrait = 4
 	TcConnectionTraitCONN_ENDED     TcConnectionTrait = 8
 	TcConnectionTraitCONN_SENT_RST  TcConnectionTrait = 16
+	TcConnectionTraitCONN_TAG_SHOWN TcConnectionTrait = 16
 	TcConnectionTraitCONN_OTHER_SYN TcConnectionTrait = 224
 )
 
