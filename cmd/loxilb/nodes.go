@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,7 +19,40 @@ func (p *daemon) describe() store.RemoteNode {
 	n.Roles = p.roles()
 	tracked, _ := p.datapath.Occupancy()
 	n.Connections = int(tracked)
+	if c := &p.config.Cluster; c.On() {
+		n.Addresses = clusterAddresses(c.Listen)
+	}
 	return n
+}
+
+// maxAddresses bounds the addresses in a node's entry.
+const maxAddresses = 16
+
+// clusterAddresses returns where other nodes may reach this one that listens at ADDRESS:PORT.
+func clusterAddresses(listen string) (list []string) {
+	at, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil
+	}
+	if a, err := netip.ParseAddr(at); err == nil && !a.IsUnspecified() {
+		return []string{net.JoinHostPort(a.String(), port)}
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	for _, link := range links {
+		if link.Flags&net.FlagLoopback != 0 { // it has the VIPs
+			continue
+		}
+		addresses, _ := link.Addrs() // a link that is gone has none
+		for _, one := range addresses {
+			if prefix, ok := one.(*net.IPNet); ok && prefix.IP.IsGlobalUnicast() && len(list) < maxAddresses {
+				list = append(list, net.JoinHostPort(prefix.IP.String(), port))
+			}
+		}
+	}
+	return list
 }
 
 // maintenanceStage returns whether this node is draining or drained; empty: it is in service.
@@ -49,7 +84,7 @@ func (p *daemon) nodes() []report.Node {
 	for i := range remote.Nodes {
 		n := &remote.Nodes[i]
 		one := &report.Node{
-			Name: n.Name, Build: n.Version, Roles: n.Roles, Maintenance: n.Maintenance, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started,
+			Name: n.Name, Build: n.Version, Roles: n.Roles, Maintenance: n.Maintenance, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started, Addresses: n.Addresses,
 		}
 		if !n.Gone.IsZero() {
 			one.Lost, one.Since = "it no longer shows itself in the shared store", n.Gone
@@ -89,9 +124,10 @@ func (p *daemon) nodes() []report.Node {
 func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 	for i := range peers {
 		peer := &peers[i]
-		n := all[peer.Called()]
+		name := nameOf(all, peer)
+		n := all[name]
 		if n == nil {
-			n = &report.Node{Name: peer.Called(), Build: peer.Build, Since: peer.Since}
+			n = &report.Node{Name: name, Build: peer.Build, Since: peer.Since}
 			if !peer.State.Exchanges() {
 				n.Lost = peer.Reason
 			}
@@ -110,6 +146,17 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 			n.Roles, n.Connections = peer.Roles, peer.Connections
 		}
 	}
+}
+
+// nameOf returns the name of a peer: the one in the shared store for an address that has not named
+// itself, as it has another key.
+func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
+	for name, n := range all {
+		if peer.Node == "" && slices.Contains(n.Addresses, peer.Address) {
+			return name
+		}
+	}
+	return peer.Called()
 }
 
 // storeChanged publishes that the shared store is away, or back.

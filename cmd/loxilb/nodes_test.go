@@ -1,7 +1,9 @@
 package main
 
 import (
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"loxilb/internal/lb/report"
@@ -35,5 +37,32 @@ func TestAddPeers(t *testing.T) {
 	}
 	if n := all["old"]; n.Connections != 1 {
 		t.Errorf("a node that shows no state is %+v", n)
+	}
+}
+
+// TestPeerOfAnotherKey checks that a peer with another key, which has named itself in the shared
+// store only, is one node.
+func TestPeerOfAnotherKey(t *testing.T) {
+	t.Parallel()
+	all := map[string]*report.Node{"node2": {Name: "node2", Shared: true, Addresses: []string{"10.1.0.2:22222", "10.0.0.2:22222"}}}
+	addPeers(all, []report.ClusterPeer{
+		{Address: "10.0.0.2:22222", State: report.PeerRefused, Reason: "the peer has another --cluster-key"},
+		{Address: "10.0.0.3:22222", State: report.PeerRefused, Reason: "the peer has another --cluster-key"},
+	})
+	if n := all["node2"]; len(all) != 2 || n.State != report.PeerRefused || n.Alone == "" || n.Lost != "" {
+		t.Errorf("got %d nodes, and %+v, want 2 and a node that is there and refused", len(all), n)
+	}
+	if n := all["10.0.0.3:22222"]; n == nil || n.Lost == "" {
+		t.Errorf("a node that is not in the store is %+v", n)
+	}
+	for listen, want := range map[string]string{"10.0.0.1:5": "10.0.0.1:5", "[2001:db8::1]:5": "[2001:db8::1]:5", "wrong": ""} {
+		if got := strings.Join(clusterAddresses(listen), " "); got != want {
+			t.Errorf("%s: got the addresses %q, want %q", listen, got, want)
+		}
+	}
+	for _, one := range clusterAddresses(":22222") {
+		if at, err := netip.ParseAddrPort(one); err != nil || at.Port() != 22222 || at.Addr().IsLoopback() {
+			t.Errorf("got the address %s of this machine", one)
+		}
 	}
 }

@@ -27,7 +27,8 @@ type RemoteNode struct {
 	Maintenance string    `json:"maintenance,omitempty"` // draining or drained; empty: it is in service
 	Connections int       `json:"connections"`
 	Started     time.Time `json:"started"`
-	Boot        string    `json:"boot,omitempty"` // random, of the process; older nodes have none
+	Boot        string    `json:"boot,omitempty"`      // random, of the process; older nodes have none
+	Addresses   []string  `json:"addresses,omitempty"` // IP:PORT where nodes of --cluster reach it; older nodes have none
 
 	Behind bool      `json:"-"` // it has not applied the last change for a while
 	Gone   time.Time `json:"-"` // when it stopped describing itself; zero: it does

@@ -71,10 +71,11 @@ type Node struct {
 	Since       time.Time // of Lost, or when its daemon has started
 	Build       string    // its version of loxilb
 	Roles       []string
-	Maintenance string // draining or drained; empty: it is in service, or that is not known
-	Shared      bool   // it uses the shared store:
-	Revision    uint64 // of the last change there that it has applied
-	Behind      bool   // there are later ones
+	Maintenance string   // draining or drained; empty: it is in service, or that is not known
+	Shared      bool     // it uses the shared store:
+	Revision    uint64   // of the last change there that it has applied
+	Behind      bool     // there are later ones
+	Addresses   []string // IP:PORT where nodes reach it, as far as it shows them there
 	Connections int
 	Exchanges   bool          // it exchanges connections with this node:
 	State       PeerState     // how far that is

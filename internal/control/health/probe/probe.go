@@ -19,7 +19,7 @@ type Question struct {
 	// In mode dsr, To is a VIP. The socket is connected to Endpoint, the endpoint's own
 	// address, so the kernel routes its packets there; Redirect makes them carry the VIP as
 	// destination. In other modes, Redirect is nil, and To is the endpoint.
-	Endpoint netip.Addr
+	Endpoint    netip.Addr
 	Redirect    func(fd int) error
 	ProxyHeader bool // begin TCP connections that carry data with a PROXY protocol header
 	Probe       lb.Probe
