@@ -113,6 +113,33 @@ func (n *Node) Kill() {
 	_ = os.RemoveAll(filepath.Join(n.dir, "lib"))
 }
 
+// Logs returns the logs of the containers of a namespace that this or an earlier call has found, by
+// pod. It keeps those of pods that are deleted later.
+func (n *Node) Logs(namespace string) (map[string]string, error) {
+	found, err := filepath.Glob(filepath.Join(n.dir, "log", "pods", namespace+"_*", "*", "*.log"))
+	if err != nil {
+		return nil, err
+	}
+	kept := filepath.Join(n.dir, "log", "kept")
+	if err := os.MkdirAll(kept, 0o755); err != nil {
+		return nil, err
+	}
+	for _, log := range found { // NAMESPACE_POD_UID/CONTAINER/COUNT.log
+		dir, count := filepath.Split(log)
+		pod := strings.Split(filepath.Base(filepath.Dir(filepath.Clean(dir))), "_")[1]
+		err := os.Link(log, filepath.Join(kept, pod+"."+filepath.Base(dir)+"."+count))
+		if err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, err
+		}
+	}
+	files, err := os.ReadDir(kept)
+	logs := map[string]string{}
+	for _, f := range files {
+		logs[strings.TrimSuffix(f.Name(), ".log")] = filepath.Join(kept, f.Name())
+	}
+	return logs, err
+}
+
 // Connect switches the node's port of the LAN on or off.
 func (n *Node) Connect(on bool) error {
 	state := "down"

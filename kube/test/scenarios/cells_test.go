@@ -22,8 +22,10 @@ const requests = 20
 // client is where requests come from.
 type client struct {
 	name string
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	dial dialer
 }
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 // service is a service of the balancer on n1, at a VIP for each family.
 type service struct {

@@ -88,7 +88,7 @@ func shopUnderFailures(t *testing.T, c *rig.Cluster) *failures {
 func (f *failures) survive(one failure) {
 	t := f.t
 	t.Helper()
-	load := startLoad(t.Context(), f.outside, f.address())
+	load := startLoad(t.Context(), f.c, f.outside, f.address())
 	step := stopwatch(t)
 	if err := one.kill(); err != nil {
 		t.Fatal(one.what, err)
@@ -105,11 +105,7 @@ func (f *failures) survive(one failure) {
 	}
 	f.ready()
 	f.oneMaster()
-	total, failed, first := load.stop()
-	t.Logf("%s: %d of %d requests failed%s", one.what, failed, total, load.report())
-	if failed > one.costs {
-		t.Errorf("%s: %d of %d requests failed, the first one: %v", one.what, failed, total, first)
-	}
+	load.check(t, one.what, one.costs)
 	f.change()
 	step(one.what + ": a changed Service is served")
 }

@@ -9,13 +9,18 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
+
+	"loxilb/kube/test/rig"
 )
 
 // load is a client that makes requests all the time, each by a connection of its own.
 type load struct {
-	cancel context.CancelFunc
-	done   chan struct{}
+	cluster *rig.Cluster
+	cancel  context.CancelFunc
+	done    chan struct{}
+	conns   watcher
 
 	began time.Time
 
@@ -43,14 +48,16 @@ func (s *span) String() string {
 }
 
 // startLoad starts a client that makes requests until stop.
-func startLoad(ctx context.Context, c client, address string) *load {
+func startLoad(ctx context.Context, cluster *rig.Cluster, c client, address string) *load {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &load{cancel: cancel, done: make(chan struct{}), answered: map[string]int{}, began: time.Now()}
-	h := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}
+	l := &load{cluster: cluster, cancel: cancel, done: make(chan struct{}), answered: map[string]int{}, began: time.Now()}
+	keepLogs(cluster)
+	h := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{DialContext: l.conns.dial(c), DisableKeepAlives: true}}
 	go func() {
 		defer close(l.done)
 		for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
 			start := time.Since(l.began)
+			l.conns.forget()
 			pod, err := whoAnswers(ctx, h, address)
 			if ctx.Err() != nil {
 				tick.Stop()
@@ -61,6 +68,9 @@ func startLoad(ctx context.Context, c client, address string) *load {
 	}()
 	return l
 }
+
+// answerTimeout is how long a request of a load may take.
+const answerTimeout = 2 * time.Second
 
 func (l *load) count(start time.Duration, pod string, err error) {
 	l.mu.Lock()
@@ -80,6 +90,9 @@ func (l *load) count(start time.Duration, pod string, err error) {
 	last := &l.outages[len(l.outages)-1]
 	last.to = time.Since(l.began)
 	kind := kindOf(err)
+	if kind == timeout {
+		kind += ", " + l.conns.stage()
+	}
 	if last.kinds[kind] == nil {
 		last.kinds[kind] = &span{from: start}
 	}
@@ -87,15 +100,17 @@ func (l *load) count(start time.Duration, pod string, err error) {
 	last.kinds[kind].to = start
 }
 
+const timeout = "timeout"
+
 // kindOf returns what many errors have in common.
 func kindOf(err error) string {
-	var timeout interface{ Timeout() bool }
+	var late interface{ Timeout() bool }
 	var errno syscall.Errno
 	switch {
 	case errors.As(err, &errno):
 		return errno.Error()
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "timeout"
+	case errors.As(err, &late) && late.Timeout():
+		return timeout
 	}
 	return err.Error()
 }
@@ -127,6 +142,17 @@ func (l *load) stop() (total, failed int, first error) {
 		total += n
 	}
 	return total, l.failed, l.first
+}
+
+// check ends the client, and fails the test if more requests failed than allowed.
+func (l *load) check(t testing.TB, what string, allowed int) {
+	t.Helper()
+	total, failed, first := l.stop()
+	t.Logf("%s: %d of %d requests failed%s", what, failed, total, l.report())
+	if failed > allowed {
+		t.Errorf("%s: %d of %d requests failed, the first one: %v", what, failed, total, first)
+		logMoments(t, l)
+	}
 }
 
 // whoAnswers makes a request and returns the name of the pod.

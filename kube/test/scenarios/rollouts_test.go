@@ -39,7 +39,7 @@ func testRollouts(t *testing.T, c *rig.Cluster) {
 	for i, k := range kinds {
 		address := net.JoinHostPort(ingressOf(t, c, k.name), "80")
 		await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
-		loads[i] = startLoad(t.Context(), outside, address)
+		loads[i] = startLoad(t.Context(), c, outside, address)
 	}
 	step("Services of all kinds are served")
 	for range 2 {
@@ -57,6 +57,9 @@ func testRollouts(t *testing.T, c *rig.Cluster) {
 		if loads[i].names() < 4 {
 			t.Errorf("%s: %d pods have answered, want those before and after", k.name, loads[i].names())
 		}
+	}
+	if t.Failed() {
+		logMoments(t, loads...)
 	}
 }
 

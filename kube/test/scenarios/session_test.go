@@ -55,7 +55,7 @@ func TestSession(t *testing.T) {
 	}
 	step("a pod is answered by the Service's name")
 
-	load := startLoad(t.Context(), clients[0], address)
+	load := startLoad(t.Context(), c, clients[0], address)
 	kubectl(t, c, "scale", "deployment/shop", "--replicas=4")
 	await.True(t, patience, "all four pods answer", func() bool { return load.names() >= 4 })
 	step("kubectl scale: four pods answer")
@@ -67,11 +67,7 @@ func TestSession(t *testing.T) {
 	kubectl(t, c, "drain", "n2", "--ignore-daemonsets", "--timeout=120s")
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
 	step("kubectl drain n2: all pods are on n1")
-	total, failed, first := load.stop()
-	t.Logf("under load from outside: %d of %d requests failed (%v)", failed, total, first)
-	if failed > 0 {
-		t.Errorf("%d of %d requests failed while pods came and went, the first one: %v", failed, total, first)
-	}
+	load.check(t, "pods came and went under load from outside", 0)
 
 	kubectl(t, c, "uncordon", "n2")
 	kubectl(t, c, "delete", "service", "shop")

@@ -27,7 +27,7 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	outside := client{"outside", c.Outside.DialContext}
 	await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
 	held := hold(t, outside, address)
-	load := startLoad(t.Context(), outside, address)
+	load := startLoad(t.Context(), c, outside, address)
 
 	before := kubectl(t, c, "--namespace=kube-system", "get", "pods", "--selector=app.kubernetes.io/instance=loxilb", "--output=jsonpath={.items[*].metadata.name}")
 	step := stopwatch(t)
@@ -45,11 +45,7 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	if err := held.request(); err != nil {
 		t.Errorf("the connection that was open all the time: %v", err)
 	}
-	total, failed, first := load.stop()
-	t.Logf("%d of %d requests failed", failed, total)
-	if failed > 0 {
-		t.Errorf("%d of %d requests failed, the first one: %v", failed, total, first)
-	}
+	load.check(t, "helm upgrade", 0)
 	if owner := kubectl(t, c, "get", "customresourcedefinition", "loxiurls.loxiurl.loxilb.io",
 		"--output=jsonpath={.metadata.labels}{.metadata.annotations.meta\\.helm\\.sh/release-name}"); owner != "" {
 		t.Errorf("the LoxiURLs of the existing controller belong to %s", owner)
