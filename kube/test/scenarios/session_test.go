@@ -184,6 +184,9 @@ func answers(ctx context.Context, c client, address string) bool {
 	return err == nil
 }
 
+// sessionDeployment requests as much CPU as loxilb. Without a request, all pods of a node together
+// get 2 shares next to the 102 of a daemon, and answer after seconds while one starts on a busy
+// machine.
 const sessionDeployment = `
 apiVersion: apps/v1
 kind: Deployment
@@ -197,6 +200,7 @@ spec:
       containers:
         - name: web
           image: localhost/web:1
+          resources: {requests: {cpu: 100m}}
           readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
           lifecycle: {preStop: {sleep: {seconds: 3}}} # until all balancers have heard of it
 `
