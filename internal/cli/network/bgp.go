@@ -3,7 +3,6 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -83,9 +82,9 @@ func (f *neighborFlags) complete(o *session.Options, args []string) (err error) 
 		if f.noPassword {
 			return errors.New("--no-password does not go with --password-file")
 		}
-		password, err := o.ReadSecret(f.passwordFile)
+		password, err := o.ReadSecret("password-file", f.passwordFile)
 		if err != nil {
-			return fmt.Errorf("--password-file %q: %w", f.passwordFile, err)
+			return err
 		}
 		f.body.Password = &password
 	}

@@ -3,13 +3,26 @@ package session
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 )
 
-// ReadSecret returns the first line of a file; - is standard input.
-func (o *Options) ReadSecret(path string) (string, error) {
+// ReadSecret returns the first line of the file that a flag names; - is standard input.
+func (o *Options) ReadSecret(flag, path string) (string, error) {
+	line, err := o.firstLine(path)
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pe.Err
+	}
+	if err != nil {
+		return "", fmt.Errorf("--%s %q cannot be read: %w", flag, path, err)
+	}
+	return line, nil
+}
+
+func (o *Options) firstLine(path string) (string, error) {
 	in := o.Env.Stdin
 	if path != "-" {
 		f, err := os.Open(path)

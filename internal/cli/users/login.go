@@ -78,7 +78,7 @@ func setLogin(o *session.Options) *cobra.Command {
 
 func passwordOf(o *session.Options, file string) (string, error) {
 	if file != "" {
-		return o.ReadSecret(file)
+		return o.ReadSecret("password-file", file)
 	}
 	return askSecret(o, "Enter Password: ")
 }

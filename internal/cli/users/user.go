@@ -94,7 +94,7 @@ func setUser(o *session.Options) *cobra.Command {
 			}
 			body, err := o.Answer(client.UpdateUser(cmd.Context(), id, u))
 			if err != nil && asksCurrentPassword(body) {
-				if u.CurrentPassword, err = passwordFrom(o, currentFile, "Current password: "); err != nil {
+				if u.CurrentPassword, err = currentPassword(o, currentFile); err != nil {
 					return err
 				}
 				body, err = o.Answer(client.UpdateUser(cmd.Context(), id, u))
@@ -160,17 +160,17 @@ func asksCurrentPassword(body []byte) bool {
 	return json.Unmarshal(body, &refused) == nil && refused.Field == "currentPassword"
 }
 
-func passwordFrom(o *session.Options, file, question string) (string, error) {
+func currentPassword(o *session.Options, file string) (string, error) {
 	if file != "" {
-		return o.ReadSecret(file)
+		return o.ReadSecret("current-password-file", file)
 	}
-	return askSecret(o, question)
+	return askSecret(o, "Current password: ")
 }
 
 // newPassword reads the password from a file, or prompts for it, twice at a terminal.
 func newPassword(o *session.Options, file string) (string, error) {
 	if file != "" {
-		return o.ReadSecret(file)
+		return o.ReadSecret("password-file", file)
 	}
 	password, err := askSecret(o, "Password: ")
 	if err != nil {

@@ -88,7 +88,7 @@ func TestLoginRefused(t *testing.T) {
 		{"set login", "ann\n", "no input", session.ExitUsage},
 		{"set login --provider=google", "", "OAuth2 is not part of this build", session.ExitUsage},
 		{"set logout --provider=x", "", `--provider "x" is not supported (allowed: manual, or omit it)`, session.ExitUsage},
-		{"set login --user=a --password-file=/nowhere", "", "open /nowhere", session.ExitUsage},
+		{"set login --user=a --password-file=/nowhere", "", `--password-file "/nowhere" cannot be read: no such file`, session.ExitUsage},
 		{"set login --user=a --password-file=-", "\n", "its first line is empty", session.ExitUsage},
 		{"set refresh --provider=google", "", "set refresh: OAuth2 is not part of this build", session.ExitUsage},
 		{"create user", "", "missing argument", session.ExitUsage},

@@ -69,6 +69,9 @@ func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
 		return "its machine refuses connections: nothing listens on that port, or a firewall rejects them", nil
 	}
+	if strings.Contains(seen, "has no SCTP") { // as the probe reports it
+		return "its kernel lacks SCTP, or a server for it: load the module there (modprobe sctp)", nil
+	}
 	answered, err := m.Network.Ping(a, smallPing, smallPing)
 	switch {
 	case err != nil:

@@ -25,3 +25,14 @@ func TestEndpointWithoutRoute(t *testing.T) {
 		t.Errorf(`got %+v, %v, want no error, len(list) == 1, "no usable route" in list[0].Why, list[0].Command == "ip route get 31.31.31.1"`, list, err)
 	}
 }
+
+// TestEndpointWithoutSCTP checks that a host without SCTP is not said to have a firewall.
+func TestEndpointWithoutSCTP(t *testing.T) {
+	t.Parallel()
+	m := &Machine{Network: &fakeNetwork{}}
+	m.Facts.Down = []Down{{netip.MustParseAddrPort("31.31.31.1:3868"), "sctp 31.31.31.1:3868: the host has no SCTP (ICMP protocol unreachable), 3 of 3"}}
+	list, err := endpoints(m)
+	if err != nil || len(list) != 1 || !strings.Contains(list[0].Why, "modprobe sctp") {
+		t.Errorf(`got %+v, %v, want no error, len(list) == 1, "modprobe sctp" in list[0].Why`, list, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"loxilb/internal/control/desired"
+	"loxilb/internal/control/store"
 	"loxilb/internal/kernel/datapath/dryrun"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
@@ -63,5 +64,32 @@ func TestRuleGone(t *testing.T) {
 	if a.Verdict != Kernel || a.Summary == "" || len(a.Steps) != 1 || a.Steps[0].Stage != "rule" {
 		t.Errorf(`got %+v, want a.Verdict == Kernel, a.Summary not empty, 1 element in a.Steps, a.Steps[0].Stage == "rule"`,
 			a)
+	}
+}
+
+// TestRuleBeforeService checks that a service which a packet does not reach, as a rule decides
+// before, is not said to be missing.
+func TestRuleBeforeService(t *testing.T) {
+	t.Parallel()
+	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	s, err := lb.ParseService("20.20.20.1:80/tcp endpoints=31.31.31.1:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := state.Commit("test", func(tx *store.Tx) error { return state.Services.Put(tx, s) }); err != nil {
+		t.Fatal(err)
+	}
+	q := Question{From: netip.MustParseAddrPort("100.100.100.1:4000"), To: netip.MustParseAddrPort("20.20.20.1:80"), Protocol: lb.TCP}
+	for hasRule, steps := range map[bool]int{true: 0, false: 1} {
+		now := state.Snapshot()
+		i := &inquiry{Explainer: New(Explainer{Desired: state}), Question: q, now: now, services: state.Services.At(now)}
+		i.addService(&dryrun.Result{HasRule: hasRule}, nil)
+		if list := i.answer.Steps; len(list) != steps || steps > 0 && !strings.Contains(list[0].Text, "not applied") {
+			t.Errorf("with a rule %t: got %+v, want %d steps", hasRule, list, steps)
+		}
 	}
 }

@@ -134,7 +134,10 @@ func (i *inquiry) addService(r *dryrun.Result, s *lb.Service) {
 		return
 	}
 	_, to := i.ends()
-	if want, ok := i.services.Reach(lb.Key{VIP: to.Addr(), Port: to.Port(), Protocol: i.Protocol, Mark: i.Mark}); ok && !r.HasRule {
+	if want, ok := i.services.Reach(lb.Key{VIP: to.Addr(), Port: to.Port(), Protocol: i.Protocol, Mark: i.Mark}); ok {
+		if r.HasRule { // it decided before the service
+			return
+		}
 		a.add("service", Failed, "%s is configured, but not applied to the data path: see loxicmd get status --failed", want.Key)
 		return
 	}
