@@ -18,9 +18,9 @@
  * ECHO with an unknown tag leaves it in seq_end (CONN_TAG_SHOWN), where it counts once COOKIE
  * ACK shows that the endpoint has accepted it. Its repetition proves nothing: it may be forged.
  *
- * Where answers are not seen, COOKIE ECHO shows the client's tag. A client that restarts
- * there continues in its endpoint's sight only: its connection here expires, the next
- * packet is refused with ABORT, and the client opens a new association.
+ * Where answers are not seen, the first COOKIE ECHO shows the client's tag, and any packet keeps
+ * the connection alive: a client that restarts there has an unknown tag, and closes in its
+ * endpoint's sight only.
  */
 #ifndef LOXILB_SCTP_STATE_H
 #define LOXILB_SCTP_STATE_H
@@ -291,8 +291,7 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 	connection_is_assured_now(
 		p, c, client_change(c, &client, word, 0, events), events);
 	sctp_notify_closing(&p->tuple, c, NULL, word, events);
-	if (sctp_is_sign_of_life(p, c, word))
-		c->seen = p->now;
+	c->seen = p->now; /* of a client that has restarted, too */
 	if (unlikely(copying))
 		sctp_copy_if_changed(c, word, NULL, events);
 	return VERDICT_CONTINUE;
