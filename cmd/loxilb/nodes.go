@@ -6,8 +6,10 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"loxilb/internal/control/store"
+	"loxilb/internal/control/store/etcd"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -136,6 +138,9 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 		if peer.State.Exchanges() && n.Lost != "" {
 			*n = report.Node{Name: n.Name, Build: peer.Build, Shared: true, Revision: n.Revision, Behind: true, Alone: n.Lost, Since: peer.Since}
 		}
+		if n.Lost == "" && !isAlive(peer) {
+			n.Lost, n.Since = peer.Reason, peer.Since
+		}
 		if n.Lost == "" {
 			n.Alone = cmp.Or(peer.Reason, n.Alone)
 		}
@@ -157,6 +162,12 @@ func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
 		}
 	}
 	return peer.Called()
+}
+
+// isAlive reports whether a node that shows itself in the shared store is there, although it may get
+// no connections: its entry remains for a while after the node has died.
+func isAlive(peer *report.ClusterPeer) bool {
+	return peer.State != report.PeerDown || peer.Sends || time.Since(peer.Since) > etcd.EntryLife
 }
 
 // storeChanged publishes that the shared store is away, or back.

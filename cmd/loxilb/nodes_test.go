@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"loxilb/internal/lb/report"
 )
 
 // TestAddPeers checks that a node which exchanges connections is there although it cannot reach the
-// shared store, and that its own count of connections precedes the older one of the store.
+// shared store, that its own count of connections precedes the older one of the store, and that a node
+// which has died is away before its entry vanishes there.
 func TestAddPeers(t *testing.T) {
 	t.Parallel()
 	const away = "it no longer shows itself in the shared store"
@@ -19,13 +21,26 @@ func TestAddPeers(t *testing.T) {
 		"gone": {Name: "gone", Shared: true, Lost: away},
 		"busy": {Name: "busy", Shared: true, Connections: 1, Roles: []string{"default BACKUP"}},
 		"old":  {Name: "old", Shared: true, Connections: 1},
+		"died": {Name: "died", Shared: true}, "unreachable": {Name: "unreachable", Shared: true}, "sends": {Name: "sends", Shared: true},
 	}
+	const refused = "connection refused"
 	addPeers(all, []report.ClusterPeer{
 		{Node: "cut", State: report.PeerUp, Build: "1.2", Peers: 2, Connections: 5},
 		{Node: "gone", State: report.PeerDown, Reason: "connection refused", Peers: 2, Connections: 5},
 		{Node: "busy", State: report.PeerCopying, Peers: 2, Connections: 5, Roles: []string{"default MASTER"}},
 		{Node: "old", State: report.PeerUp},
+		{Node: "died", State: report.PeerDown, Reason: refused, Since: time.Now()},
+		{Node: "unreachable", State: report.PeerDown, Reason: refused, Since: time.Now().Add(-time.Minute)},
+		{Node: "sends", State: report.PeerDown, Reason: refused, Since: time.Now(), Sends: true},
 	})
+	if n := all["died"]; n.Lost != refused || n.Since.IsZero() {
+		t.Errorf("a node whose entry in the store has outlived it is %+v", n)
+	}
+	for _, name := range []string{"unreachable", "sends"} {
+		if n := all[name]; n.Lost != "" || n.Alone != refused {
+			t.Errorf("a node that gets no connections is %+v", n)
+		}
+	}
 	if n := all["cut"]; n.Lost != "" || n.Alone != away || !n.Behind || n.Revision != 7 || n.Build != "1.2" || n.Connections != 5 || n.Roles != nil {
 		t.Errorf("a node without the store is %+v", n)
 	}

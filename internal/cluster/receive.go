@@ -49,6 +49,7 @@ type source struct {
 func (s *source) addTo(out *report.ClusterPeer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	out.Sends = s.live != nil
 	out.Received, out.Results, out.Dropped, out.Parked = s.received, s.results, s.dropped, s.parked
 	s.addState(out)
 }

@@ -8,6 +8,7 @@ type ClusterPeer struct {
 	Node       string // its name; empty: not known yet
 	State      PeerState
 	Reason     string    // why it is not connected, or sends nothing; empty: neither
+	Sends      bool      // it sends its connections to this node
 	Since      time.Time // of the state
 	Build      string    // its version of loxilb
 	Revision   uint64    // of its configuration

@@ -24,6 +24,8 @@ const (
 	retries     = 3               // retries of a call that was not sent: other servers may answer
 	leaseTTL    = 10              // seconds after which the entry of a node that has died vanishes
 	leaseEvery  = 3 * time.Second
+	// EntryLife is for how long the entry of a node that has died remains at most.
+	EntryLife = leaseTTL*time.Second + leaseEvery
 )
 
 // Config names the servers.
