@@ -39,6 +39,7 @@ type table struct {
 	fresh    bool
 	expected int   // connections of a node, by ExpectCopies
 	quieted  int   // calls of KeepQuiet
+	puts     int   // calls of PutCopies
 	broken   error // of LoadCopies
 
 	hashed    time.Duration // by the last call of KeepQuiet
@@ -124,6 +125,7 @@ func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, res
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.puts++
 	for i, c := range list {
 		if f.unknown[c.VIP] {
 			results[i] = report.CopyUnknown

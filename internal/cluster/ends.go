@@ -21,6 +21,8 @@ const (
 	keepEnds = 15 * time.Second
 	// endsPartTime bounds the time between the ends of a part, which all have the age of the first.
 	endsPartTime = time.Second
+	// endsAtOnce is the number of ends that are applied at once, or a few more.
+	endsAtOnce = 2000
 	// ageLength is the length of the age in front of a part that is sent, in milliseconds.
 	ageLength = 4
 )
@@ -51,14 +53,20 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 	}
 }
 
-// isAnyAway reports whether a configured node has not got all connections and sent its own.
+// isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node has
+// not got all connections for as long, or a known one has not sent all of its own. What was sent
+// may never arrive, and names no longer lead to nodes that are away.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	for _, s := range n.sources {
+		if !s.isComplete() {
+			return true
+		}
+	}
 	return slices.ContainsFunc(n.peers, func(p *peer) bool {
 		now := p.status()
-		s := n.sources[now.Node]
-		return !p.isHidden() && (now.State != report.PeerUp || s == nil || !s.isComplete())
+		return !p.isHidden() && (now.State != report.PeerUp || time.Since(now.Since) < keepEnds || n.sources[now.Node] == nil)
 	})
 }
 
@@ -67,7 +75,7 @@ func (e *ends) add(list []report.ConnectionCopy) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range list {
-		if list[i].IsClosed() && !list[i].Late {
+		if list[i].HasEnded() && !list[i].Late {
 			e.append(&list[i])
 		}
 	}
@@ -139,12 +147,17 @@ func decodeEnds(list []report.ConnectionCopy, frame []byte) ([]report.Connection
 }
 
 // applyOwnEnds ends connections that a node has sent as open, although they have ended while it was
-// away.
-func (n *Node) applyOwnEnds(ctx context.Context, s *source) error {
-	for _, part := range n.ends.all() {
-		list, err := decodeEnds(nil, part.data)
-		if err != nil {
+// away. It calls answer in between: the node would give this one up otherwise.
+func (n *Node) applyOwnEnds(ctx context.Context, s *source, answer func() error) error {
+	var list []report.ConnectionCopy
+	parts := n.ends.all()
+	for i, part := range parts {
+		var err error
+		if list, err = decodeEnds(list, part.data); err != nil {
 			return err
+		}
+		if len(list) < endsAtOnce && i+1 < len(parts) {
+			continue
 		}
 		results := make([]report.CopyResult, len(list))
 		if err := n.Table.PutCopies(ctx, list, results); err != nil {
@@ -157,6 +170,10 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source) error {
 			}
 		}
 		s.mu.Unlock()
+		if err := answer(); err != nil {
+			return err
+		}
+		list = list[:0]
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/lb/report"
@@ -99,5 +100,71 @@ func TestEndsWait(t *testing.T) {
 	n := &Node{Config: Config{Table: f}, sources: map[string]*source{}}
 	if err := n.apply(t.Context(), s, []report.ConnectionCopy{open, end}); err != nil || s.parked != 1 {
 		t.Errorf("%d records wait for their service, want the open connection alone: %v", s.parked, err)
+	}
+}
+
+// TestAway checks for how long ends are kept: until each node has had all connections for a while,
+// and as long as a node is known that has not returned.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	up := func(since time.Duration) *peer {
+		return &peer{queue: newQueue(), now: report.ClusterPeer{Node: "b", State: report.PeerUp, Since: time.Now().Add(-since)}}
+	}
+	down := up(time.Hour)
+	down.now.State = report.PeerDown
+	own := up(0)
+	own.own = true
+	here, left := &source{complete: true}, &source{}
+	for name, c := range map[string]struct {
+		peers   []*peer
+		sources map[string]*source
+		want    bool
+	}{
+		"alone":                    {[]*peer{own}, nil, false},
+		"here":                     {[]*peer{own, up(keepEnds)}, map[string]*source{"b": here}, false},
+		"just connected":           {[]*peer{up(keepEnds / 2)}, map[string]*source{"b": here}, true},
+		"down":                     {[]*peer{down}, map[string]*source{"b": here}, true},
+		"sends nothing":            {[]*peer{up(keepEnds)}, nil, true},
+		"has not sent all":         {[]*peer{up(keepEnds)}, map[string]*source{"b": left}, true},
+		"gone from the name's set": {[]*peer{up(keepEnds)}, map[string]*source{"b": here, "c": left}, true},
+	} {
+		n := &Node{peers: c.peers, sources: c.sources}
+		if got := n.isAnyAway(); got != c.want {
+			t.Errorf("%s: a node is away: %v", name, got)
+		}
+	}
+}
+
+// TestEndsCounted checks that ends without effect are not counted as records of earlier connections.
+func TestEndsCounted(t *testing.T) {
+	t.Parallel()
+	s, absent := &source{}, connection(0)
+	absent.Late, absent.Flags = true, absent.Flags|report.FlagsAcked
+	n := &Node{Config: Config{Table: newTable()}}
+	if err := n.apply(t.Context(), s, []report.ConnectionCopy{absent}); err != nil || s.results != [report.CopyResults]uint64{} || s.received != 1 {
+		t.Errorf("the source is %+v: %v", s, err)
+	}
+}
+
+// TestEndsTogether checks that ends which have occurred one by one are applied many at once, and
+// that the other node is answered meanwhile, which would give this one up after 4 s.
+func TestEndsTogether(t *testing.T) {
+	t.Parallel()
+	const count = 3*endsAtOnce + 1
+	f := newTable()
+	n := &Node{Config: Config{Table: f}}
+	for i := range count {
+		c := connection(i)
+		c.Flags |= report.FlagsAcked
+		n.ends.append(&c)
+		n.ends.parts[i].began = time.Now().Add(-time.Hour)
+	}
+	f.open(0, count, false)
+	answers := 0
+	if err := n.applyOwnEnds(t.Context(), &source{}, func() error { answers++; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if f.puts != 4 || answers != 4 || f.countOpen() != 0 {
+		t.Errorf("%d calls, %d answers, %d connections are open", f.puts, answers, f.countOpen())
 	}
 }

@@ -113,11 +113,8 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		n.Log.Warn("there is no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
 	}
 	applied, age := uint64(0), staleness{answered: time.Now(), least: n.staleTime}
-	var list []report.ConnectionCopy
-	records := func(frame []byte, decode decoder) (err error) {
-		if list, err = decode(list[:0], frame); err != nil {
-			return err
-		}
+	var list, ends []report.ConnectionCopy
+	put := func(list []report.ConnectionCopy) error {
 		applied += uint64(len(list))
 		stale := age.now()
 		for i := range list {
@@ -125,16 +122,34 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		}
 		return n.apply(ctx, s, list)
 	}
+	records := func(frame []byte, decode decoder) (err error) {
+		if list, err = decode(list[:0], frame); err != nil {
+			return err
+		}
+		return put(list)
+	}
+	answer := func() error {
+		age.answer()
+		return c.Ack(applied)
+	}
 	err := c.ReadRecords(transport.Reader{
 		Records: func(b []byte) error { return records(b, decodeRecords) },
 		Packed:  func(b []byte) error { return records(b, decodePacked) },
-		Ends:    func(b []byte) error { return records(b, decodeEnds) },
+		Ends: func(b []byte) (err error) { // a frame may have one end, and a call costs as much as many
+			if ends, err = decodeEnds(ends, b); err != nil || len(ends) < endsAtOnce {
+				return err
+			}
+			err = put(ends)
+			ends = ends[:0]
+			return err
+		},
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
 		State:   s.takeState,
 		BulkEnd: func() error {
-			if err := n.applyOwnEnds(ctx, s); err != nil {
+			if err := errors.Join(put(ends), n.applyOwnEnds(ctx, s, answer)); err != nil {
 				return err
 			}
+			ends = nil
 			s.mu.Lock()
 			s.complete, s.had = true, true
 			s.mu.Unlock()
@@ -147,10 +162,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.mu.Unlock()
 		},
 		Rerouted: n.quiet,
-		Idle: func() error {
-			age.answer()
-			return c.Ack(applied)
-		},
+		Idle:     answer,
 		Suspect: func() {
 			n.quiet() // routers may leave the peer before its last records are here
 			s.suspect()
@@ -376,6 +388,9 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	s.mu.Lock()
 	s.received += uint64(len(list))
 	for i, r := range results {
+		if list[i].Late && (r == report.CopyUnknown || r == report.CopyOld) {
+			continue // it has not ended anything, which is no news
+		}
 		if waits(&list[i], r) {
 			if n.parked.add(s, list[i]) {
 				s.parked++

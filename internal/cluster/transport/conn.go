@@ -332,7 +332,7 @@ func (c *Conn) ReadRecords(r Reader) error {
 		default:
 			err = fmt.Errorf("the peer sent a frame of kind %d", k)
 		}
-		if isRecords := k == kindRecords || k == kindPacked; err == nil && (!isRecords || c.read.Buffered() == 0) {
+		if isRecords := k == kindRecords || k == kindPacked || k == kindEnds; err == nil && (!isRecords || c.read.Buffered() == 0) {
 			err = r.Idle()
 		}
 		if err != nil {

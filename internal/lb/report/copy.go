@@ -27,15 +27,24 @@ type ConnectionCopy struct {
 }
 
 // The flags of bpf/abi.h for an ended connection: a reset, or both FINs acknowledged; for SCTP, the
-// end of the shutdown.
+// end of the shutdown. Of a connection that its endpoint answers directly, only the client's FIN is
+// seen.
 const (
-	FlagsAcked = 0x20 | 0x40
-	FlagReset  = 0x80
+	FlagsAcked    = 0x20 | 0x40
+	FlagReset     = 0x80
+	flagFINClient = 0x08
+	traitOneWay   = 0x04
 )
 
 // IsClosed reports whether the connection has ended.
 func (c *ConnectionCopy) IsClosed() bool {
 	return c.Flags&FlagReset != 0 || c.Flags&FlagsAcked == FlagsAcked
+}
+
+// HasEnded reports whether the connection has ended, or no longer counts as active because its
+// endpoint may have closed it unnoticed.
+func (c *ConnectionCopy) HasEnded() bool {
+	return c.IsClosed() || c.Traits&traitOneWay != 0 && c.Flags&flagFINClient != 0
 }
 
 // TCPNumbers are the sequence numbers of both directions of a TCP connection. For SCTP, Acked and
