@@ -36,18 +36,27 @@ static __always_inline bool copy_is_reopened(const struct connection_copy *r,
 					r->reply_seq_end, reply->seq_end));
 }
 
+/* Copies may arrive so many seconds late: their entries then seem to be used later. */
+#define COPY_DELAY 5
+
 /* Reports whether an entry continues after the end that a late copy describes: the copy is
- * of an earlier connection with the same generation, or of one that has survived. */
+ * of an earlier connection with the same generation, or of one that has survived. An
+ * earlier one may have higher numbers, which wrap around. */
 static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 					     const struct connection *c,
 					     const struct connection *reply)
 {
+	const __u32 idle = copy_idle(c, reply, (__u32)bpf_jiffies64()),
+		    answered = reply ? reply->seq_end : c->ack;
+
+	if (idle + COPY_DELAY * hz < r->idle)
+		return true;
 	if (r->protocol == IPPROTO_SCTP)
 		return !reply || c->ack != r->ack || reply->ack != r->reply_ack;
 	if (r->protocol != IPPROTO_TCP)
 		return true; /* flows of UDP only expire */
 	return (__s32)(c->seq_end - r->seq_end) > 0 ||
-	       (reply && (__s32)(reply->seq_end - r->reply_seq_end) > 0);
+	       (__s32)(answered - r->reply_seq_end) > 0;
 }
 
 /* Reports whether the copy belongs to the connection with this client's entry. replies:

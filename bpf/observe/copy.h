@@ -125,7 +125,9 @@ static __always_inline bool copy_is_due(__u32 before, __u32 after)
 		return false;
 	if (!state_is_same_generation(before, after))
 		gained = after;
-	if (connection_is_closed(after) && !connection_is_closed(before))
+	if ((connection_is_closed(after) && !connection_is_closed(before)) ||
+	    (connection_may_be_closed(after) &&
+	     !connection_may_be_closed(before)))
 		return true;
 	gained &= CONN_REPLIED | CONN_ASSURED;
 	if (gained == CONN_REPLIED)

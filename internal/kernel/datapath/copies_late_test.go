@@ -3,9 +3,11 @@ package datapath
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb/report"
+	"loxilb/test/dptest"
 )
 
 // TestCopiesLate checks which connections an end closes that a node gets long afterwards: the one
@@ -37,6 +39,12 @@ func TestCopiesLate(t *testing.T) {
 			end.Generation--
 			end.Idle = 0
 		}},
+		{name: "used after the end", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Idle = time.Minute }},
+		{name: "the numbers have wrapped around since the end", ends: reset, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) {
+			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1<<30, end.Numbers.ReplySent+1<<30
+			end.Idle = 3 * time.Hour
+		}},
+		{name: "a copy that arrived late", ends: closed, want: report.CopyMerged, change: func(end *report.ConnectionCopy) { end.Idle = 3 * time.Second }},
 		{name: "absent", ends: closed, want: report.CopyOld, absent: true},
 	} {
 		c.sub(t, step.name, func() {
@@ -70,5 +78,38 @@ func TestCopiesLate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCopiesLateDSR checks that the FIN of a client whose endpoint answers directly is sent at once
+// and ends the connection at a node that has missed it, unless the client has acknowledged more.
+func TestCopiesLateDSR(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, "10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80")
+	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
+	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
+	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5001))
+	c.run(c.one, dptest.Segment(client, vip, 0x10, 1201, 5101))
+	c.put(c.wait(2)...)
+	c.run(c.one, dptest.Segment(client, vip, 0x11, 1301, 5101))
+	end := c.wait(3)[2]
+	if !end.HasEnded() || end.IsClosed() {
+		t.Errorf("the copy after the FIN is %+v", end)
+	}
+	end.Late = true
+	earlier := end
+	earlier.Flags |= report.FlagReset
+	earlier.Numbers.Acked, earlier.Numbers.ReplySent = earlier.Numbers.Acked-1000, earlier.Numbers.ReplySent-1000
+	for _, step := range []struct {
+		end     report.ConnectionCopy
+		want    report.CopyResult
+		remains uint64
+	}{{earlier, report.CopyOld, 1}, {end, report.CopyMerged, 0}} {
+		if got := c.put(step.end)[0]; got != step.want {
+			t.Errorf("the late end %+v: %v, want %v", step.end, got, step.want)
+		}
+		if got := c.two.active()[0]; got != step.remains {
+			t.Errorf("%d connections are active, want %d", got, step.remains)
+		}
 	}
 }
