@@ -164,8 +164,8 @@ func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
 	return peer.Called()
 }
 
-// isAlive reports whether a node that shows itself in the shared store is there, although it may get
-// no connections: its entry remains for a while after the node has died.
+// isAlive reports whether a node that shows itself in the shared store is there, although it may
+// get no connections: its entry remains for a while after the node has died.
 func isAlive(peer *report.ClusterPeer) bool {
 	return peer.State != report.PeerDown || peer.Sends || time.Since(peer.Since) > etcd.EntryLife
 }

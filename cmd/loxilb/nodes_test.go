@@ -11,8 +11,8 @@ import (
 )
 
 // TestAddPeers checks that a node which exchanges connections is there although it cannot reach the
-// shared store, that its own count of connections precedes the older one of the store, and that a node
-// which has died is away before its entry vanishes there.
+// shared store, that its own count of connections precedes the older one of the store, and that a
+// node which has died is away before its entry vanishes there.
 func TestAddPeers(t *testing.T) {
 	t.Parallel()
 	const away = "it no longer shows itself in the shared store"

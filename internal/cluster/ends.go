@@ -53,9 +53,9 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 	}
 }
 
-// isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node has
-// not got all connections for as long, or a known one has not sent all of its own. What was sent
-// may never arrive, and names no longer lead to nodes that are away.
+// isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node
+// has not had all connections for as long, or a known one has not sent all of its own. What was
+// sent may never arrive, and names no longer lead to nodes that are away.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

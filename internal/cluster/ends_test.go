@@ -135,7 +135,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestEndsCounted checks that ends without effect are not counted as records of earlier connections.
+// TestEndsCounted checks that ends without effect are not counted as records of earlier
+// connections.
 func TestEndsCounted(t *testing.T) {
 	t.Parallel()
 	s, absent := &source{}, connection(0)

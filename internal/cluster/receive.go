@@ -405,8 +405,8 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	return nil
 }
 
-// waits reports whether a copy may be inserted later. A late end may not if its service is not here:
-// then its connection is not, either.
+// waits reports whether a copy may be inserted later. A late end may not if its service is not
+// here: then its connection is not, either.
 func waits(c *report.ConnectionCopy, r report.CopyResult) bool {
 	return r == report.CopyBusy || r == report.CopyUnknown && !c.Late
 }
