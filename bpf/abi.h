@@ -271,6 +271,8 @@ enum connection_trait {
 	/* These may be set and cleared; each entry has its own (tcp/state.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
 	CONN_TAG_SHOWN = 0x10, /* SCTP: seq_end is of a COOKIE ECHO, unproven */
+	CONN_TAGS_UNKEPT =
+		0x20, /* SCTP: more tags were announced than are kept */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
 			        * the client */
 };

@@ -16,7 +16,8 @@
  *
  * The endpoint may announce more tags than are kept, in answers to forged INITs. So a COOKIE
  * ECHO with an unknown tag leaves it in seq_end (CONN_TAG_SHOWN), where it counts once COOKIE
- * ACK shows that the endpoint has accepted it. Its repetition proves nothing: it may be forged.
+ * ACK shows that the endpoint has accepted it. Its repetition proves nothing: it may be forged. If
+ * several are unknown, none counts: the association continues with the endpoint's tag only.
  *
  * Where answers are not seen, the first COOKIE ECHO shows the client's tag, and any packet keeps
  * the connection alive: a client that restarts there has an unknown tag, and closes in its
@@ -57,11 +58,19 @@ static __always_inline void sctp_init(const struct packet *p,
 		c->seq_end = 0;
 }
 
-/* Keeps another tag of the client's packets. shown: STATE_TAG_SHOWN, or 0. */
-static __always_inline void sctp_keep_tag(struct connection *client, __u32 tag,
-					  __u32 shown)
+/* Keeps another tag of the client's packets that an INIT ACK announces, and whether an earlier one
+ * is lost by that. */
+static __always_inline void sctp_announce_tag(struct connection *client,
+					      __u32 tag)
 {
-	state_change(client, state_read(client), STATE_TAG_SHOWN, shown);
+	const __u32 word = state_read(client);
+	const bool replaces = client->seq_end && client->seq_end != tag &&
+			      !(word & STATE_TAG_SHOWN);
+
+	state_change(client, word,
+		     STATE_TAG_SHOWN |
+			     (client->seq_end ? 0 : STATE_TAGS_UNKEPT),
+		     replaces ? STATE_TAGS_UNKEPT : 0);
 	client->seq_end = tag;
 }
 
@@ -74,13 +83,15 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 		if (!peer->ack)
 			peer->ack = p->seq;
 		else if (peer->ack != p->seq)
-			sctp_keep_tag(peer, p->seq, 0);
+			sctp_announce_tag(peer, p->seq);
 		return CONN_REPLIED;
 	}
 	/* in a restart, COOKIE ECHO may have shown another answer's tag already */
 	if (p->ack && p->ack == c->seq_end &&
 	    !(word & SCTP_ESTABLISHED && peer->seq_end))
-		sctp_keep_tag(peer, p->seq, 0);
+		sctp_announce_tag(peer, p->seq);
+	else if (peer->seq_end != p->seq)
+		state_change(peer, state_read(peer), 0, STATE_TAGS_UNKEPT);
 	return 0;
 }
 
@@ -91,14 +102,17 @@ static __always_inline void sctp_use_other_tag(struct connection *c)
 	c->seq_end = 0;
 }
 
-/* Makes both tags of a restart count. The association may have been closing: it is open again. */
+/* Makes both tags of a restart count. The association may have been closing, or an ABORT of the
+ * earlier one may have come after the INIT: it is open again. */
 static __always_inline void sctp_restart(struct connection *client,
 					 struct connection *reply)
 {
+	const __u32 ends = SCTP_FINS | SCTP_COMPLETE | CONN_RESET;
+
 	sctp_use_other_tag(client);
 	sctp_use_other_tag(reply);
-	state_change(client, state_read(client), SCTP_FINS, 0);
-	state_change(reply, state_read(reply), SCTP_FINS, 0);
+	client_change(client, &reply->daddr, state_read(client), ends, 0);
+	state_change(reply, state_read(reply), ends, 0);
 }
 
 /* Reports whether a packet has the other tag of its direction, which an INIT or INIT ACK has
@@ -122,6 +136,22 @@ static __always_inline bool sctp_confirm_tag(const struct packet *p,
 	return true;
 }
 
+/* Keeps the unknown tag of a COOKIE ECHO, unless it must be forged: all announced tags are kept. Of
+ * several, COOKIE ACK does not show which one is the client's: none of them counts. */
+static __always_inline void sctp_show_tag(const struct packet *p,
+					  struct connection *c)
+{
+	const __u32 word = state_read(c);
+	__u32 tag = p->ack;
+
+	if (c->seq_end && !(word & (STATE_TAG_SHOWN | STATE_TAGS_UNKEPT)))
+		return;
+	if (word & STATE_TAG_SHOWN && c->seq_end && c->seq_end != tag)
+		tag = c->ack;
+	state_change(c, word, 0, STATE_TAG_SHOWN);
+	c->seq_end = tag;
+}
+
 /* Records a COOKIE ECHO. Returns the events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *c, __u32 word,
@@ -136,7 +166,7 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 	if (sctp_confirm_tag(p, c))
 		return CONN_ASSURED;
 	if (p->ack && (restarts || !(word & CONN_ASSURED)))
-		sctp_keep_tag(c, p->ack, STATE_TAG_SHOWN);
+		sctp_show_tag(p, c);
 	return 0;
 }
 
@@ -170,16 +200,12 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 	return SCTP_ESTABLISHED;
 }
 
-/* Forgets one of two first handshakes if a client's ABORT returns the tag of its INIT, which may
- * be forged. The other handshake continues. */
-static __always_inline void sctp_forget_handshake(const struct packet *p,
-						  __u32 word,
-						  struct connection *reply)
+/* Reports whether a client's packet is an ABORT with the tag of an INIT that may be forged: the
+ * endpoint has accepted no cookie yet. It has nothing to end. */
+static __always_inline bool sctp_aborts_init(const struct packet *p, __u32 word)
 {
-	if (p->chunk == SCTP_ABORT && p->reflected &&
-	    !(word & SCTP_ESTABLISHED) && reply->seq_end &&
-	    p->ack == reply->ack)
-		sctp_use_other_tag(reply);
+	return p->chunk == SCTP_ABORT && p->reflected &&
+	       !(word & SCTP_ESTABLISHED);
 }
 
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
@@ -227,7 +253,8 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		return word & SCTP_ESTABLISHED && sctp_has_tag(p, c) ?
 			       CONN_ASSURED :
 			       0;
-	sctp_forget_handshake(p, word, peer);
+	if (sctp_aborts_init(p, word))
+		return 0;
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 

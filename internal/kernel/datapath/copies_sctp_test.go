@@ -110,6 +110,13 @@ func TestCopiesSCTP(t *testing.T) {
 	if got := c.put(earlier, end); got[0] != report.CopyOld || got[1] != report.CopyMerged {
 		t.Errorf("late ends of the association before the restart, and of this one: %v", got)
 	}
+	// The tag of a forged COOKIE ECHO is not announced at another node either.
+	c.sctp(c.one, client, vip, "chunks init=999")
+	c.sctp(c.one, client, vip, "tag 888 chunks cookie-echo:40")
+	c.sctp(c.one, client, vip, "tag 444 chunks abort")
+	if got := c.wait(len(list) + 1)[len(list)].Numbers; got.Sent != 0 || got.ReplySent != 999 {
+		t.Errorf("the copy has the numbers %+v, want no other tag of the client", got)
+	}
 	c.sctp(c.two, client, vip, "tag 444 chunks abort")
 	for key, row := range dptest.Connections(t, c.two.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
