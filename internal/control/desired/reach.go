@@ -64,7 +64,7 @@ func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
 	return false
 }
 
-// OfVIP finds the services of an address, by key, then those that have it besides their VIP.
+// OfVIP finds the services of a VIP, by key, and then the services with that secondary VIP.
 func (s *Services) OfVIP(v store.View, a netip.Addr) []lb.Service {
 	return slices.AppendSeq(slices.Collect(s.Prefix(v, sortOfVIP(a))), s.FindPrefix(v, bySecondary, sortOfVIP(a)))
 }
