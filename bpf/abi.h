@@ -1588,6 +1588,7 @@ struct connection_copy {
 	__u32 id; /* index into endpoints */
 	__u32 service; /* index into service_states; only of copies to insert */
 	__u32 idle; /* jiffies since the last packet of either direction */
+	__u32 made; /* CLOCK_BOOTTIME >> COPY_TIME_SHIFT; only of copies in the ring */
 	__u8 protocol; /* IANA */
 	__u8 flags; /* enum connection_flag, of the client's entry */
 	__u8 hop; /* enum hop_flag: HOP_FAMILY, HOP_PROXY and HOP_TUNNELS; of copies to insert, HOP_NO_XDP */
@@ -1597,11 +1598,12 @@ struct connection_copy {
 	__u8 persist_prefix; /* of the service, or 0; only of copies to insert */
 	__u8 late; /* the end of a connection that this node may have missed: never inserted */
 };
-_Static_assert(sizeof(struct connection_copy) == 108, "ABI");
+_Static_assert(sizeof(struct connection_copy) == 112, "ABI");
 
 enum copy_limit {
 	COPY_BATCH =
 		256, /* inserted by one run of the program, in half a millisecond */
+	COPY_TIME_SHIFT = 20, /* from nanoseconds to about milliseconds */
 };
 
 /* The result of inserting a copy. */

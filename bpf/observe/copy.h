@@ -73,6 +73,7 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->id = client->endpoint;
 	e->service = 0;
 	e->idle = copy_idle(client, reply, (__u32)bpf_jiffies64());
+	e->made = 0;
 	e->protocol = protocol;
 	e->flags = word;
 	e->hop = (word >> STATE_HOP_SHIFT) &
@@ -100,6 +101,7 @@ __noinline __maybe_unused int copy_send(const struct connection *client,
 	e = bpf_ringbuf_reserve(ring, sizeof(*e), 0);
 	if (likely(e)) {
 		copy_fill(e, client, reply, protocol);
+		e->made = bpf_ktime_get_boot_ns() >> COPY_TIME_SHIFT;
 		bpf_ringbuf_submit(e, 0);
 		return 0;
 	}

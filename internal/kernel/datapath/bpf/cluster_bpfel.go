@@ -70,6 +70,7 @@ type ClusterConnectionCopy struct {
 	Id            uint32
 	Service       uint32
 	Idle          uint32
+	Made          uint32
 	Protocol      uint8
 	Flags         uint8
 	Hop           uint8

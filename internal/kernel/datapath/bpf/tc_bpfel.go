@@ -110,6 +110,7 @@ type TcConnectionCopy struct {
 	Id            uint32
 	Service       uint32
 	Idle          uint32
+	Made          uint32
 	Protocol      uint8
 	Flags         uint8
 	Hop           uint8
@@ -234,7 +235,8 @@ const (
 type TcCopyLimit uint32
 
 const (
-	TcCopyLimitCOPY_BATCH TcCopyLimit = 256
+	TcCopyLimitCOPY_BATCH      TcCopyLimit = 256
+	TcCopyLimitCOPY_TIME_SHIFT TcCopyLimit = 20
 )
 
 type TcCopyResult uint32

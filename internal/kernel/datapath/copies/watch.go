@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb/report"
 )
@@ -95,12 +96,20 @@ func (c *Copies) read(reader *ringbuf.Reader, list []report.ConnectionCopy, most
 			return list, err
 		}
 		if one, ok := c.describe(row); ok {
+			one.Idle += waited(row)
 			list = append(list, one)
 		} else if most == 1 {
 			return list, nil
 		}
 	}
 	return list, nil
+}
+
+// waited returns for how long a copy has waited in the ring: for longer than its connection was
+// silent if this process was stopped. Another node may have opened the next one meanwhile.
+func waited(row *bpf.TcConnectionCopy) time.Duration {
+	now := uint32(monotime.Uptime() >> bpf.TcCopyLimitCOPY_TIME_SHIFT)
+	return time.Duration(now-row.Made) << bpf.TcCopyLimitCOPY_TIME_SHIFT
 }
 
 // rowOf returns the row in a record, which is valid as long as the record.
