@@ -18,6 +18,11 @@ func TestScanCopies(t *testing.T) {
 	if err := o.d.PutCopies(t.Context(), list, results); err != nil {
 		t.Fatal(err)
 	}
+	for i, r := range results {
+		if r != report.CopyInserted {
+			t.Fatalf("the copy of %s: %v", list[i].Client, r)
+		}
+	}
 	found := map[netip.AddrPort]int{}
 	err := o.d.ScanCopies(t.Context(), report.CopySelection{Copies: true}, func(part []report.ConnectionCopy) error {
 		for i := range part {
