@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
 	"loxilb/internal/config"
+	"loxilb/test/certtest"
 )
 
 // daemonSet holds the checked fields of a DaemonSet.
@@ -228,8 +230,9 @@ func wantAccess(t *testing.T, c container, access string) {
 func daemonConfig(t *testing.T, c container, node string) (got *config.Config) {
 	t.Helper()
 	secret := t.TempDir()
-	for _, name := range []string{"tls.crt", "tls.key", "token"} {
-		if err := os.WriteFile(filepath.Join(secret, name), []byte("secret"), 0o400); err != nil {
+	pair := certtest.SelfSigned(t, time.Now().Add(time.Hour), "loxilb")
+	for name, text := range map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key, "token": []byte("secret")} {
+		if err := os.WriteFile(filepath.Join(secret, name), text, 0o400); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -24,7 +24,7 @@ func TestProbes(t *testing.T) {
 		r.EventuallyShows("get endpoint --name="+name, " down ", "refused the association (ABORT)")
 	}
 	for _, name := range []string{"17.17.17.1_sctp_5001", "2001:db8:17::1_sctp_5001"} {
-		r.EventuallyShows("get endpoint --name="+name, " down ", "no answer")
+		r.EventuallyShows("get endpoint --name="+name, " down ", "the host has no SCTP")
 	}
 	client := sctptest.Connect(t, r.Client)
 	for i, s := range translations() {
