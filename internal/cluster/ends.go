@@ -46,7 +46,7 @@ type endsPart struct {
 
 func (p *endsPart) cost() int { return cap(p.data) + chunkCost }
 
-// keepEnds adds the connections of list that have ended, and forgets those that no node needs.
+// keepEnds adds the connections of list that have ended, and forgets ends that no node needs.
 func (n *Node) keepEnds(list []report.ConnectionCopy) {
 	if n.ends.add(list) > keepEnds && !n.isAnyAway() {
 		n.ends.forget(keepEnds)

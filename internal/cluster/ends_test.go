@@ -11,7 +11,7 @@ import (
 )
 
 // TestMissedEnds checks that connections which have ended while a node was away end there, and do
-// not return from there: neither those that other nodes have opened, nor its own, which have moved
+// not return from there: neither connections of other nodes, nor its own, which have moved
 // to others. An older node, which does not understand ends, still gets everything else.
 func TestMissedEnds(t *testing.T) {
 	t.Parallel()

@@ -92,7 +92,7 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 		return nil, err
 	}
 	// Replies to other processes are filtered out, too.
-	if err := errors.Join(raw.keepReplies(), raw.keep(echoID, id)); err != nil {
+	if err := errors.Join(raw.keepICMP(ipv4.ICMPTypeEchoReply, ipv6.ICMPTypeEchoReply), raw.keep(echoID, id)); err != nil {
 		raw.Close()
 		return nil, err
 	}
@@ -101,18 +101,18 @@ func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
 	return e, nil
 }
 
-// keepReplies makes the kernel filter out ICMP messages other than echo replies.
-func (s rawSocket) keepReplies() error {
+// keepICMP makes the kernel filter out ICMP messages of other types.
+func (s rawSocket) keepICMP(v4 ipv4.ICMPType, v6 ipv6.ICMPType) error {
 	if s.v6 != nil {
-		var replies ipv6.ICMPFilter
-		replies.SetAll(true)
-		replies.Accept(ipv6.ICMPTypeEchoReply)
-		return s.v6.SetICMPFilter(&replies)
+		var filter ipv6.ICMPFilter
+		filter.SetAll(true)
+		filter.Accept(v6)
+		return s.v6.SetICMPFilter(&filter)
 	}
-	var replies ipv4.ICMPFilter
-	replies.SetAll(true)
-	replies.Accept(ipv4.ICMPTypeEchoReply)
-	return s.v4.SetICMPFilter(&replies)
+	var filter ipv4.ICMPFilter
+	filter.SetAll(true)
+	filter.Accept(v4)
+	return s.v4.SetICMPFilter(&filter)
 }
 
 // exchange sends a request, and waits for its reply.

@@ -32,24 +32,11 @@ func openRefusals(six bool, port uint16) (rawSocket, error) {
 	if err != nil {
 		return rawSocket{}, err
 	}
-	if err := errors.Join(raw.keepRefusals(), raw.keep(uint32(quoted), port)); err != nil {
+	if err := errors.Join(raw.keepICMP(ipv4.ICMPTypeDestinationUnreachable, ipv6.ICMPTypeParameterProblem), raw.keep(uint32(quoted), port)); err != nil {
 		raw.Close()
 		return rawSocket{}, err
 	}
 	return raw, nil
-}
-
-func (s rawSocket) keepRefusals() error {
-	if s.v6 != nil {
-		var refusals ipv6.ICMPFilter
-		refusals.SetAll(true)
-		refusals.Accept(ipv6.ICMPTypeParameterProblem)
-		return s.v6.SetICMPFilter(&refusals)
-	}
-	var refusals ipv4.ICMPFilter
-	refusals.SetAll(true)
-	refusals.Accept(ipv4.ICMPTypeDestinationUnreachable)
-	return s.v4.SetICMPFilter(&refusals)
 }
 
 // deliverRefusal passes an ICMP error to the INIT that it quotes. The quoted tag, which is secret,
