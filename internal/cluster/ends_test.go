@@ -1,11 +1,15 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"loxilb/internal/cluster/record"
 	"loxilb/internal/cluster/transport"
 	"loxilb/internal/lb/report"
 )
@@ -54,7 +58,7 @@ func TestMissedEnds(t *testing.T) {
 func TestEndsBounded(t *testing.T) {
 	t.Parallel()
 	var e ends
-	const batches, batch = 4000, 100
+	const batches, batch = 4, 100_000 // of several parts each
 	for i := range batches {
 		list := make([]report.ConnectionCopy, batch)
 		for j := range list {
@@ -63,7 +67,6 @@ func TestEndsBounded(t *testing.T) {
 		}
 		e.add(list)
 	}
-	e.add([]report.ConnectionCopy{connection(0)}) // it is open
 	count, last := 0, report.ConnectionCopy{}
 	for _, part := range e.all() {
 		if len(part.data) > transport.MaxFrame {
@@ -161,11 +164,173 @@ func TestEndsTogether(t *testing.T) {
 		n.ends.parts[i].began = time.Now().Add(-time.Hour)
 	}
 	f.open(0, count, false)
-	answers := 0
-	if err := n.applyOwnEnds(t.Context(), &source{}, func() error { answers++; return nil }); err != nil {
+	answers, s := 0, &source{}
+	if err := n.applyOwnEnds(t.Context(), s, func() error { answers++; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if f.puts != 4 || answers != 4 || f.countOpen() != 0 {
-		t.Errorf("%d calls, %d answers, %d connections are open", f.puts, answers, f.countOpen())
+	if f.puts != 4 || answers != 4 || f.countOpen() != 0 || s.parked != 0 {
+		t.Errorf("%d calls, %d answers, %d connections are open, %d ends wait", f.puts, answers, f.countOpen(), s.parked)
+	}
+}
+
+// ended returns a connection that has ended.
+func ended(i int) report.ConnectionCopy {
+	c := connection(i)
+	c.Flags |= report.FlagsAcked
+	return c
+}
+
+// TestKeepEnds checks that ends are forgotten unless a node is away, and that neither open
+// connections are kept, nor ends that another node keeps: nodes would return them for ever.
+func TestKeepEnds(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[report.PeerState]int{report.PeerUp: 1, report.PeerDown: 2} {
+		p := &peer{queue: newQueue(), now: report.ClusterPeer{Node: "b", State: state, Since: time.Now().Add(-time.Hour)}}
+		n := &Node{peers: []*peer{p}, sources: map[string]*source{"b": {complete: true}}}
+		n.keepEnds([]report.ConnectionCopy{ended(0)})
+		n.ends.parts[0].began = time.Now().Add(-keepEnds - time.Second)
+		late := ended(1)
+		late.Late = true
+		n.keepEnds([]report.ConnectionCopy{ended(2), connection(3), late})
+		count := 0
+		for _, p := range n.ends.parts {
+			count += p.count
+		}
+		if count != want {
+			t.Errorf("%d ends are kept while the other node is %s, want %d", count, state, want)
+		}
+	}
+}
+
+// TestEndsAge checks that each end is as old as it is: an end that seems younger could close a
+// later connection, and an older one closes nothing.
+func TestEndsAge(t *testing.T) {
+	t.Parallel()
+	var e ends
+	const idle = time.Minute
+	ages := []time.Duration{3 * time.Hour, time.Hour}
+	for i, age := range ages {
+		c := ended(i)
+		c.Idle = idle
+		e.append(&c)
+		e.parts[i].began = time.Now().Add(-age)
+	}
+	var list []report.ConnectionCopy
+	for _, part := range e.all() {
+		var err error
+		if list, err = decodeEnds(list, part.data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range list {
+		if c.Idle < ages[i]+idle-time.Second || c.Idle > ages[i]+2*idle {
+			t.Errorf("end %d is %v old, want %v", i, c.Idle, ages[i]+idle)
+		}
+	}
+}
+
+// TestEndsFrame checks that a frame has room for its age and the longest record.
+func TestEndsFrame(t *testing.T) {
+	t.Parallel()
+	longest := ended(0)
+	address := netip.MustParseAddrPort("[2001:db8::1]:80")
+	longest.Client, longest.VIP, longest.Endpoint = address, address, address
+	longest.Source, longest.Mark = netip.MustParseAddrPort("[2001:db8::2]:80"), 1
+	longest.Numbers = report.TCPNumbers{ReplyAcked: 1 << 31, Acked: 1 << 31}
+	for free := range 2 * record.MaxPackedLength {
+		e := ends{parts: []endsPart{{began: time.Now(), data: make([]byte, transport.MaxFrame-free)}}}
+		e.append(&longest)
+		if frame := e.all()[0].data; len(e.parts) == 1 && len(frame) > transport.MaxFrame {
+			t.Fatalf("a frame of %d bytes, want %d at most", len(frame), transport.MaxFrame)
+		}
+	}
+}
+
+// TestEndsConcurrent lets the race detector see that ends are added, sent and forgotten at a time.
+func TestEndsConcurrent(t *testing.T) {
+	t.Parallel()
+	var (
+		e   ends
+		all sync.WaitGroup
+	)
+	for i := range 4 {
+		all.Go(func() {
+			for range 100 {
+				e.add([]report.ConnectionCopy{ended(i)})
+				e.all()
+				e.forget(0)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestEndsReceived checks that each end is applied once, also if many of them arrive, and if the
+// node sends all its connections again: the end would seem younger than it is.
+func TestEndsReceived(t *testing.T) {
+	t.Parallel()
+	all, f := newNodes(t, 1), newTable()
+	node, _ := all.start(0, f, nil)
+	frame := func(kind byte, body []byte) []byte {
+		return append(binary.BigEndian.AppendUint32(nil, uint32(kind)<<24|uint32(len(body))), body...)
+	}
+	ends := func(from, to int) []byte {
+		body := make([]byte, ageLength)
+		var packed record.Packer
+		for i := from; i < to; i++ {
+			c := ended(i)
+			body = packed.Append(body, &c)
+		}
+		return frame(10, body)
+	}
+	open := connection(endsAtOnce + 1)
+	bulkEnd := frame(4, nil)
+	const greeting = `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`
+	c := all.intrude(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
+	_, _ = c.Write(slices.Concat(ends(0, endsAtOnce), ends(endsAtOnce, endsAtOnce+1), bulkEnd, bulkEnd, frame(3, record.Append(nil, &open))))
+	eventually(t, "the last record is not inserted", func() bool { return f.len() == 1 })
+	received := func() uint64 {
+		node.mu.Lock()
+		s := node.sources["evil"]
+		node.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.received
+	}
+	const want = endsAtOnce + 2
+	eventually(t, "the records are not counted", func() bool { return received() >= want })
+	if got := received(); got != want {
+		t.Errorf("%d records were applied, want %d", got, want)
+	}
+}
+
+// TestEndsBusy checks that ends wait while their connections are being moved, and that records grow
+// older while they wait.
+func TestEndsBusy(t *testing.T) {
+	t.Parallel()
+	f, s, late := newTable(), &source{}, ended(1)
+	f.open(0, 2, false)
+	f.busy, late.Late = true, true
+	n := &Node{Config: Config{Table: f}}
+	own := ended(0)
+	n.ends.append(&own)
+	if err := n.applyOwnEnds(t.Context(), s, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.apply(t.Context(), s, []report.ConnectionCopy{late, connection(2)}); err != nil || s.parked != 3 {
+		t.Errorf("%d records wait, want 3: %v", s.parked, err)
+	}
+	f.busy = false
+	list := n.parked.take()
+	const waited = 5 * time.Second
+	for i := range list {
+		list[i].arrived = time.Now().Add(-waited)
+	}
+	n.tryAgain(t.Context(), list)
+	if open := f.countOpen(); open != 1 || s.parked != 0 {
+		t.Errorf("%d connections are open and %d records wait, want 1 and none", open, s.parked)
+	}
+	if idle := f.rows[connection(2).Client].Idle; idle < waited {
+		t.Errorf("the connection is %v old, want %v", idle, waited)
 	}
 }

@@ -73,7 +73,7 @@ func TestHashedQuiet(t *testing.T) {
 }
 
 // TestUnreadTable checks that a node which cannot read its own connections does not blame its peer,
-// and names the problem until it has ended.
+// and names the problem until it has ended, also if it has ends of connections to send.
 func TestUnreadTable(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)
@@ -81,6 +81,7 @@ func TestUnreadTable(t *testing.T) {
 	f.unread.Store(true)
 	f.open(0, 10, false)
 	node, _ := all.start(0, f, nil)
+	node.ends.add([]report.ConnectionCopy{ended(10)})
 	other := newTable()
 	all.start(1, other, nil)
 	why := "no memory for a slice"

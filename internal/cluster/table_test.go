@@ -20,6 +20,7 @@ type table struct {
 	rows     map[netip.AddrPort]report.ConnectionCopy
 	own      map[netip.AddrPort]bool // opened here
 	unknown  map[netip.AddrPort]bool // VIPs of services that are not here
+	busy     bool                    // PutCopies inserts nothing now
 	clients  []report.ClientCopy
 	events   chan []report.ConnectionCopy
 	lost     uint64
@@ -117,6 +118,10 @@ func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, res
 	for i, c := range list {
 		if f.unknown[c.VIP] {
 			results[i] = report.CopyUnknown
+			continue
+		}
+		if f.busy {
+			results[i] = report.CopyBusy
 			continue
 		}
 		old, ok := f.rows[c.Client]
