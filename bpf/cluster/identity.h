@@ -40,8 +40,9 @@ static __always_inline bool copy_is_reopened(const struct connection_copy *r,
 #define COPY_DELAY 5
 
 /* Reports whether an entry continues after the end that a late copy describes: the copy is
- * of an earlier connection with the same generation, or of one that has survived. An
- * earlier one may have higher numbers, which wrap around. */
+ * of an earlier connection with the same generation, or of one that has survived. Numbers
+ * wrap around: an earlier one may have higher numbers. An entry that was last used before the
+ * end belongs to no later connection, and 2 GB of the same one may have passed other nodes. */
 static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 					     const struct connection *c,
 					     const struct connection *reply)
@@ -55,6 +56,8 @@ static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 		return !reply || c->ack != r->ack || reply->ack != r->reply_ack;
 	if (r->protocol != IPPROTO_TCP)
 		return true; /* flows of UDP only expire */
+	if (idle > r->idle + COPY_DELAY * hz)
+		return false;
 	return (__s32)(c->seq_end - r->seq_end) > 0 ||
 	       (__s32)(answered - r->reply_seq_end) > 0;
 }

@@ -125,14 +125,15 @@ static __noinline void put_path(const struct connection_copy *r)
 }
 
 /* Reports whether a copy resets a connection whose last packets have passed this node
- * alone: the other node's RSTs have missed the windows of both ends, so they go on. */
+ * alone: the other node's RSTs have missed the windows of both ends, so they go on. The
+ * numbers of a late one have been compared already. */
 static __always_inline bool put_outruns(const struct connection_copy *r,
 					const struct connection *c, __u32 word,
 					const struct connection *reply)
 {
 	__s32 client, endpoint;
 
-	if (!reply || r->protocol != IPPROTO_TCP ||
+	if (!reply || r->protocol != IPPROTO_TCP || r->late ||
 	    !(r->flags & ~word & CONN_RESET))
 		return false;
 	client = c->seq_end - r->seq_end;

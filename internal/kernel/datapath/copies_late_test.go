@@ -22,6 +22,7 @@ func TestCopiesLate(t *testing.T) {
 		name    string
 		ends    uint8
 		change  func(end *report.ConnectionCopy)
+		silent  time.Duration // of the connection before the copy
 		absent  bool
 		want    report.CopyResult
 		remains uint64 // active connections
@@ -44,6 +45,16 @@ func TestCopiesLate(t *testing.T) {
 			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1<<30, end.Numbers.ReplySent+1<<30
 			end.Idle = 3 * time.Hour
 		}},
+		{name: "closed after 3 GB at another node", ends: closed, silent: time.Minute, want: report.CopyMerged,
+			change: func(end *report.ConnectionCopy) {
+				end.Numbers.ReplySent, end.Idle = end.Numbers.ReplySent+3<<30, 0
+			}},
+		{name: "reset after 3 GB in both directions", ends: reset, silent: time.Minute, want: report.CopyMerged,
+			change: func(end *report.ConnectionCopy) {
+				end.Numbers.Sent, end.Numbers.ReplySent, end.Idle = end.Numbers.Sent+3<<30, end.Numbers.ReplySent+3<<30, 0
+			}},
+		{name: "used at the time of the end, with higher numbers", ends: closed, silent: time.Minute, want: report.CopyOld, remains: 1,
+			change: func(end *report.ConnectionCopy) { end.Numbers.Sent -= 1 << 30 }},
 		{name: "a copy that arrived late", ends: closed, want: report.CopyMerged, change: func(end *report.ConnectionCopy) { end.Idle = 3 * time.Second }},
 		{name: "absent", ends: closed, want: report.CopyOld, absent: true},
 	} {
@@ -53,6 +64,7 @@ func TestCopiesLate(t *testing.T) {
 			sent := c.wait(2)
 			end := sent[len(sent)-1]
 			if !step.absent {
+				end.Idle += step.silent
 				c.put(end)
 			}
 			before := c.entries(c.two)

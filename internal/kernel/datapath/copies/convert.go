@@ -1,6 +1,7 @@
 package copies
 
 import (
+	"math"
 	"net/netip"
 	"time"
 
@@ -41,7 +42,7 @@ func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 		Protocol: uint8(in.Protocol), Id: at.Endpoint, Service: at.Service, PersistPrefix: at.PersistPrefix,
 		Flags: in.Flags, Hop: in.Hop, Traits: in.Traits, Generation: in.Generation,
 		SeqEnd: in.Numbers.Sent, Ack: in.Numbers.Acked, ReplySeqEnd: in.Numbers.ReplySent, ReplyAck: in.Numbers.ReplyAcked,
-		Idle: uint32(in.Idle / c.shared.Jiffy()),
+		Idle: ticks(in.Idle, c.shared.Jiffy()),
 	}
 	if in.Late {
 		r.Late = 1
@@ -58,6 +59,10 @@ func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 	}
 	return r
 }
+
+// ticks returns an age in jiffies. Ages beyond half of their range would seem to be in the future:
+// the end of a connection may be 50 days old.
+func ticks(age, jiffy time.Duration) uint32 { return uint32(min(age/jiffy, math.MaxInt32)) }
 
 func address(a netip.AddrPort) (bpf.TcIpAddr, uint16) { return bpf.Addr(a.Addr()), bpf.Port(a.Port()) }
 

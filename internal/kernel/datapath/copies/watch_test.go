@@ -1,6 +1,7 @@
 package copies
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -15,5 +16,15 @@ func TestWaited(t *testing.T) {
 	row := &bpf.TcConnectionCopy{Made: uint32((monotime.Uptime() - stopped) >> bpf.TcCopyLimitCOPY_TIME_SHIFT)}
 	if got := waited(row); got < stopped-time.Second || got > 2*stopped {
 		t.Errorf("a copy has waited %v, want %v", got, stopped)
+	}
+}
+
+// TestTicks checks that an age which jiffies cannot express is the greatest one, not a small one.
+func TestTicks(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]uint32{0: 0, time.Second: 1000, 50 * 24 * time.Hour: math.MaxInt32} {
+		if got := ticks(age, time.Millisecond); got != want {
+			t.Errorf("%v are %d ticks, want %d", age, got, want)
+		}
 	}
 }
