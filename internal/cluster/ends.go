@@ -118,17 +118,26 @@ func (e *ends) append(c *report.ConnectionCopy) {
 	e.bytes += p.cost()
 }
 
-// all returns the ends in frames.
-func (e *ends) all() []chunk {
+// each calls yield with the ends in frames: those since a time, and perhaps some earlier ones. Ages
+// are those when yield is called, which may wait for a slow peer.
+func (e *ends) each(since time.Time, yield func(chunk) error) error {
 	e.mu.Lock()
 	parts := slices.Clone(e.parts)
 	e.mu.Unlock()
-	list := make([]chunk, len(parts))
-	for i, p := range parts {
-		age := binary.BigEndian.AppendUint32(make([]byte, 0, ageLength+len(p.data)), uint32(min(time.Since(p.began).Milliseconds(), math.MaxUint32)))
-		list[i] = chunk{data: append(age, p.data...), count: p.count, needs: transport.FeatureEnds}
+	for i := range parts {
+		if since.Sub(parts[i].began) > endsPartTime {
+			continue
+		}
+		if err := yield(parts[i].chunk()); err != nil {
+			return err
+		}
 	}
-	return list
+	return nil
+}
+
+func (p *endsPart) chunk() chunk {
+	age := binary.BigEndian.AppendUint32(make([]byte, 0, ageLength+len(p.data)), uint32(min(time.Since(p.began).Milliseconds(), math.MaxUint32)))
+	return chunk{data: append(age, p.data...), count: p.count, needs: transport.FeatureEnds}
 }
 
 // decodeEnds appends the ends of a frame to list.
@@ -150,15 +159,7 @@ func decodeEnds(list []report.ConnectionCopy, frame []byte) ([]report.Connection
 // away. It calls answer in between: the node would give this one up otherwise.
 func (n *Node) applyOwnEnds(ctx context.Context, s *source, answer func() error) error {
 	var list []report.ConnectionCopy
-	parts := n.ends.all()
-	for i, part := range parts {
-		var err error
-		if list, err = decodeEnds(list, part.data); err != nil {
-			return err
-		}
-		if len(list) < endsAtOnce && i+1 < len(parts) {
-			continue
-		}
+	put := func() error {
 		results := make([]report.CopyResult, len(list))
 		if err := n.Table.PutCopies(ctx, list, results); err != nil {
 			return err
@@ -170,10 +171,17 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source, answer func() error)
 			}
 		}
 		s.mu.Unlock()
-		if err := answer(); err != nil {
+		list = list[:0]
+		return answer()
+	}
+	err := n.ends.each(time.Time{}, func(part chunk) (err error) {
+		if list, err = decodeEnds(list, part.data); err != nil || len(list) < endsAtOnce {
 			return err
 		}
-		list = list[:0]
+		return put()
+	})
+	if err != nil || len(list) == 0 {
+		return err
 	}
-	return nil
+	return put()
 }

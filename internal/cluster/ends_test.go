@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"loxilb/internal/cluster/record"
@@ -68,7 +69,7 @@ func TestEndsBounded(t *testing.T) {
 		e.add(list)
 	}
 	count, last := 0, report.ConnectionCopy{}
-	for _, part := range e.all() {
+	for _, part := range framesOf(&e) {
 		if len(part.data) > transport.MaxFrame {
 			t.Fatalf("a frame of %d bytes", len(part.data))
 		}
@@ -88,8 +89,78 @@ func TestEndsBounded(t *testing.T) {
 		t.Errorf("%d ends in %d bytes, want more in %d", count, e.bytes, maxEnds)
 	}
 	e.forget(0)
-	if len(e.all()) != 0 || e.bytes != 0 {
-		t.Errorf("%d parts and %d bytes remain", len(e.all()), e.bytes)
+	if len(framesOf(&e)) != 0 || e.bytes != 0 {
+		t.Errorf("%d parts and %d bytes remain", len(framesOf(&e)), e.bytes)
+	}
+}
+
+func framesOf(e *ends) (list []chunk) {
+	_ = e.each(time.Time{}, func(part chunk) error {
+		list = append(list, part)
+		return nil
+	})
+	return list
+}
+
+// TestEndsFirst checks that a node which connects gets the ends that it has missed before all
+// connections: the entry of an earlier connection would refuse the next one of its port. Ends
+// during the scan follow. Each end is as old as it is when a slow node gets it.
+func TestEndsFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const slow = 10 * time.Second
+		f := newTable()
+		f.open(0, 1, false)
+		n := &Node{Config: Config{Table: f}}
+		end := func(i int) {
+			c := ended(i)
+			n.ends.append(&c)
+			time.Sleep(slow)
+		}
+		end(1)
+		end(2)
+		var got []string
+		err := n.scanAll(t.Context(), &transport.Hello{Features: transport.Features()}, false, func(part chunk) error {
+			decode := decodeEnds
+			if part.needs == transport.FeaturePacked {
+				decode = decodePacked
+				end(3)
+			}
+			list, err := decode(nil, part.data)
+			for _, c := range list {
+				got = append(got, fmt.Sprintf("%v: %v", c.Client.Addr(), c.Idle))
+			}
+			time.Sleep(slow)
+			return err
+		})
+		want := []string{"10.0.0.1: 20s", "10.0.0.2: 20s", "10.0.0.0: 0s", "10.0.0.3: 20s"}
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("the node gets %q, want %q: %v", got, want, err)
+		}
+	})
+}
+
+// TestEndsBeforeCopies checks that ends are applied before copies that were sent later.
+func TestEndsBeforeCopies(t *testing.T) {
+	t.Parallel()
+	all, f := newNodes(t, 1), newTable()
+	all.start(0, f, nil)
+	one := connection(0)
+	var packed record.Packer
+	data := packed.Append(nil, &one)
+	const greeting = `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`
+	c := all.intrude(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
+	const kindPacked, kindEnds = 9, 10
+	_, _ = c.Write(slices.Concat(frame(kindEnds, append(make([]byte, ageLength), data...)), frame(kindPacked, data)))
+	var got []bool
+	eventually(t, "the copy is not inserted", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		got = slices.Clone(f.late)
+		return f.rows[one.Client].Client.IsValid()
+	})
+	if want := []bool{true, false}; !slices.Equal(got, want) {
+		t.Errorf("an end precedes a copy: %v are late, want %v", got, want)
 	}
 }
 
@@ -216,7 +287,7 @@ func TestEndsAge(t *testing.T) {
 		e.parts[i].began = time.Now().Add(-age)
 	}
 	var list []report.ConnectionCopy
-	for _, part := range e.all() {
+	for _, part := range framesOf(&e) {
 		var err error
 		if list, err = decodeEnds(list, part.data); err != nil {
 			t.Fatal(err)
@@ -240,7 +311,7 @@ func TestEndsFrame(t *testing.T) {
 	for free := range 2 * record.MaxPackedLength {
 		e := ends{parts: []endsPart{{began: time.Now(), data: make([]byte, transport.MaxFrame-free)}}}
 		e.append(&longest)
-		if frame := e.all()[0].data; len(e.parts) == 1 && len(frame) > transport.MaxFrame {
+		if frame := framesOf(&e)[0].data; len(e.parts) == 1 && len(frame) > transport.MaxFrame {
 			t.Fatalf("a frame of %d bytes, want %d at most", len(frame), transport.MaxFrame)
 		}
 	}
@@ -257,12 +328,16 @@ func TestEndsConcurrent(t *testing.T) {
 		all.Go(func() {
 			for range 100 {
 				e.add([]report.ConnectionCopy{ended(i)})
-				e.all()
+				framesOf(&e)
 				e.forget(0)
 			}
 		})
 	}
 	all.Wait()
+}
+
+func frame(kind byte, body []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(kind)<<24|uint32(len(body))), body...)
 }
 
 // TestEndsReceived checks that each end is applied once, also if many of them arrive, and if the
@@ -271,9 +346,6 @@ func TestEndsReceived(t *testing.T) {
 	t.Parallel()
 	all, f := newNodes(t, 1), newTable()
 	node, _ := all.start(0, f, nil)
-	frame := func(kind byte, body []byte) []byte {
-		return append(binary.BigEndian.AppendUint32(nil, uint32(kind)<<24|uint32(len(body))), body...)
-	}
 	ends := func(from, to int) []byte {
 		body := make([]byte, ageLength)
 		var packed record.Packer

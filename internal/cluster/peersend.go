@@ -142,22 +142,7 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	}
 	go func() {
 		defer close(parts)
-		err := p.node.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
-			for _, part := range chunksOf(list, c.Peer.Takes(transport.FeaturePacked)) {
-				if err := put(part); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err == nil && c.Peer.TakesClients() {
-			err = p.node.scanClients(ctx, put)
-		}
-		if c.Peer.Takes(transport.FeatureEnds) {
-			for _, part := range p.node.ends.all() {
-				err = errors.Join(err, put(part))
-			}
-		}
+		err := p.node.scanAll(ctx, &c.Peer, withCopies, put)
 		if ctx.Err() != nil {
 			return
 		}
@@ -167,4 +152,33 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 		}
 	}()
 	return parts
+}
+
+// scanAll passes on everything that a node which connects needs. Ends that it has missed come first:
+// otherwise it would take the next connection of a client's port for an earlier one, if sequence
+// numbers have wrapped around since. Ends since the scan began follow, for connections that it
+// found open.
+func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool, put func(chunk) error) error {
+	putEnds := func(since time.Time) error {
+		if !to.Takes(transport.FeatureEnds) {
+			return nil
+		}
+		return n.ends.each(since, put)
+	}
+	if err := putEnds(time.Time{}); err != nil {
+		return err
+	}
+	began := time.Now()
+	err := n.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
+		for _, part := range chunksOf(list, to.Takes(transport.FeaturePacked)) {
+			if err := put(part); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && to.TakesClients() {
+		err = n.scanClients(ctx, put)
+	}
+	return errors.Join(err, putEnds(began))
 }

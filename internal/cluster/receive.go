@@ -122,11 +122,18 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		}
 		return n.apply(ctx, s, list)
 	}
+	putEnds := func() (err error) {
+		if len(ends) > 0 {
+			err = put(ends)
+			ends = ends[:0]
+		}
+		return err
+	}
 	records := func(frame []byte, decode decoder) (err error) {
 		if list, err = decode(list[:0], frame); err != nil {
 			return err
 		}
-		return put(list)
+		return errors.Join(putEnds(), put(list))
 	}
 	answer := func() error {
 		age.answer()
@@ -139,14 +146,12 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			if ends, err = decodeEnds(ends, b); err != nil || len(ends) < endsAtOnce {
 				return err
 			}
-			err = put(ends)
-			ends = ends[:0]
-			return err
+			return putEnds()
 		},
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
 		State:   s.takeState,
 		BulkEnd: func() error {
-			if err := errors.Join(put(ends), n.applyOwnEnds(ctx, s, answer)); err != nil {
+			if err := errors.Join(putEnds(), n.applyOwnEnds(ctx, s, answer)); err != nil {
 				return err
 			}
 			ends = nil

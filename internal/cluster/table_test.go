@@ -26,9 +26,10 @@ type table struct {
 	lost     uint64
 	block    chan struct{} // PutCopies waits until it is closed; nil: it does not
 	fresh    bool
-	expected int   // connections of a node, by ExpectCopies
-	quieted  int   // calls of KeepQuiet
-	puts     int   // calls of PutCopies
+	expected int // connections of a node, by ExpectCopies
+	quieted  int // calls of KeepQuiet
+	puts     int // calls of PutCopies
+	late     []bool
 	broken   error // of LoadCopies
 
 	hashed    time.Duration // by the last call of KeepQuiet
@@ -116,6 +117,7 @@ func (f *table) PutCopies(ctx context.Context, list []report.ConnectionCopy, res
 	defer f.mu.Unlock()
 	f.puts++
 	for i, c := range list {
+		f.late = append(f.late, c.Late)
 		if f.unknown[c.VIP] {
 			results[i] = report.CopyUnknown
 			continue

@@ -26,6 +26,7 @@ func TestCopiesOfReusedPorts(t *testing.T) {
 	c.sub(t, "dsr, same generation", c.reopenedDSR)
 	c.sub(t, "used by packets of the next connection", c.usedByNext)
 	c.sub(t, "source port", c.sourceReused)
+	c.sub(t, "numbers that have wrapped around", c.wrapped)
 }
 
 var (
@@ -153,4 +154,24 @@ func (c *copied) sourceReused() {
 	used.Client = netip.MustParseAddrPort("198.51.100.4:40001")
 	c.putAll("after a packet", []report.ConnectionCopy{used}, report.CopyInserted)
 	c.checkRows(2, 0, used)
+}
+
+// wrapped has the numbers of the next connection be lower, as after 137 s or more of the clock of
+// Linux: it is refused until the end of the earlier one has arrived.
+func (c *copied) wrapped() {
+	c.open(reusingClient, reusingVIP, reusingEndpoint)
+	one := c.wait(2)[1]
+	one.Idle = time.Second
+	c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
+	if err := dptest.ChangeConnections(c.two.d.collection.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+		row.Packets = 1 // as if packets had passed here
+		return true
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	end, later := one, successor(one, 1)
+	end.Flags, end.Late = end.Flags|resetFlag, true
+	later.Numbers.Sent, later.Numbers.ReplySent = one.Numbers.Sent-1<<30, one.Numbers.ReplySent-1<<30
+	c.putAll("after", []report.ConnectionCopy{later, end, later}, report.CopyOld, report.CopyMerged, report.CopyInserted)
+	c.checkRows(2, resetFlag, later)
 }
