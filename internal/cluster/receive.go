@@ -256,7 +256,7 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 	if was == nil {
 		return nil
 	}
-	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own host name", hostOf(was.Remote()), hostOf(from), peer.Node)
+	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own --cluster-node", hostOf(was.Remote()), hostOf(from), peer.Node)
 }
 
 func hostOf(address string) string {

@@ -102,7 +102,7 @@ func (h *Hello) Judge(peer *Hello) error {
 		return fmt.Errorf("node %q speaks versions %d to %d of the protocol between nodes, and node %q versions %d to %d: upgrade one version after the other",
 			peer.Node, peer.Oldest, peer.Version, h.Node, h.Oldest, h.Version)
 	case peer.Node == h.Node:
-		return fmt.Errorf("both nodes are named %q: give each its own host name", h.Node)
+		return fmt.Errorf("both nodes are named %q: give each its own --cluster-node", h.Node)
 	case peer.Self >= 0 && peer.Self == h.Self:
 		return fmt.Errorf("nodes %q and %q both have --self=%d: give each its own number", h.Node, peer.Node, h.Self)
 	case peer.Seed != h.Seed:

@@ -69,9 +69,13 @@ func announcements(m *Machine) (out []Finding, err error) {
 			})
 			break
 		}
+		command := "loxicmd get lb -o wide" // no service has the address of an aggregate
+		if w.Prefix.IsSingleIP() {
+			command = "loxicmd describe lb " + w.Prefix.Addr().String()
+		}
 		out = append(out, Finding{
 			About: w.Prefix.String(), What: fmt.Sprintf("%s is not announced: %s", w.Prefix, w.Why), Sure: Certain,
-			Why: "routers send its packets to other nodes, or nowhere", Command: "loxicmd describe lb " + w.Prefix.Addr().String(),
+			Why: "routers send its packets to other nodes, or nowhere", Command: command,
 		})
 	}
 	return out, nil
