@@ -100,6 +100,11 @@ func (c *Claim) allows() (why string, allowed bool) {
 	return "no endpoint takes connections", false
 }
 
+// Refuses reports whether the service refuses the clients that another claim's route leads here.
+func (c *Claim) Refuses() bool {
+	return c.InPlace && !c.Serving && c.Announce != lb.AnnounceAlways
+}
+
 // attributes returns the attributes of one service's route. The service's values apply to a MASTER;
 // a BACKUP stays less preferred.
 func (c *Claim) attributes() bgp.Attributes {

@@ -25,6 +25,9 @@ const (
 	routesDeadline = time.Minute
 	// firstVerdicts is how long the first routes wait for probes of unchecked endpoints.
 	firstVerdicts = 10 * time.Second
+	// laterVerdicts is how long a VIP of several services waits for all of them once the node
+	// is no longer held: probes of a node that was cut off still have all endpoints as down.
+	laterVerdicts = 3 * time.Second
 	// routesRecheck is how often all services are checked, for causes that mark none: a new
 	// route to an endpoint, handshakes that fail.
 	routesRecheck = 10 * time.Second
@@ -70,8 +73,9 @@ type Routes struct {
 	services map[lb.Key]claimant
 	roles    map[string]lb.Instance
 	stage    lb.Stage
-	held     string // Held
-	isOpen   bool   // routes may be announced
+	held     string    // Held
+	released time.Time // when held was last empty again
+	isOpen   bool      // routes may be announced
 
 	// touched by the loop only
 	firstTry time.Time    // when the first routes could have been announced
@@ -246,7 +250,10 @@ func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool)
 		touched = keySetOf(r.prefixes)
 	}
 	if held := r.Held(); held != r.held {
-		r.held = held
+		if r.held = held; held == "" && r.isOpen {
+			r.released = time.Now()
+			time.AfterFunc(laterVerdicts, r.MarkAll)
+		}
 		touched = keySetOf(r.prefixes)
 	}
 	if roles := r.Desired.Instances.OfThisNode(now); !maps.Equal(roles, r.roles) {
@@ -377,8 +384,11 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 			claims = append(claims, r.services[key].Claim)
 		}
 		d := compile.Decide(claims, r.stage)
-		if r.held != "" {
+		switch {
+		case r.held != "":
 			d = compile.Decision{Why: r.held}
+		case d.Announced && !a.Announced && time.Since(r.released) < laterVerdicts && slices.ContainsFunc(claims, refuses):
+			d = compile.Decision{Why: "the node has just returned, and another service of the VIP has no endpoint yet"}
 		}
 		if len(claims) == 0 {
 			d.Why = "no service has it"
@@ -394,6 +404,8 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 	}
 	return events, changed
 }
+
+func refuses(c compile.Claim) bool { return c.Refuses() }
 
 func sameAttributes(a, b *bgp.Attributes) bool {
 	return a.MED == b.MED && a.LocalPref == b.LocalPref && a.Prepend == b.Prepend && slices.Equal(a.Communities, b.Communities)

@@ -249,6 +249,40 @@ func TestRoutesHeld(t *testing.T) {
 	r.want("")
 }
 
+// TestRoutesReturn checks that a node which was cut off announces a VIP of several services once
+// all of them have an endpoint, or after a while: probes take turns, and another node serves all.
+func TestRoutesReturn(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed, "10.0.0.1:443/tcp endpoints=192.168.1.3:80 monitor=true bgp=true")
+	endpoints := []string{"192.168.1.1_tcp_80", "192.168.1.2_tcp_80", "192.168.1.3_tcp_80"}
+	all := func(state health.State) {
+		for _, e := range endpoints {
+			r.becomes(e, state)
+		}
+	}
+	all(health.Up)
+	r.routes.Open()
+	r.want("10.0.0.1/32")
+	why := "this node is cut off"
+	for _, second := range []health.State{health.Up, health.Down} {
+		r.held.Store(&why)
+		r.routes.MarkAll()
+		r.want("")
+		all(health.Down)
+		r.held.Store(nil)
+		r.routes.MarkAll()
+		await.True(t, 10*time.Second, "the return", func() bool { return !strings.Contains(r.why(routed), why) })
+		events := r.hub.Subscribe(event.KindVIP)
+		r.becomes(endpoints[0], health.Up)
+		await.True(t, 10*time.Second, "the reason", func() bool { return strings.Contains(r.why(routed), "another service of the VIP") })
+		r.becomes(endpoints[2], second)
+		r.want("10.0.0.1/32")
+		if e, _, more := events.Poll(); !more || !strings.Contains(e.String(), "announced") {
+			t.Errorf("the first event is %v", e)
+		}
+	}
+}
+
 // TestRoutesOfUnprobed checks that a VIP waits for the first probe of its endpoints, and is not
 // withdrawn when they are probed in another way.
 func TestRoutesOfUnprobed(t *testing.T) {
