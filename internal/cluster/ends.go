@@ -54,8 +54,8 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 }
 
 // isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node
-// has not had all connections for as long, or a known one has not sent all of its own. What was
-// sent may never arrive, and names no longer lead to nodes that are away.
+// has not had all connections for as long, or reads slowly, or a known one has not sent all of its
+// own. What was sent may never arrive, and names no longer lead to nodes that are away.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +66,7 @@ func (n *Node) isAnyAway() bool {
 	}
 	return slices.ContainsFunc(n.peers, func(p *peer) bool {
 		now := p.status()
-		return !p.isHidden() && (now.State != report.PeerUp || time.Since(now.Since) < keepEnds || n.sources[now.Node] == nil)
+		return !p.isHidden() && (now.State != report.PeerUp || time.Since(now.Since) < keepEnds || p.isLate() || n.sources[now.Node] == nil)
 	})
 }
 

@@ -182,12 +182,22 @@ func TestEndsWait(t *testing.T) {
 func TestAway(t *testing.T) {
 	t.Parallel()
 	up := func(since time.Duration) *peer {
-		return &peer{queue: newQueue(), now: report.ClusterPeer{Node: "b", State: report.PeerUp, Since: time.Now().Add(-since)}}
+		return &peer{
+			queue: newQueue(), now: report.ClusterPeer{Node: "b", State: report.PeerUp, Since: time.Now().Add(-since)},
+			free: time.Now(),
+		}
 	}
 	down := up(time.Hour)
 	down.now.State = report.PeerDown
 	own := up(0)
 	own.own = true
+	reads, stuck := up(keepEnds), up(keepEnds)
+	reads.unread = []mark{{1, time.Now().Add(-keepEnds / 2)}}
+	stuck.free = time.Now().Add(-keepEnds / 2)
+	for !stuck.queue.isStale() {
+		stuck.queue.put(chunk{data: make([]byte, transport.MaxFrame)})
+	}
+	stuck.sentAll() // it is about to be sent everything again
 	here, left := &source{complete: true}, &source{}
 	for name, c := range map[string]struct {
 		peers   []*peer
@@ -198,6 +208,8 @@ func TestAway(t *testing.T) {
 		"here":                     {[]*peer{own, up(keepEnds)}, map[string]*source{"b": here}, false},
 		"just connected":           {[]*peer{up(keepEnds / 2)}, map[string]*source{"b": here}, true},
 		"down":                     {[]*peer{down}, map[string]*source{"b": here}, true},
+		"reads slowly":             {[]*peer{reads}, map[string]*source{"b": here}, true},
+		"records were dropped":     {[]*peer{stuck}, map[string]*source{"b": here}, true},
 		"sends nothing":            {[]*peer{up(keepEnds)}, nil, true},
 		"has not sent all":         {[]*peer{up(keepEnds)}, map[string]*source{"b": left}, true},
 		"gone from the name's set": {[]*peer{up(keepEnds)}, map[string]*source{"b": here, "c": left}, true},
@@ -256,7 +268,8 @@ func ended(i int) report.ConnectionCopy {
 func TestKeepEnds(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[report.PeerState]int{report.PeerUp: 1, report.PeerDown: 2} {
-		p := &peer{queue: newQueue(), now: report.ClusterPeer{Node: "b", State: state, Since: time.Now().Add(-time.Hour)}}
+		p := &peer{queue: newQueue(), free: time.Now()}
+		p.now = report.ClusterPeer{Node: "b", State: state, Since: time.Now().Add(-time.Hour)}
 		n := &Node{peers: []*peer{p}, sources: map[string]*source{"b": {complete: true}}}
 		n.keepEnds([]report.ConnectionCopy{ended(0)})
 		n.ends.parts[0].began = time.Now().Add(-keepEnds - time.Second)

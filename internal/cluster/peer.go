@@ -51,8 +51,9 @@ type peer struct {
 	refused   time.Time // when a node that announces VIPs has refused this one last, there
 	known     bool      // and whether that node has proven that it is one
 	now       report.ClusterPeer
-	unread    []mark // sent, and not applied yet
-	sent      uint64 // records over this connection
+	unread    []mark    // sent, and not applied yet
+	sent      uint64    // records over this connection
+	free      time.Time // when it had last been sent all that had waited for it
 }
 
 // run connects again and again until ctx ends.
@@ -117,4 +118,16 @@ func (p *peer) status() report.ClusterPeer {
 		out.Lag = time.Since(p.unread[0].at)
 	}
 	return out
+}
+
+// isLate reports whether records have waited for the peer for a third of keepEnds. If they are
+// dropped with its queue, their ends must still be kept.
+func (p *peer) isLate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	oldest := p.free
+	if len(p.unread) > 0 && p.unread[0].at.Before(oldest) {
+		oldest = p.unread[0].at
+	}
+	return time.Since(oldest) > keepEnds/3
 }

@@ -64,6 +64,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 				err = p.sendChunk(c, list[i])
 			}
 		case <-ping.C:
+			p.sentAll()
 			err = c.Ping(p.node.Held() == "", false)
 		case <-state.C:
 			if c.Peer.Takes(transport.FeatureState) {
@@ -75,6 +76,15 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// sentAll notes that nothing waits for the peer, unless records were dropped that it needs.
+func (p *peer) sentAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.queue.isStale() {
+		p.free = time.Now()
 	}
 }
 

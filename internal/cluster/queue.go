@@ -63,6 +63,13 @@ func (q *queue) take() (list []chunk, stale bool) {
 	return list, stale
 }
 
+// isStale reports whether chunks were dropped that take has not reported yet.
+func (q *queue) isStale() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.stale
+}
+
 func (q *queue) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
