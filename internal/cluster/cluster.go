@@ -75,13 +75,14 @@ type Node struct {
 	ends     ends
 	faults   faults
 
-	mu      sync.Mutex
-	peers   []*peer            // by address
-	sources map[string]*source // that send to this node, by name
-	nodes   []string           // SetNodes
-	named   map[string]*name   // configured nodes
-	look    chan struct{}      // closed when they change
-	own     ownState
+	mu       sync.Mutex
+	peers    []*peer              // by address
+	sources  map[string]*source   // that send to this node, by name
+	departed map[string]time.Time // when former sources have left, maxSources at most
+	nodes    []string             // SetNodes
+	named    map[string]*name     // configured nodes
+	look     chan struct{}        // closed when they change
+	own      ownState
 }
 
 // New listens for peers.
@@ -99,7 +100,7 @@ func New(c Config) (*Node, error) {
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
 	c.oneWayTime, c.staleTime = cmp.Or(c.oneWayTime, oneWayTime), cmp.Or(c.staleTime, transport.MaxSilence)
 	return &Node{
-		Config: c, listener: l, sources: map[string]*source{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
+		Config: c, listener: l, sources: map[string]*source{}, departed: map[string]time.Time{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
 		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
 	}, nil
 }

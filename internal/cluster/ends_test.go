@@ -221,6 +221,29 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestDeparted checks that ends are kept for a node that its name no longer leads to, as long as it may
+// have the connections, and that no more nodes are remembered than may connect.
+func TestDeparted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const goneTime = time.Minute
+		n := &Node{Config: Config{goneTime: goneTime}, sources: map[string]*source{}, departed: map[string]time.Time{}}
+		for i := range maxSources + 1 {
+			n.sources[fmt.Sprint(i)] = &source{complete: true, since: time.Now()}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(goneTime)
+		n.forgetSources()
+		if _, first := n.departed["0"]; len(n.sources) != 0 || len(n.departed) != maxSources || first || !n.isAnyAway() {
+			t.Errorf("%d nodes are known, and %d former ones are away: %v", len(n.sources), len(n.departed), n.isAnyAway())
+		}
+		time.Sleep(departedEnds)
+		if n.isAnyAway() {
+			t.Error("ends are kept for nodes that have gone for good")
+		}
+	})
+}
+
 // TestEndsCounted checks that ends without effect are not counted as records of earlier
 // connections.
 func TestEndsCounted(t *testing.T) {

@@ -85,7 +85,7 @@ func (s *source) isLive(within time.Duration) bool {
 const goneTime = time.Minute
 
 // forgetSources forgets nodes that have gone and are not configured: names may belong to
-// short-lived processes. Their parked records stay.
+// short-lived processes. Their parked records stay, and ends are kept for them.
 func (n *Node) forgetSources() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,8 +97,24 @@ func (n *Node) forgetSources() {
 		s.mu.Lock()
 		if s.live == nil && time.Since(s.since) > n.goneTime && !configured[name] {
 			delete(n.sources, name)
+			n.noteDeparture(name, s.since)
 		}
 		s.mu.Unlock()
+	}
+}
+
+// noteDeparture records when a node has left. Of too many, it forgets the first. The caller has
+// locked n.
+func (n *Node) noteDeparture(name string, since time.Time) {
+	n.departed[name] = since
+	for len(n.departed) > maxSources {
+		first := name
+		for other, at := range n.departed {
+			if at.Before(n.departed[first]) {
+				first = other
+			}
+		}
+		delete(n.departed, first)
 	}
 }
 
@@ -273,6 +289,7 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	if s == nil {
 		s = &source{}
 		n.sources[c.Peer.Node] = s
+		delete(n.departed, c.Peer.Node)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
