@@ -141,6 +141,37 @@ static __always_inline bool put_outruns(const struct connection_copy *r,
 	return client >= 0 && endpoint >= 0 && (client || endpoint);
 }
 
+/* Returns which FINs are acknowledged, by the numbers of both directions. */
+static __always_inline __u8 put_acked(const struct connection *c, __u32 word,
+				      const struct connection *reply)
+{
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+	__u8 events = 0;
+
+	if ((word & fins) != fins)
+		return 0;
+	if (reply->ack == c->seq_end)
+		events |= CONN_FIN_CLIENT_ACKED;
+	if (c->ack == reply->seq_end)
+		events |= CONN_FIN_ENDPOINT_ACKED;
+	return events;
+}
+
+/* Closes a connection whose directions pass different nodes: each node sees a FIN, and the
+ * acknowledgement of the other one, which it does not know by then. The nodes that
+ * packets have passed notify the others. */
+static __noinline void put_close(struct connection *c, struct connection *reply)
+{
+	const __u32 word = state_read(c);
+	const __u8 events = put_acked(c, word, reply);
+
+	if ((word & events) == events)
+		return;
+	connection_record_both(c, word, reply, state_read(reply), events);
+	if (entry_was_used(c, reply))
+		copy_if_changed(c, word, reply, IPPROTO_TCP);
+}
+
 /* Merges a copy into its connection. */
 static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
@@ -173,6 +204,7 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	if (r->protocol == IPPROTO_TCP) {
 		later_number(&reply->seq_end, r->reply_seq_end);
 		later_number(&reply->ack, r->reply_ack);
+		put_close(c, reply);
 	}
 	put_use(reply, put_seen(r));
 	return merged;

@@ -54,6 +54,34 @@ func TestMissedEnds(t *testing.T) {
 	}
 }
 
+// TestMissedClosing checks that a connection whose both sides have closed ends at a node that was
+// away, although nobody has seen the last acknowledgement: elsewhere, it is removed after 120 s.
+func TestMissedClosing(t *testing.T) {
+	t.Parallel()
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	first, _ := all.start(0, one, nil)
+	leaves, stop := all.start(1, two, nil)
+	<-first.Joined()
+	<-leaves.Joined()
+	one.open(0, 10, false)
+	eventually(t, "a node does not get all connections", func() bool { return two.len() == 10 })
+	stop()
+	eventually(t, "a node is still up", func() bool { return first.Status().Peers[0].State == report.PeerDown })
+	one.finish(0, 5)
+	eventually(t, "the ends are not kept", func() bool {
+		kept := 0
+		if err := first.ends.each(time.Time{}, func(chunk) error { kept++; return nil }); err != nil {
+			t.Error(err)
+		}
+		return kept > 0
+	})
+	one.expire(0, 5)
+	_, again := all.start(1, two, nil)
+	defer again()
+	eventually(t, "connections are open that have ended", func() bool { return two.countOpen() == 5 })
+}
+
 // TestEndsBounded checks that ends take no more memory than they may, that the latest ones remain,
 // and that they are forgotten once no node is away.
 func TestEndsBounded(t *testing.T) {

@@ -123,7 +123,7 @@ func (n *Node) refresh(ctx context.Context) {
 	before := time.Now()
 	for wait := refreshEvery; monotime.Sleep(ctx, wait); {
 		now := time.Now()
-		if n.anyConnected() {
+		if n.anyConnected() || n.isAnyAway() { // which misses ends
 			n.scan(ctx, report.CopySelection{Since: now.Sub(before) + overlap, Due: true}, isOpen)
 		}
 		wait = max(refreshEvery, refreshCost*time.Since(now)/10)

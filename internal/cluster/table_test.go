@@ -189,12 +189,32 @@ func (f *table) end(from, to int) {
 	f.events <- list
 }
 
+// finish records the FINs of both sides of connections from..to, and sends no copies.
+func (f *table) finish(from, to int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := from; i < to; i++ {
+		c := connection(i)
+		c.Flags |= report.FlagsFIN
+		f.rows[c.Client] = c
+	}
+}
+
+// expire removes connections from..to.
+func (f *table) expire(from, to int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := from; i < to; i++ {
+		delete(f.rows, connection(i).Client)
+	}
+}
+
 // countOpen counts the connections that have not ended.
 func (f *table) countOpen() (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, c := range f.rows {
-		if !c.IsClosed() {
+		if !c.HasEnded() {
 			n++
 		}
 	}

@@ -30,6 +30,7 @@ type ConnectionCopy struct {
 // end of the shutdown. Of a connection that its endpoint answers directly, only the client's FIN is
 // seen.
 const (
+	FlagsFIN      = flagFINClient | 0x10
 	FlagsAcked    = 0x20 | 0x40
 	FlagReset     = 0x80
 	flagFINClient = 0x08
@@ -41,10 +42,10 @@ func (c *ConnectionCopy) IsClosed() bool {
 	return c.Flags&FlagReset != 0 || c.Flags&FlagsAcked == FlagsAcked
 }
 
-// HasEnded reports whether the connection has ended, or no longer counts as active because its
+// HasEnded reports whether the connection has ended, or soon will: both sides have closed, or its
 // endpoint may have closed it unnoticed.
 func (c *ConnectionCopy) HasEnded() bool {
-	return c.IsClosed() || c.Traits&traitOneWay != 0 && c.Flags&flagFINClient != 0
+	return c.IsClosed() || c.Flags&FlagsFIN == FlagsFIN || c.Traits&traitOneWay != 0 && c.Flags&flagFINClient != 0
 }
 
 // TCPNumbers are the sequence numbers of both directions of a TCP connection. For SCTP, Acked and

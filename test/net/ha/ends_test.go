@@ -19,21 +19,11 @@ func TestMissedEnds(t *testing.T) {
 	t.Parallel()
 	const connections, service = 5, "20.20.20.1:80"
 	p := newCouple(t)
-	client, server := p.host("client", "10.1.%d.%d"), p.host("server", "10.9.%d.%d")
-	must(t, server.ServeTCP("10.9.9.9:80", answerLines))
-	for _, m := range p.nodes {
-		out, err := m.Command(strings.Fields("create lb 20.20.20.1 --tcp=80:80 --endpoints=10.9.9.9:1 --probetype=none")...)
-		if err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	pass := func(node int) {
-		rig.MustRun(t, client, "ip", "route", "replace", "default", "via", fmt.Sprintf("10.1.%d.1", node), "src", "10.1.9.9")
-		rig.MustRun(t, server, "ip", "route", "replace", "default", "via", fmt.Sprintf("10.9.%d.1", node), "src", "10.9.9.9")
-	}
+	client, server := p.serve()
 	var held []net.Conn
 	for node := len(p.nodes) - 1; node >= 0; node-- {
-		pass(node)
+		p.pass(client, "10.1", node)
+		p.pass(server, "10.9", node)
 		held = append(held, hold(t, client, service, connections)...)
 		for i := range p.nodes {
 			p.awaitOpen(i, len(held))
@@ -54,6 +44,54 @@ func TestMissedEnds(t *testing.T) {
 	for i := range p.nodes {
 		p.awaitOpen(i, 0)
 	}
+}
+
+// TestAsymmetricClose checks that connections end soon at both nodes when packets of clients pass
+// one and those of endpoints the other, as after a change of routes: each node misses half of the
+// FINs and acknowledgements. Otherwise they would count for another two minutes.
+func TestAsymmetricClose(t *testing.T) {
+	t.Parallel()
+	const connections, service = 5, "20.20.20.1:80"
+	p := newCouple(t)
+	client, server := p.serve()
+	p.pass(client, "10.1", 1)
+	p.pass(server, "10.9", 1)
+	held := hold(t, client, service, connections)
+	for i := range p.nodes {
+		p.awaitOpen(i, len(held))
+	}
+	p.pass(client, "10.1", 0)
+	if broken := countBroken(held); broken > 0 {
+		t.Fatalf("%d connections of %d do not continue by two nodes", broken, len(held))
+	}
+	for _, c := range held {
+		must(t, c.Close())
+	}
+	for i := range p.nodes {
+		for _, state := range []string{" est ", " fini ", " closed-wait "} {
+			p.awaitEntries(i, state, 0)
+		}
+	}
+}
+
+// serve creates a client, a server, and a service of both nodes that leads there.
+func (p *couple) serve() (client, server *netnstest.Host) {
+	p.t.Helper()
+	client, server = p.host("client", "10.1.%d.%d"), p.host("server", "10.9.%d.%d")
+	must(p.t, server.ServeTCP("10.9.9.9:80", answerLines))
+	for _, m := range p.nodes {
+		out, err := m.Command(strings.Fields("create lb 20.20.20.1 --tcp=80:80 --endpoints=10.9.9.9:1 --probetype=none")...)
+		if err != nil {
+			p.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	return client, server
+}
+
+// pass leads packets of a host through a node. prefix is that of the host's addresses.
+func (p *couple) pass(h *netnstest.Host, prefix string, node int) {
+	p.t.Helper()
+	rig.MustRun(p.t, h, "ip", "route", "replace", "default", "via", fmt.Sprintf("%s.%d.1", prefix, node), "src", prefix+".9.9")
 }
 
 // host returns a new host with a link to each node. form is the form of addresses, by the number of
