@@ -40,7 +40,7 @@ func TestCopiesLate(t *testing.T) {
 			end.Generation--
 			end.Idle = 0
 		}},
-		{name: "used after the end", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Idle = time.Minute }},
+		{name: "used after the end", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Idle = 15 * time.Second }},
 		{name: "the numbers have wrapped around since the end", ends: reset, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) {
 			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1<<30, end.Numbers.ReplySent+1<<30
 			end.Idle = 3 * time.Hour
@@ -97,7 +97,7 @@ func TestCopiesLate(t *testing.T) {
 // and ends the connection at a node that has missed it, unless the client has acknowledged more.
 func TestCopiesLateDSR(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, "10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80")
+	c := newCopied(t, "10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80,192.0.2.2:80")
 	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
 	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5001))
@@ -112,16 +112,21 @@ func TestCopiesLateDSR(t *testing.T) {
 	earlier := end
 	earlier.Flags |= report.FlagReset
 	earlier.Numbers.Acked, earlier.Numbers.ReplySent = earlier.Numbers.Acked-1000, earlier.Numbers.ReplySent-1000
+	elsewhere := end
+	elsewhere.Endpoint = netip.MustParseAddrPort("192.0.2.1:80")
+	if end.Endpoint == elsewhere.Endpoint {
+		elsewhere.Endpoint = netip.MustParseAddrPort("192.0.2.2:80")
+	}
 	for _, step := range []struct {
 		end     report.ConnectionCopy
 		want    report.CopyResult
 		remains uint64
-	}{{earlier, report.CopyOld, 1}, {end, report.CopyMerged, 0}} {
+	}{{earlier, report.CopyOld, 1}, {elsewhere, report.CopyOld, 1}, {end, report.CopyMerged, 0}} {
 		if got := c.put(step.end)[0]; got != step.want {
 			t.Errorf("the late end %+v: %v, want %v", step.end, got, step.want)
 		}
-		if got := c.two.active()[0]; got != step.remains {
-			t.Errorf("%d connections are active, want %d", got, step.remains)
+		if active := c.two.active(); active[0]+active[1] != step.remains {
+			t.Errorf("%d connections are active, want %d", active, step.remains)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,19 +27,42 @@ func (c *copied) sctp(o *opener, from, to, words string) []byte {
 }
 
 // answered does the same in a network with routes, which answers and endpoints need.
-func (c *copied) answered(o *opener, from, to, words string) (out []byte) {
+func (c *copied) answered(o *opener, from, to, words string) []byte {
+	c.t.Helper()
+	return c.routed(func() []byte { return c.sctp(o, from, to, words) })
+}
+
+// routed calls run in a network with routes. Elsewhere, packets are not forwarded, nor counted.
+func (c *copied) routed(run func() []byte) (out []byte) {
 	c.t.Helper()
 	h, err := labtest.New(c.t).Host("routed")
 	if err == nil {
 		_, err = h.Run("sh", "-c", "ip route add default dev lo && sysctl -q -w net.ipv4.ip_forward=1")
 	}
 	if err == nil {
-		err = h.Do(func() error { out = c.sctp(o, from, to, words); return nil })
+		err = h.Do(func() error { out = run(); return nil })
 	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return out
+}
+
+// paths counts the paths of associations that the second node knows.
+func (c *copied) paths() (n int) {
+	c.t.Helper()
+	var (
+		key  bpf.TcSctpPathKey
+		path bpf.TcSctpPath
+	)
+	rows := c.two.d.collection.SCTPPaths.Table().Iterate()
+	for rows.Next(&key, &path) {
+		n++
+	}
+	if err := rows.Err(); err != nil {
+		c.t.Fatal(err)
+	}
+	return n
 }
 
 // TestCopiesSCTP checks that an association goes on through another node: its tags count there,
@@ -105,10 +129,14 @@ func TestCopiesSCTP(t *testing.T) {
 	c.same()
 	end := list[len(list)-1]
 	end.Late, end.Flags = true, end.Flags|report.FlagReset
-	earlier := end
-	earlier.Numbers.Acked = 222
-	if got := c.put(earlier, end); got[0] != report.CopyOld || got[1] != report.CopyMerged {
-		t.Errorf("late ends of the association before the restart, and of this one: %v", got)
+	endpoints, clients := end, end // with another tag of one side
+	endpoints.Numbers.Acked, clients.Numbers.ReplyAcked = 223, 111
+	paths := c.paths()
+	if got := c.put(endpoints, clients, end); !slices.Equal(got, []report.CopyResult{report.CopyOld, report.CopyOld, report.CopyMerged}) {
+		t.Errorf("late ends of associations before restarts, and of this one: %v", got)
+	}
+	if n := c.paths(); n != paths {
+		t.Errorf("late ends have added %d paths", n-paths)
 	}
 	// The tag of a forged COOKIE ECHO is not announced at another node either.
 	c.sctp(c.one, client, vip, "chunks init=999")

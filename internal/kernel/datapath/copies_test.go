@@ -54,13 +54,20 @@ func newCopied(t *testing.T, services ...string) *copied {
 			t.Error(err)
 		}
 	})
-	for { // it has begun once the programs know it
+	c.awaitWatch()
+	return c
+}
+
+// awaitWatch waits until the first node's programs send copies.
+func (c *copied) awaitWatch() {
+	c.t.Helper()
+	for {
 		var on uint32
 		if err := c.one.d.collection.Variables.Copying.Get(&on); err != nil {
-			t.Fatal(err)
+			c.t.Fatal(err)
 		}
 		if on == 1 {
-			return c
+			return
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -250,6 +257,9 @@ func (c *copied) sub(t *testing.T, name string, f func()) {
 				if active != 0 {
 					t.Errorf("endpoint %d has %d active connections after all have expired", i, active)
 				}
+			}
+			if n := halfOpens(t, o.d); n != [2]int64{} {
+				t.Errorf("%v half-open connections after all have expired", n)
 			}
 		}
 		c.mu.Lock()

@@ -369,7 +369,7 @@ func (s *stress) check() {
 	if n, err := s.d.collection.Conntrack.Len(); err != nil || n != uint64(len(all)) {
 		s.t.Errorf("%d entries are counted, and %d in the table (%v)", n, len(all), err)
 	}
-	if n := s.halfOpen(); n != halfOpen {
+	if n := halfOpens(s.t, s.d); n != halfOpen {
 		s.t.Errorf("%d are counted as half-open, of TCP and of others; %d are", n, halfOpen)
 	}
 	for id := range uint32(stressEndpoints) {
@@ -402,17 +402,17 @@ func halfOpenClass(protocol uint8) int {
 	return int(bpf.TcHalfOpenClassHALF_OPEN_OTHERS)
 }
 
-// halfOpen returns the counts of half-open connections, by class.
-func (s *stress) halfOpen() [2]int64 {
-	s.t.Helper()
+// halfOpens returns the counts of half-open connections, by class.
+func halfOpens(t *testing.T, d *Datapath) [2]int64 {
+	t.Helper()
 	var all bpf.TcHalfOpen
 	var kept []bpf.TcHalfOpenKept
-	err := s.d.collection.Maps.HalfOpens.Lookup(uint32(0), &all)
+	err := d.collection.Maps.HalfOpens.Lookup(uint32(0), &all)
 	if err == nil {
-		err = s.d.collection.Maps.HalfOpensKept.Lookup(uint32(0), &kept)
+		err = d.collection.Maps.HalfOpensKept.Lookup(uint32(0), &kept)
 	}
 	if err != nil {
-		s.t.Fatal(err)
+		t.Fatal(err)
 	}
 	for _, k := range kept {
 		for class := range all.Of {
