@@ -86,7 +86,7 @@ enum drop_reason {
 	DROP_IPSEC_POLICY, /* a policy of the kernel's IPsec blocks or encrypts packets of this connection or their answers; loxilb would send them in clear text */
 	DROP_LEASE_ENDED, /* an ARP request or neighbor solicitation for a VIP that another node may own by now: this node's daemon died, hangs or was silent for the detection time */
 	DROP_OTHER_NETWORK, /* an ARP request for a VIP at an interface whose networks do not hold it, while other interfaces' networks do */
-	DROP_UNPROVEN_ADDRESS, /* a packet of an SCTP association by a further address of its client, which has not answered a HEARTBEAT of loxilb there yet; or that answer. The sender repeats the packet */
+	DROP_UNPROVEN_ADDRESS, /* a packet of an SCTP association by a further address of its client, which has not answered a HEARTBEAT of loxilb there yet; or that answer; or a packet that may belong to an association whose tag is unknown. The sender repeats the packet */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -270,9 +270,8 @@ enum connection_trait {
 			 * delete the entry (end.h) */
 	/* These may be set and cleared; each entry has its own (tcp/state.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
-	CONN_TAG_SHOWN = 0x10, /* SCTP: seq_end is of a COOKIE ECHO, unproven */
-	CONN_TAGS_UNKEPT =
-		0x20, /* SCTP: more tags were announced than are kept */
+	CONN_ODD_ECHO =
+		0x10, /* SCTP: of neither tag that is kept (sctp/state.h) */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
 			        * the client */
 };
@@ -325,7 +324,7 @@ struct connection {
 	__u16 way_epoch;
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
-	__u32 seq_end; /* TCP: highest sequence number sent, plus one. SCTP: a tag that may replace ack (sctp/state.h) */
+	__u32 seq_end; /* TCP: highest sequence number sent, plus one. SCTP: a tag that may replace ack (sctp/state.h), or 0 */
 	__u32 ack; /* TCP: last acknowledgement sent; initially the lowest number that acknowledges the other side's SYN. SCTP: the verification tag of packets; 0: unknown */
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */

@@ -214,6 +214,19 @@ static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
 }
 
 #if ONLY_SCTP
+/* Finds the half-open entry of a packet whose tag is unknown: INIT ACK may have passed another
+ * node, or INITs were forged meanwhile. Its receiver judges the packet. */
+static __noinline struct connection *sctp_find_half_open(const struct packet *p)
+{
+	struct connection *c = p->ack ? entry_find(&p->tuple) : NULL;
+	__u32 word = c ? state_read(c) : 0;
+
+	if (!c || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+	    !sctp_is_of_another(p, c, word))
+		return NULL;
+	return c;
+}
+
 /* Finds the association of a packet on an additional path. Firewall rules judge each of
  * these packets, since no entry has their verdict. MISS: there is none. */
 static __always_inline enum verdict
@@ -221,11 +234,16 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 {
 	const struct opening *o = opening_get();
 	enum verdict v = VERDICT_CONTINUE;
+	int found;
 
 	if (unlikely(rule_count && marked_services))
 		firewall_mark(ctx, p);
-	if (!o || !sctp_find_association(ctx, p))
+	found = sctp_find_association(ctx, p);
+	if (!o || found == SCTP_FOUND_NONE)
 		return VERDICT_MISS;
+	if (found == SCTP_FOUND_UNKNOWN_TAG)
+		return sctp_find_half_open(p) ? VERDICT_MISS :
+						drop(p, DROP_UNPROVEN_ADDRESS);
 	if (unlikely(rule_count))
 		v = firewall_judge(ctx, p);
 	if (v == VERDICT_CONTINUE)
@@ -240,19 +258,6 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 	if (v == VERDICT_MISS)
 		sctp_leave_path(p);
 	return v;
-}
-
-/* Finds the half-open entry of a packet whose tag is unknown: INIT ACK may have passed another
- * node, or INITs were forged meanwhile. Its receiver judges the packet. */
-static __noinline struct connection *sctp_find_half_open(const struct packet *p)
-{
-	struct connection *c = p->ack ? entry_find(&p->tuple) : NULL;
-	__u32 word = c ? state_read(c) : 0;
-
-	if (!c || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
-	    !sctp_is_of_another(p, c, word))
-		return NULL;
-	return c;
 }
 
 /* Handles a packet without entry, or with another one's tag, if it came by a further path of an

@@ -87,19 +87,40 @@ static __always_inline void put_proxy(struct connection *c, __u32 word,
 	state_add_both(c, word, reply, state_read(reply), states);
 }
 
-/* Takes the tags of an association that the copy knows, if this node knows none, or if the
- * copy is of a later packet: a client may have restarted at another node. */
+/* Takes the tags of the copy if its client has restarted at another node: then the association is
+ * open again. word: of the client's entry, before the events of the copy. Returns whether the tags
+ * are those of the entries. */
+static __always_inline bool put_restart(const struct connection_copy *r,
+					struct connection *c, __u32 word,
+					struct connection *reply, bool later)
+{
+	const __u32 ends = (SCTP_FINS | SCTP_COMPLETE | CONN_RESET) & ~r->flags;
+
+	if (r->reply_ack == reply->ack)
+		return true;
+	if (!r->reply_ack || (reply->ack && !later) ||
+	    (word & ~r->flags & CONN_ASSURED))
+		return false;
+	reply->ack = r->reply_ack;
+	c->ack = r->ack;
+	client_change(c, &r->client, state_read(c), ends, 0);
+	state_change(reply, state_read(reply), ends, 0);
+	return true;
+}
+
+/* Takes the tags of an association that the copy knows (sctp/state.h), if this node knows none, or
+ * if the copy is of a later packet. */
 static __always_inline void put_tags(const struct connection_copy *r,
-				     struct connection *c,
+				     struct connection *c, __u32 word,
 				     struct connection *reply)
 {
 	const bool later =
 		r->idle < copy_idle(c, reply, (__u32)bpf_jiffies64());
 
+	if (reply && !put_restart(r, c, word, reply, later))
+		return;
 	if (r->ack && (!c->ack || later))
 		c->ack = r->ack;
-	if (reply && r->reply_ack && (!reply->ack || later))
-		reply->ack = r->reply_ack;
 }
 
 /* Lets packets by further paths find the association (sctp/paths.h), if its service has
@@ -193,7 +214,7 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	if (events & ~word & CONN_ASSURED)
 		half_open_count_of(c->endpoint, r->protocol, -1);
 	if (r->protocol == IPPROTO_SCTP)
-		put_tags(r, c, reply);
+		put_tags(r, c, word, reply);
 	if (r->protocol == IPPROTO_TCP) {
 		later_number(&c->seq_end, r->seq_end);
 		later_number(&c->ack, r->ack);
@@ -420,8 +441,7 @@ __noinline int put_copy(struct connection_copy *r)
 	if (!ep || ep->service != r->service || !(ep->flags & ENDPOINT_IN_USE))
 		return COPY_UNKNOWN;
 	put_fill_keys(r);
-	if (r->protocol == IPPROTO_SCTP && r->flags & CONN_ASSURED && r->ack &&
-	    !r->late)
+	if (r->protocol == IPPROTO_SCTP && r->flags & CONN_ASSURED && !r->late)
 		put_path(r);
 	c = entry_find(&put_rows.client_key);
 	result = c ? put_existing(r, c) : COPY_NONE;

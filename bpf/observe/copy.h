@@ -64,9 +64,7 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->vip = reply ? reply->saddr : client->daddr;
 	e->client_port = reply ? reply->dport : client->sport;
 	e->vip_port = reply ? reply->sport : client->dport;
-	e->seq_end = protocol == IPPROTO_SCTP && word & STATE_TAG_SHOWN ?
-			     0 : /* unproven (sctp/state.h) */
-			     client->seq_end;
+	e->seq_end = client->seq_end;
 	e->ack = client->ack;
 	e->reply_seq_end = reply ? reply->seq_end : client->ack;
 	e->reply_ack = reply ? reply->ack : client->seq_end;

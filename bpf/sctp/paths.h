@@ -122,7 +122,8 @@ static __always_inline bool sctp_same_path(const struct ip_addr *client,
 	return same_addr(client, other_client) && same_addr(vip, other_vip);
 }
 
-/* Records the tag of an association, once a COOKIE ECHO or COOKIE ACK has proven it. */
+/* Records the client's tag of an association, once COOKIE ECHO or COOKIE ACK has shown that it
+ * counts; or 0: it is unknown. */
 static __noinline void sctp_record_tag(const struct connection *c,
 				       const struct connection *reply)
 {
@@ -166,8 +167,54 @@ sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service)
 	return NULL;
 }
 
+/* Lets a packet look as if it came by the first path of its association. */
+static __always_inline void sctp_enter_path(struct packet *p)
+{
+	const struct sctp_scratch *s = sctp_scratch_get();
+
+	if (!s)
+		return;
+	p->tuple.saddr = s->path.client;
+	p->tuple.daddr = s->path.vip;
+}
+
+/* Undoes it: the association is gone. */
+static __always_inline void sctp_leave_path(struct packet *p)
+{
+	const struct sctp_scratch *s = sctp_scratch_get();
+
+	if (s)
+		p->tuple = s->arrived;
+}
+
+/* Reports whether a packet without association may belong to one whose tag is unknown
+ * (sctp/state.h), so ABORT would end it. */
+static __noinline bool sctp_may_be_of_unknown(struct packet *p,
+					      struct sctp_scratch *s)
+{
+	const struct sctp_path *first;
+	const struct connection *c;
+
+	s->key.tag = 0;
+	first = lazy_hash_find(&sctp_paths, &s->key);
+	if (!first)
+		return false;
+	s->arrived = p->tuple;
+	s->path = *first;
+	sctp_enter_path(p);
+	c = entry_find(&p->tuple);
+	sctp_leave_path(p);
+	return c && !c->ack && state_read(c) & CONN_ASSURED;
+}
+
+enum sctp_found {
+	SCTP_FOUND_NONE,
+	SCTP_FOUND_ASSOCIATION,
+	SCTP_FOUND_UNKNOWN_TAG,
+};
+
 /* Finds the association of a client's packet on a path without entry. sctp_enter_path()
- * follows. Global (verifier: globals). */
+ * follows. Returns an enum sctp_found. Global (verifier: globals). */
 __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_get();
@@ -175,17 +222,18 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 	const struct sctp_path *first;
 
 	if (!p || !o || !s) /* verifier: null */
-		return false;
+		return SCTP_FOUND_NONE;
 	if (!p->ack || p->chunk == SCTP_INIT || p->fault || p->reflected ||
 	    !lazy_hash_get(&sctp_paths) ||
 	    !service_copy(p, ctx_mark(ctx), &o->service))
-		return false;
+		return SCTP_FOUND_NONE;
 	first = sctp_find_by_tag(p, s, o->service.id);
 	if (!first)
-		return false;
+		return sctp_may_be_of_unknown(p, s) ? SCTP_FOUND_UNKNOWN_TAG :
+						      SCTP_FOUND_NONE;
 	s->arrived = p->tuple;
 	s->path = *first;
-	return true;
+	return SCTP_FOUND_ASSOCIATION;
 }
 
 /* Reports whether a packet has the tag of another association than a client's entry. Anyone can
@@ -209,29 +257,11 @@ static __noinline bool sctp_is_of_another(const struct packet *p,
 		return false;
 	if (!(word & CONN_ASSURED))
 		return true;
+	if (!c->ack)
+		return false; /* it may have the unknown tag: it is not counted as wrong */
 	first = sctp_find_by_tag(p, s, ep->service);
 	return first && !sctp_same_path(&first->client, &first->vip,
 					&p->tuple.saddr, &p->tuple.daddr);
-}
-
-/* Lets a packet look as if it came by the first path of its association. */
-static __always_inline void sctp_enter_path(struct packet *p)
-{
-	const struct sctp_scratch *s = sctp_scratch_get();
-
-	if (!s)
-		return;
-	p->tuple.saddr = s->path.client;
-	p->tuple.daddr = s->path.vip;
-}
-
-/* Undoes it: the association is gone. */
-static __always_inline void sctp_leave_path(struct packet *p)
-{
-	const struct sctp_scratch *s = sctp_scratch_get();
-
-	if (s)
-		p->tuple = s->arrived;
 }
 
 /* Marks both entries: packets in either direction may take another path. */

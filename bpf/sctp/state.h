@@ -6,18 +6,18 @@
  * tag neither changes the state nor keeps the connection alive. It is forwarded
  * nevertheless: its receiver drops it, or answers it.
  *
- * A side announces the tag that it wants to see in INIT or INIT ACK. connection.ack has
- * the tag of each direction's packets. connection.seq_end has another one, of a handshake
- * whose COOKIE ECHO is still to come: the client has restarted, or the endpoint has
- * answered a repeated INIT with another tag. A COOKIE ECHO with an announced tag proves that its
- * client has seen the INIT ACK, so it decides which tag counts in its direction; in a restart, in
- * both. In the first handshake, the endpoint's COOKIE ACK decides the other one: of two INITs,
- * one may be forged, and changes nothing.
+ * Each side announces the tag of the packets that it wants to see: the client in INIT, the
+ * endpoint in INIT ACK, which has both tags. A sender that sees no answer can forge any packet of
+ * the client. It cannot make the endpoint accept a cookie, and learns no tag of the endpoint. So
+ * tags come from the endpoint's packets: connection.ack has the pair of tags that count,
+ * connection.seq_end those of the latest INIT ACK besides, to a repeated INIT, a client that
+ * restarts, or a forged INIT. The second pair replaces the first when the client shows, by COOKIE
+ * ECHO, that it knows the endpoint's tag, or when the endpoint's COOKIE ACK has the client's.
  *
- * The endpoint may announce more tags than are kept, in answers to forged INITs. So a COOKIE
- * ECHO with an unknown tag leaves it in seq_end (CONN_TAG_SHOWN), where it counts once COOKIE
- * ACK shows that the endpoint has accepted it. Its repetition proves nothing: it may be forged. If
- * several are unknown, none counts: the association continues with the endpoint's tag only.
+ * COOKIE ACK always decides the client's tag. If INITs were forged meanwhile, or repeated while
+ * their answers were late, the other tag may not be kept: it is unknown then (0). Such an
+ * association lives by its endpoint's packets. Its client cannot end it, nor use a further path.
+ * More pairs would cost memory in every entry, or a map that a flood fills.
  *
  * Where answers are not seen, the first COOKIE ECHO shows the client's tag, and any packet keeps
  * the connection alive: a client that restarts there has an unknown tag, and closes in its
@@ -46,166 +46,92 @@ static __always_inline bool sctp_may_end(const struct packet *p,
 	return peer && p->ack && p->ack == peer->ack;
 }
 
-/* Records a client's further INIT. Later, a tag of the endpoint is for that INIT only. */
-static __always_inline void sctp_init(const struct packet *p,
-				      struct connection *c, __u32 word,
-				      struct connection *peer)
+/* Records a client's further INIT: one of both may be forged, so the endpoint's ABORT may be for
+ * that one. */
+static __always_inline void sctp_init(const struct packet *p, __u32 word,
+				      struct connection *reply)
 {
-	if (p->seq == peer->ack || p->seq == peer->seq_end)
-		return;
-	peer->seq_end = p->seq;
-	if (word & SCTP_ESTABLISHED)
-		c->seq_end = 0;
+	if (!(word & CONN_REPLIED) && p->seq != reply->ack)
+		reply->ack = 0;
 }
 
-/* Keeps another tag of the client's packets that an INIT ACK announces, and whether an earlier one
- * is lost by that. */
-static __always_inline void sctp_announce_tag(struct connection *client,
-					      __u32 tag)
-{
-	const __u32 word = state_read(client);
-	const bool replaces = client->seq_end && client->seq_end != tag &&
-			      !(word & STATE_TAG_SHOWN);
-
-	state_change(client, word,
-		     STATE_TAG_SHOWN |
-			     (client->seq_end ? 0 : STATE_TAGS_UNKEPT),
-		     replaces ? STATE_TAGS_UNKEPT : 0);
-	client->seq_end = tag;
-}
-
-/* Records the tag that an endpoint's INIT ACK announces. Returns the events. */
+/* Records the two tags of INIT ACK. Returns the events. */
 static __always_inline __u8 sctp_init_ack(const struct packet *p,
-					  const struct connection *c,
-					  __u32 word, struct connection *peer)
+					  struct connection *reply, __u32 word,
+					  struct connection *client)
 {
-	if (sctp_has_tag(p, c)) {
-		if (!peer->ack)
-			peer->ack = p->seq;
-		else if (peer->ack != p->seq)
-			sctp_announce_tag(peer, p->seq);
-		return CONN_REPLIED;
+	if (!p->ack)
+		return 0;
+	if (!(word & CONN_REPLIED)) {
+		reply->ack = p->ack;
+		client->ack = p->seq;
+	} else if (p->ack != reply->ack || p->seq != client->ack) {
+		reply->seq_end = p->ack;
+		client->seq_end = p->seq;
+		state_change(client, state_read(client), STATE_ODD_ECHO, 0);
 	}
-	/* in a restart, COOKIE ECHO may have shown another answer's tag already */
-	if (p->ack && p->ack == c->seq_end &&
-	    !(word & SCTP_ESTABLISHED && peer->seq_end))
-		sctp_announce_tag(peer, p->seq);
-	else if (peer->seq_end != p->seq)
-		state_change(peer, state_read(peer), 0, STATE_TAGS_UNKEPT);
-	return 0;
+	return CONN_REPLIED;
 }
 
-/* Makes the other tag of a direction the one that counts. */
-static __always_inline void sctp_use_other_tag(struct connection *c)
-{
-	c->ack = c->seq_end;
-	c->seq_end = 0;
-}
-
-/* Makes both tags of a restart count. The association may have been closing, or an ABORT of the
- * earlier one may have come after the INIT: it is open again. */
-static __always_inline void sctp_restart(struct connection *client,
-					 struct connection *reply)
+/* Makes the second pair of tags count. The association may have been closing, or an ABORT of
+ * the earlier one may have come after the INIT: it is open again. */
+static __always_inline void sctp_use_other_tags(struct connection *client,
+						struct connection *reply)
 {
 	const __u32 ends = SCTP_FINS | SCTP_COMPLETE | CONN_RESET;
 
-	sctp_use_other_tag(client);
-	sctp_use_other_tag(reply);
+	client->ack = client->seq_end;
+	client->seq_end = 0;
+	reply->ack = reply->seq_end;
+	reply->seq_end = 0;
 	client_change(client, &reply->daddr, state_read(client), ends, 0);
 	state_change(reply, state_read(reply), ends, 0);
 }
 
-/* Reports whether a packet has the other tag of its direction, which an INIT or INIT ACK has
- * announced. */
-static __always_inline bool sctp_has_other_tag(const struct packet *p,
-					       const struct connection *c)
-{
-	return p->ack && p->ack == c->seq_end &&
-	       !(state_read(c) & STATE_TAG_SHOWN);
-}
-
-/* Decides by a packet which tag of its direction counts. Returns whether it has one of the
- * two. */
-static __always_inline bool sctp_confirm_tag(const struct packet *p,
-					     struct connection *c)
-{
-	if (!sctp_has_tag(p, c) && !sctp_has_other_tag(p, c))
-		return false;
-	c->ack = p->ack;
-	c->seq_end = 0;
-	return true;
-}
-
-/* Keeps the unknown tag of a COOKIE ECHO, unless it must be forged: all announced tags are kept. Of
- * several, COOKIE ACK does not show which one is the client's: none of them counts. */
-static __always_inline void sctp_show_tag(const struct packet *p,
-					  struct connection *c)
-{
-	const __u32 word = state_read(c);
-	__u32 tag = p->ack;
-
-	if (c->seq_end && !(word & (STATE_TAG_SHOWN | STATE_TAGS_UNKEPT)))
-		return;
-	if (word & STATE_TAG_SHOWN && c->seq_end && c->seq_end != tag)
-		tag = c->ack;
-	state_change(c, word, 0, STATE_TAG_SHOWN);
-	c->seq_end = tag;
-}
-
-/* Records a COOKIE ECHO. Returns the events. */
+/* Records a COOKIE ECHO: with a tag that is kept, its client has seen the INIT ACK. Returns the
+ * events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
-					     struct connection *c, __u32 word,
-					     struct connection *peer)
+					     struct connection *client,
+					     __u32 word,
+					     struct connection *reply)
 {
-	const bool restarts = word & SCTP_ESTABLISHED && peer->seq_end;
-
-	if (restarts && sctp_has_other_tag(p, c)) {
-		sctp_restart(c, peer);
+	if (!p->ack)
+		return 0;
+	if (p->ack == client->seq_end)
+		sctp_use_other_tags(client, reply);
+	if (p->ack == client->ack)
 		return CONN_ASSURED;
-	}
-	if (sctp_confirm_tag(p, c))
-		return CONN_ASSURED;
-	if (p->ack && (restarts || !(word & CONN_ASSURED)))
-		sctp_show_tag(p, c);
+	state_change(client, word, 0, STATE_ODD_ECHO);
 	return 0;
 }
 
-/* Records a COOKIE ACK. If the tag of COOKIE ECHO was unknown, the client's next packet
- * shows that the client exists. Returns the events. */
+/* Records a COOKIE ACK: the endpoint has accepted the cookie of the client with this tag. If all
+ * COOKIE ECHOs had tags that are not kept, one of them was the client's. Returns the events. */
 static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
-					    struct connection *c, __u32 word,
-					    struct connection *peer)
+					    struct connection *reply,
+					    __u32 word,
+					    struct connection *client)
 {
-	if (word & SCTP_ESTABLISHED) {
-		if (!p->ack || sctp_has_tag(p, c) || !c->seq_end ||
-		    !peer->seq_end ||
-		    (p->ack != c->seq_end &&
-		     !(state_read(peer) & STATE_TAG_SHOWN)))
-			return 0;
-		c->seq_end = p->ack; /* as below */
-		sctp_restart(peer, c);
-		return SCTP_ESTABLISHED;
-	}
-	if (word & CONN_ASSURED) {
-		/* of more INITs than are kept, one was the client's */
-		if (p->ack && c->seq_end)
-			c->seq_end = p->ack;
-		return sctp_confirm_tag(p, c) ? SCTP_ESTABLISHED : 0;
-	}
-	if (!p->ack || !(state_read(peer) & STATE_TAG_SHOWN))
+	const bool unknown = state_read(client) & STATE_ODD_ECHO;
+
+	if (!p->ack)
 		return 0;
-	c->ack = p->ack;
-	c->seq_end = 0;
-	sctp_use_other_tag(peer);
-	return SCTP_ESTABLISHED;
+	if (p->ack != reply->ack) {
+		if (unknown || p->ack != reply->seq_end)
+			client->seq_end = 0;
+		reply->seq_end = p->ack;
+		sctp_use_other_tags(client, reply);
+	} else if (unknown && !(word & CONN_ASSURED)) {
+		client->ack = 0;
+	}
+	return CONN_REPLIED | CONN_ASSURED | SCTP_ESTABLISHED;
 }
 
-/* Reports whether a client's packet is an ABORT with the tag of an INIT that may be forged: the
- * endpoint has accepted no cookie yet. It has nothing to end. */
-static __always_inline bool sctp_aborts_init(const struct packet *p, __u32 word)
+/* Reports whether ABORT may have something to end. Before the tags are known to be the client's, it
+ * answers the only INIT. */
+static __always_inline bool sctp_may_abort(__u32 word)
 {
-	return p->chunk == SCTP_ABORT && p->reflected &&
-	       !(word & SCTP_ESTABLISHED);
+	return word & CONN_ASSURED || !(word & CONN_REPLIED);
 }
 
 /* Returns the events of chunks that both sides send. side: the sender's FIN flag. */
@@ -223,7 +149,9 @@ static __always_inline __u8 sctp_end(const struct packet *p,
 			       SCTP_ESTABLISHED | SCTP_COMPLETE :
 			       0;
 	case SCTP_ABORT:
-		return sctp_may_end(p, c, peer) ? CONN_RESET : 0;
+		return sctp_may_abort(word) && sctp_may_end(p, c, peer) ?
+			       CONN_RESET :
+			       0;
 	default:
 		return 0;
 	}
@@ -242,19 +170,11 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		return sctp_end(p, c, peer, word, CONN_FIN_ENDPOINT);
 	}
 	if (p->chunk == SCTP_INIT) {
-		sctp_init(p, c, word, peer);
+		sctp_init(p, word, peer);
 		return 0;
 	}
 	if (p->chunk == SCTP_COOKIE_ECHO)
-		return word & CONN_REPLIED ?
-			       sctp_cookie_echo(p, c, word, peer) :
-			       0;
-	if (!p->chunk)
-		return word & SCTP_ESTABLISHED && sctp_has_tag(p, c) ?
-			       CONN_ASSURED :
-			       0;
-	if (sctp_aborts_init(p, word))
-		return 0;
+		return sctp_cookie_echo(p, c, word, peer);
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 
@@ -309,6 +229,20 @@ sctp_init_moves(const struct packet *p, const struct connection *c, __u32 word)
 	return ep && endpoint_is_lost(ep);
 }
 
+/* connection_is_assured_now() for a packet of the endpoint. */
+static __always_inline void
+sctp_assured_by_endpoint(const struct connection *client,
+			 const struct connection *reply, __u32 word,
+			 __u8 events)
+{
+	if (!(events & CONN_ASSURED) || word & (CONN_ASSURED | STATE_ENDED))
+		return;
+	half_open_count_of(client->endpoint, IPPROTO_SCTP, -1);
+	if (unlikely(watching))
+		event_notify(NULL, client, reply,
+			     EVENT(EVENT_ASSURED, 0, IPPROTO_SCTP, 0));
+}
+
 static __noinline enum verdict
 sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 {
@@ -354,16 +288,17 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	peer_word = state_read(peer);
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
-	tag = peer->ack;
+	tag = c->ack;
 	events = sctp_events(p, c, word, peer);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
 	if (word & CONN_REPLY_DIRECTION) {
-		if (events & SCTP_ESTABLISHED &&
-		    (!(word & CONN_ASSURED) || peer->ack != tag))
+		if (events & CONN_ASSURED &&
+		    (!(word & CONN_ASSURED) || c->ack != tag))
 			sctp_record_tag(peer, c);
 		peer_word = connection_record_both(peer, peer_word, c, word,
 						   events);
+		sctp_assured_by_endpoint(peer, c, peer_word, events);
 		sctp_notify_closing(NULL, peer, c, peer_word, events);
 	} else {
 		if (events & CONN_ASSURED)

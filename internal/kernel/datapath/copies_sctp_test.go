@@ -114,6 +114,7 @@ func TestCopiesSCTP(t *testing.T) {
 	}
 	c.sctp(c.two, client, vip, "tag 5 chunks abort")
 
+	c.sctp(c.two, endpoint, client, "tag 111 chunks shutdown:4") // of the earlier association only
 	// The copy with the later packet decides the tags, and no client restarts within a tick.
 	if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
 		t.Fatal(err)
@@ -138,17 +139,64 @@ func TestCopiesSCTP(t *testing.T) {
 	if n := c.paths(); n != paths {
 		t.Errorf("late ends have added %d paths", n-paths)
 	}
-	// The tag of a forged COOKIE ECHO is not announced at another node either.
-	c.sctp(c.one, client, vip, "chunks init=999")
-	c.sctp(c.one, client, vip, "tag 888 chunks cookie-echo:40")
-	c.sctp(c.one, client, vip, "tag 444 chunks abort")
-	if got := c.wait(len(list) + 1)[len(list)].Numbers; got.Sent != 0 || got.ReplySent != 999 {
-		t.Errorf("the copy has the numbers %+v, want no other tag of the client", got)
-	}
 	c.sctp(c.two, client, vip, "tag 444 chunks abort")
 	for key, row := range dptest.Connections(t, c.two.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
 			t.Errorf("the association continues after an ABORT: %v", key)
 		}
 	}
+}
+
+// TestCopiesSCTPUnknownTag checks that an association whose client's tag is unknown at the node that
+// has seen COOKIE ACK takes the tag from the node that has seen INIT ACK, but not that of a forged
+// INIT from a node that has seen neither COOKIE ECHO nor COOKIE ACK.
+func TestCopiesSCTPUnknownTag(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	announced := c.wait(1)[0]
+	forged := announced
+	forged.Numbers.ReplyAcked, forged.Numbers.Acked = 777, 776
+	if got := c.put(forged); got[0] != report.CopyInserted {
+		t.Fatalf("a copy without entry: %v", got)
+	}
+	others := bpf.TcHalfOpenClassHALF_OPEN_OTHERS
+	if n := halfOpens(t, c.two.d)[others]; n != 1 {
+		t.Errorf("before COOKIE ACK, %d associations are half-open, want 1", n)
+	}
+	c.sctp(c.two, endpoint, client, "tag 111 chunks cookie-ack")
+	c.sctp(c.two, endpoint, client, "tag 111 chunks cookie-ack")
+	if n := halfOpens(t, c.two.d)[others]; n != 0 {
+		t.Errorf("after COOKIE ACK, %d associations are half-open, want none", n)
+	}
+	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
+		t.Errorf("after COOKIE ACK, the tags are %d, want an unknown one and 111", got)
+	}
+	if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	forged.Idle = 0
+	c.put(forged)
+	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
+		t.Errorf("after the copy of a forged INIT, the tags are %d, want an unknown one and 111", got)
+	}
+	c.put(announced)
+	if got := c.tagsAt(c.two); got != [2]uint32{222, 111} {
+		t.Errorf("after the copy of INIT ACK, the tags are %d, want 222 and 111", got)
+	}
+}
+
+// tagsAt returns the verification tags of the only association at a node: of packets to the
+// endpoint, and to the client.
+func (c *copied) tagsAt(o *opener) (tags [2]uint32) {
+	for _, row := range dptest.Connections(c.t, o.d.collection) {
+		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
+			tags[0] = row.Ack
+		} else {
+			tags[1] = row.Ack
+		}
+	}
+	return tags
 }

@@ -31,15 +31,20 @@ func TestWatchSCTP(t *testing.T) {
 		{"aborted by the client after a forged COOKIE ECHO", []string{
 			"> chunks init=999", "> tag 888 chunks cookie-echo:40", "> tag 222 chunks abort",
 		}, []string{"opened", "assured", "ended reset", "opened"}},
+		{"assured by COOKIE ACK after a COOKIE ECHO with an unknown tag", []string{"< tag 111 chunks abort"},
+			[]string{"opened", "assured", "ended reset", "opened"}},
 		{"aborted by the endpoint", []string{"< tag 111 chunks abort"},
 			[]string{"opened", "assured", "ended reset", "opened"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			client := fmt.Sprintf("198.51.100.1:%d", 2000+i)
 			w := watchConnections(t, o.d, 1000)
+			echo := "> tag 222 chunks cookie-echo:40"
+			if strings.Contains(c.name, "unknown tag") {
+				echo = "> tag 5 chunks cookie-echo:40"
+			}
 			opens := []string{
-				"> chunks init=111", "< tag 111 chunks init-ack=222:40", "> tag 222 chunks cookie-echo:40",
-				"< tag 111 chunks cookie-ack",
+				"> chunks init=111", "< tag 111 chunks init-ack=222:40", echo, "< tag 111 chunks cookie-ack",
 			}
 			for _, one := range slices.Concat(opens, c.rest, []string{"> chunks init=777"}) {
 				from, to := client, vip

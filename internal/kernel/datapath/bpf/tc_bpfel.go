@@ -222,14 +222,13 @@ type TcConnectionSample struct {
 type TcConnectionTrait uint32
 
 const (
-	TcConnectionTraitCONN_SNAT        TcConnectionTrait = 1
-	TcConnectionTraitCONN_RESTING     TcConnectionTrait = 2
-	TcConnectionTraitCONN_ONE_WAY     TcConnectionTrait = 4
-	TcConnectionTraitCONN_ENDED       TcConnectionTrait = 8
-	TcConnectionTraitCONN_SENT_RST    TcConnectionTrait = 16
-	TcConnectionTraitCONN_TAG_SHOWN   TcConnectionTrait = 16
-	TcConnectionTraitCONN_TAGS_UNKEPT TcConnectionTrait = 32
-	TcConnectionTraitCONN_OTHER_SYN   TcConnectionTrait = 224
+	TcConnectionTraitCONN_SNAT      TcConnectionTrait = 1
+	TcConnectionTraitCONN_RESTING   TcConnectionTrait = 2
+	TcConnectionTraitCONN_ONE_WAY   TcConnectionTrait = 4
+	TcConnectionTraitCONN_ENDED     TcConnectionTrait = 8
+	TcConnectionTraitCONN_SENT_RST  TcConnectionTrait = 16
+	TcConnectionTraitCONN_ODD_ECHO  TcConnectionTrait = 16
+	TcConnectionTraitCONN_OTHER_SYN TcConnectionTrait = 224
 )
 
 type TcCopyLimit uint32
