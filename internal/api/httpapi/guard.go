@@ -10,6 +10,7 @@ import (
 	"loxilb/internal/api/httpapi/compat"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
+	"loxilb/internal/control/store"
 )
 
 // Listen opens all sockets, or none, with an error.
@@ -40,23 +41,25 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 			p.Write(ow)
 			return
 		}
-		a.noteAge(ow.Header())
+		if remote, ok := a.o.Store.Remote(); ok {
+			noteAge(ow.Header(), &remote)
+		}
 		a.route(ow, r)
 	})
 }
 
-// noteAge adds how old shared objects may be, while the shared store is away.
-func (a *API) noteAge(h http.Header) {
-	remote, ok := a.o.Store.Remote()
-	if !ok || remote.Err == nil {
+// noteAge adds how old shared objects may be, while the shared store is away. A daemon that has
+// started meanwhile does not know it.
+func noteAge(h http.Header, remote *store.RemoteStatus) {
+	if remote.Err == nil {
 		return
 	}
-	since := remote.Since
+	age := "from before " + remote.Since.UTC().Format(time.RFC3339)
 	if !remote.Contact.IsZero() {
-		since = remote.Contact
+		h.Set("Age", strconv.Itoa(int(time.Since(remote.Contact).Seconds())))
+		age = "as of " + remote.Contact.UTC().Format(time.RFC3339)
 	}
-	h.Set("Age", strconv.Itoa(int(time.Since(since).Seconds())))
-	h.Set("Warning", fmt.Sprintf(`110 loxilb %q`, "shared objects are as of "+since.UTC().Format(time.RFC3339)+": "+remote.Servers+" cannot be used"))
+	h.Set("Warning", fmt.Sprintf(`110 loxilb %q`, "shared objects are "+age+": "+remote.Servers+" cannot be used"))
 }
 
 // route replies in JSON to requests without a handler, too.

@@ -247,6 +247,9 @@ func (s *etcdPair) loseEtcd(a, b *member) {
 	defer cancel()
 	must(s.t, a.Start(ctx))
 	s.awaitShown(a, allServices, `"round4`, `"second"`)
+	if _, _, h, err := a.request(http.MethodGet, allServices, ""); err != nil || h.Get("Age") != "" || !strings.Contains(h.Get("Warning"), "from before ") {
+		s.t.Errorf("a read of a node that has never reached etcd: %v %v", err, h)
+	}
 	s.wantServed("20.20.20.1", "20.20.20.2")
 	if code, answer, _, err := a.request(http.MethodPost, "/config/vlan", `{"vid":7}`); err != nil || code != http.StatusOK {
 		s.t.Errorf("an object of the node without etcd: %v %d %s", err, code, answer)
@@ -278,7 +281,7 @@ func (s *etcdPair) awaitWritable(m *member) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, _, h, err := m.request(http.MethodGet, allServices, "")
-		if err == nil && h.Get("Age") != "" {
+		if err == nil && h.Get("Warning") != "" {
 			err = fmt.Errorf("%s is old: %v", m.host.Name, h)
 		}
 		return err
