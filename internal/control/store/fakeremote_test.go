@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ type fakeRemote struct {
 	log      [][]RemoteEntry // revisions from first on
 	first    int64
 	down     error
+	full     error // of changes
 	changed  chan struct{}
 	before   func() // called once, before the next write
 	after    func() // called once, before the next write returns; the watch misses that write
@@ -83,8 +85,8 @@ func (f *fakeRemote) Write(_ context.Context, changes []RemoteEntry) (int64, boo
 			after()
 		}
 	}()
-	if f.down != nil {
-		return 0, false, f.down
+	if err := cmp.Or(f.down, f.full); err != nil {
+		return 0, false, err
 	}
 	if len(changes) > 128 {
 		return 0, false, errors.New("too many operations in txn request")
@@ -153,6 +155,13 @@ func (f *fakeRemote) fail(err error) {
 	f.down = err
 	close(f.changed)
 	f.changed = make(chan struct{})
+}
+
+// refuse has changes fail with an error.
+func (f *fakeRemote) refuse(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = err
 }
 
 // compact forgets all earlier revisions.

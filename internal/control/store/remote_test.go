@@ -303,6 +303,11 @@ func TestSharedAway(t *testing.T) {
 		}
 		remote.fail(nil)
 		time.Sleep(2 * time.Second)
+		remote.refuse(fmt.Errorf("database space exceeded: %w", ErrRefused))
+		if err := a.put(labeled("web", "2")); !errors.Is(err, ErrUnavailable) || !strings.HasPrefix(err.Error(), "etcd at fake refuses the change: database space exceeded") {
+			t.Errorf("a write that the shared store refuses: %v", err)
+		}
+		remote.refuse(nil)
 		b.mustPut(labeled("web", "3"))
 		a.want("dns=1 web=3")
 		if r, _ := a.Remote(); !r.Ready || r.Err != nil {

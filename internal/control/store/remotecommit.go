@@ -198,6 +198,8 @@ func (s *Store) sendRemote(ctx context.Context, r *remoteCommit, parts [][]Remot
 		switch {
 		case err != nil && i > 0:
 			return 0, &unavailable{fmt.Sprintf("%s failed: %v; %d of %d parts of the change are stored", sh.remote, err, i, len(parts))}
+		case errors.Is(err, ErrRefused):
+			return 0, &unavailable{fmt.Sprintf("%s refuses the change: %v", sh.remote, err)}
 		case err != nil:
 			return 0, &unavailable{fmt.Sprintf("%s failed: %v; the change is stored or not: look again when it is back", sh.remote, err)}
 		case !ok:

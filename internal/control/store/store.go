@@ -19,6 +19,7 @@ var (
 	ErrVersion  = errors.New("has changed")
 	ErrInUse    = errors.New("is in use by another loxilb")
 	ErrNewer    = errors.New("was written by a newer loxilb")
+	ErrRefused  = errors.New("is refused by the shared store")
 	ErrClosed   = errors.New("the store is closed")
 
 	// ErrUnavailable is returned by changes of shared objects while the shared store is

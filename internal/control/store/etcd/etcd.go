@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"loxilb/internal/control/store"
@@ -140,7 +141,7 @@ func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Cli
 func plain(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
-		return err
+		return refused(err)
 	}
 	text := strings.TrimPrefix(s.Message(), "etcdserver: ")
 	if _, reason, dialing := strings.Cut(text, "Error while dialing: "); dialing {
@@ -153,6 +154,37 @@ func plain(err error) error {
 	}
 	return errors.New(text)
 }
+
+// refused marks an error of a server that has certainly not made the change.
+func refused(err error) error {
+	var server interface {
+		error
+		Code() codes.Code
+	}
+	if !errors.As(err, &server) {
+		return err
+	}
+	switch server.Code() {
+	case codes.ResourceExhausted, codes.PermissionDenied, codes.InvalidArgument:
+		text := strings.TrimPrefix(server.Error(), "etcdserver: ")
+		return &refusal{text + hintFor(text)}
+	}
+	return err
+}
+
+// hintFor returns what to do about an error that users can correct.
+func hintFor(text string) string {
+	if strings.HasSuffix(text, "database space exceeded") {
+		return " (see --auto-compaction-retention of etcd; then etcdctl compact, defrag, and alarm disarm)"
+	}
+	return ""
+}
+
+// refusal is an ErrRefused in a sentence.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string        { return r.text }
+func (r *refusal) Is(target error) bool { return target == store.ErrRefused }
 
 func notAccepted(why string) string {
 	return fmt.Sprintf("the server does not accept this node's certificate, or lack of one: check --store-cert (%s)", why)
