@@ -103,3 +103,65 @@ func TestCopiesMerge(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesUsed checks that a connection is in use while packets of either direction pass: it is
+// as old as the last one, and a late end does not close it.
+func TestCopiesUsed(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, tcpCopies)
+	for name, frame := range map[string][]byte{
+		"client":   dptest.Segment(reusingClient, reusingVIP, 0x10, 1101, 5101),
+		"endpoint": dptest.Segment(reusingEndpoint, reusingClient, 0x10, 5101, 1101),
+	} {
+		c.sub(t, name, func() {
+			c.open(reusingClient, reusingVIP, reusingEndpoint)
+			one := c.wait(2)[1]
+			one.Idle = time.Minute
+			end := one
+			end.Late, end.Flags = true, end.Flags|resetFlag
+			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1000, end.Numbers.ReplySent+1000
+			c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
+			c.run(c.two, frame)
+			if found := c.scan(c.two); len(found) != 1 || found[0].Idle > one.Idle/2 {
+				c.t.Errorf("the scan finds %+v, want a connection that is in use", found)
+			}
+			c.putAll("after", []report.ConnectionCopy{end}, report.CopyOld)
+		})
+	}
+}
+
+// TestCopiesBusy checks that copies wait while another CPU removes the connection, or has begun the
+// next one in its client's entry only.
+func TestCopiesBusy(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(row *bpf.TcConnection, isReply bool) bool{
+		"removed": func(row *bpf.TcConnection, _ bool) bool {
+			row.Traits |= uint8(bpf.TcConnectionTraitCONN_ENDED)
+			return true
+		},
+		"succeeded": func(row *bpf.TcConnection, isReply bool) bool {
+			if isReply {
+				row.Generation--
+			}
+			return isReply
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCopied(t, tcpCopies)
+			c.open(reusingClient, reusingVIP, reusingEndpoint)
+			one := c.wait(2)[1]
+			c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
+			err := dptest.ChangeConnections(c.two.d.collection.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+				return edit(row, row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			late := one
+			late.Generation++
+			late.Late = true
+			c.putAll("meanwhile", []report.ConnectionCopy{one, late}, report.CopyBusy, report.CopyBusy)
+		})
+	}
+}

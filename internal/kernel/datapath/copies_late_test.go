@@ -108,6 +108,11 @@ func TestCopiesLateDSR(t *testing.T) {
 	if !end.HasEnded() || end.IsClosed() {
 		t.Errorf("the copy after the FIN is %+v", end)
 	}
+	c.run(c.one, dptest.Segment(client, vip, 0x11, 1301, 5101))
+	c.run(c.one, dptest.Segment(client, vip, 0x14, 1401, 5101))
+	if again := c.wait(4)[3]; !again.IsClosed() {
+		t.Errorf("the copy after the RST is %+v", again)
+	}
 	end.Late = true
 	earlier := end
 	earlier.Flags |= report.FlagReset
