@@ -165,3 +165,18 @@ func TestCopiesBusy(t *testing.T) {
 		})
 	}
 }
+
+// TestCopiesConflict checks that no copy ends a connection whose replies have the addresses of the
+// copy's client and VIP: an endpoint is a client, and a client's address is a VIP.
+func TestCopiesConflict(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, tcpCopies, "198.51.100.1:40000/tcp endpoints=192.0.2.2:8080")
+	c.open(reusingClient, reusingVIP, reusingEndpoint)
+	one := c.wait(2)[1]
+	one.Idle = time.Minute
+	other := one
+	other.Client, other.Source, other.VIP = reusingEndpoint, reusingEndpoint, reusingClient
+	other.Endpoint, other.Idle = netip.MustParseAddrPort("192.0.2.2:8080"), 0
+	c.putAll("both", []report.ConnectionCopy{one, other}, report.CopyInserted, report.CopyConflict)
+	c.checkRows(2, 0, one)
+}
