@@ -68,8 +68,8 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 		if one.Behind {
 			revision += " (behind)"
 		}
-		connections, peers := "-", "-" // of a node that is away, they are not known
-		if one.State != "away" {
+		connections, peers := "-", "-"
+		if isDescribed(one) {
 			connections, peers = strconv.Itoa(one.Connections), strconv.Itoa(one.Peers)
 		}
 		row := []string{
@@ -81,6 +81,12 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 		t.Add(row...)
 	}
 	return t
+}
+
+// isDescribed reports whether the numbers of a node are known: not if it is away, or gets the
+// connections of this one and has sent nothing yet.
+func isDescribed(n *v1.ClusterNode) bool {
+	return n.State != "away" && (n.Own || n.Exchange != "up" || n.Connections > 0 || n.Peers > 0)
 }
 
 // nodeReason returns why a node is away, or that its services differ.

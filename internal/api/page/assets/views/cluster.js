@@ -27,6 +27,7 @@ export function show(root, { signal }) {
 
 function row(n) {
   const away = n.state === "away", exchanges = n.exchange === "up" || n.exchange === "copying";
+  const described = !away && (n.own || n.exchange !== "up" || n.connections > 0 || n.peers > 0);
   const state = away ? n.state : n.maintenance || n.state;
   const reason = n.reason || (n.differing ? `services differ: ${n.differing}` : "");
   const revision = n.revision ? String(n.revision) : "–";
@@ -34,6 +35,6 @@ function row(n) {
     el("td", null, badge(away ? "bad" : state === "up" ? "good" : "warn", state), reason && ` ${reason}`),
     el("td", null, n.version ?? "–"), el("td", null, (n.roles ?? []).join(", ")),
     el("td", null, n.behind ? badge("warn", `${revision}, behind`) : revision),
-    el("td", { class: "number" }, away ? "–" : number(n.connections)), el("td", null, n.exchange ?? "–"),
+    el("td", { class: "number" }, described ? number(n.connections) : "–"), el("td", null, n.exchange ?? "–"),
     el("td", { class: "number" }, exchanges ? `${n.lag.toFixed(3)} s` : "–"), el("td", null, ago(n.since)));
 }
