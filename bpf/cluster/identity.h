@@ -39,27 +39,40 @@ static __always_inline bool copy_is_reopened(const struct connection_copy *r,
 /* Copies may arrive so many seconds late: their entries then seem to be used later. */
 #define COPY_DELAY 5
 
+/* Reports whether an entry continues after the end of a TCP connection: it has higher numbers,
+ * or was used later. Numbers wrap around, so an earlier connection may have higher ones, and
+ * of the entry's own, 2 GB may have passed other nodes after its last use. If they are
+ * just below those of the end, times do not count: the clock of a node stops with its machine. */
+static __always_inline bool copy_end_is_passed(const struct connection_copy *r,
+					       __u32 idle, __u32 sent,
+					       __u32 answered)
+{
+	const __u32 left = r->seq_end - sent,
+		    reply_left = r->reply_seq_end - answered;
+
+	if (idle > r->idle + COPY_DELAY * hz)
+		return false;
+	if ((__s32)left < 0 || (__s32)reply_left < 0)
+		return true;
+	return idle + COPY_DELAY * hz < r->idle &&
+	       (left >= TCP_MAX_AHEAD || reply_left >= TCP_MAX_AHEAD);
+}
+
 /* Reports whether an entry continues after the end that a late copy describes: the copy is
- * of an earlier connection with the same generation, or of one that has survived. Numbers
- * wrap around: an earlier one may have higher numbers. An entry that was last used before the
- * end belongs to no later connection, and 2 GB of the same one may have passed other nodes. */
+ * of an earlier connection with the same generation, or of one that has survived. */
 static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 					     const struct connection *c,
 					     const struct connection *reply)
 {
-	const __u32 idle = copy_idle(c, reply, (__u32)bpf_jiffies64()),
-		    answered = reply ? reply->seq_end : c->ack;
+	const __u32 idle = copy_idle(c, reply, (__u32)bpf_jiffies64());
 
-	if (idle + COPY_DELAY * hz < r->idle)
-		return true;
-	if (r->protocol == IPPROTO_SCTP)
-		return !reply || c->ack != r->ack || reply->ack != r->reply_ack;
-	if (r->protocol != IPPROTO_TCP)
+	if (r->protocol == IPPROTO_TCP)
+		return copy_end_is_passed(r, idle, c->seq_end,
+					  reply ? reply->seq_end : c->ack);
+	if (r->protocol != IPPROTO_SCTP)
 		return true; /* flows of UDP only expire */
-	if (idle > r->idle + COPY_DELAY * hz)
-		return false;
-	return (__s32)(c->seq_end - r->seq_end) > 0 ||
-	       (__s32)(answered - r->reply_seq_end) > 0;
+	return idle + COPY_DELAY * hz < r->idle || !reply || c->ack != r->ack ||
+	       reply->ack != r->reply_ack;
 }
 
 /* Reports whether the copy belongs to the connection with this client's entry. replies:

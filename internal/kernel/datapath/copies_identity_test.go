@@ -119,7 +119,7 @@ func TestCopiesUsed(t *testing.T) {
 			one.Idle = time.Minute
 			end := one
 			end.Late, end.Flags = true, end.Flags|resetFlag
-			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1000, end.Numbers.ReplySent+1000
+			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1<<22, end.Numbers.ReplySent+1<<22
 			c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
 			c.run(c.two, frame)
 			if found := c.scan(c.two); len(found) != 1 || found[0].Idle > one.Idle/2 {

@@ -40,7 +40,14 @@ func TestCopiesLate(t *testing.T) {
 			end.Generation--
 			end.Idle = 0
 		}},
-		{name: "used after the end", ends: closed, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) { end.Idle = 15 * time.Second }},
+		{name: "used after the end, by a clock that was paused", ends: closed, want: report.CopyMerged,
+			change: func(end *report.ConnectionCopy) {
+				end.Numbers.Sent, end.Numbers.ReplySent, end.Idle = end.Numbers.Sent+1, end.Numbers.ReplySent+1<<20, time.Minute
+			}},
+		{name: "used after the end, with numbers far below", ends: closed, want: report.CopyOld, remains: 1,
+			change: func(end *report.ConnectionCopy) {
+				end.Numbers.ReplySent, end.Idle = end.Numbers.ReplySent+1<<22, 15*time.Second
+			}},
 		{name: "the numbers have wrapped around since the end", ends: reset, want: report.CopyOld, remains: 1, change: func(end *report.ConnectionCopy) {
 			end.Numbers.Sent, end.Numbers.ReplySent = end.Numbers.Sent+1<<30, end.Numbers.ReplySent+1<<30
 			end.Idle = 3 * time.Hour

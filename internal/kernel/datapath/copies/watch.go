@@ -106,10 +106,11 @@ func (c *Copies) read(reader *ringbuf.Reader, list []report.ConnectionCopy, most
 }
 
 // waited returns for how long a copy has waited in the ring: for longer than its connection was
-// silent if this process was stopped. Another node may have opened the next one meanwhile.
+// silent if this process was stopped. Another node may have opened the next one meanwhile. The
+// kernel's clock may be a moment ahead.
 func waited(row *bpf.TcConnectionCopy) time.Duration {
 	now := uint32(monotime.Uptime() >> bpf.TcCopyLimitCOPY_TIME_SHIFT)
-	return time.Duration(now-row.Made) << bpf.TcCopyLimitCOPY_TIME_SHIFT
+	return time.Duration(max(int32(now-row.Made), 0)) << bpf.TcCopyLimitCOPY_TIME_SHIFT
 }
 
 // rowOf returns the row in a record, which is valid as long as the record.

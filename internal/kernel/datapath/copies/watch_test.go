@@ -17,6 +17,10 @@ func TestWaited(t *testing.T) {
 	if got := waited(row); got < stopped-time.Second || got > 2*stopped {
 		t.Errorf("a copy has waited %v, want %v", got, stopped)
 	}
+	row.Made += uint32(2 * stopped >> bpf.TcCopyLimitCOPY_TIME_SHIFT) // by another clock, or rounded up
+	if got := waited(row); got != 0 {
+		t.Errorf("a copy of the future has waited %v", got)
+	}
 }
 
 // TestTicks checks that an age which jiffies cannot express is the greatest one, not a small one.
