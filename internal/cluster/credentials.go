@@ -61,7 +61,7 @@ func (s *source) recheck(credentials *transport.Credentials) error {
 	}
 	err := s.live.Certified(credentials)
 	if err != nil {
-		_ = s.live.Close()
+		_ = s.live.Abort()
 	}
 	return err
 }

@@ -294,7 +294,7 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live != nil {
-		_ = s.live.Close()
+		_ = s.live.Abort()
 	}
 	s.since = time.Now()
 	s.live, s.remote, s.complete, s.suspected, s.serving = c, c.Remote(), false, time.Time{}, !c.Peer.Joining
@@ -350,7 +350,7 @@ func (s *source) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isSuspected() && s.live != nil {
-		_ = s.live.Close()
+		_ = s.live.Abort()
 		s.complete = false
 	}
 }

@@ -61,6 +61,9 @@ func newConn(c *tls.Conn) *Conn {
 // Close ends the connection.
 func (c *Conn) Close() error { return c.conn.Close() }
 
+// Abort ends the connection at once: Close waits for up to 5 s if the peer reads nothing.
+func (c *Conn) Abort() error { return c.conn.NetConn().Close() }
+
 // Remote returns the peer's address.
 func (c *Conn) Remote() string { return c.conn.RemoteAddr().String() }
 

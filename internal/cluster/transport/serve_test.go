@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -112,6 +113,43 @@ func TestServeFreesPort(t *testing.T) {
 		cancel()
 		if err := new(Host).Serve(ctx, l); err != nil || !l.free.Load() {
 			t.Errorf("got %v, free: %v, want no error, a free port", err, l.free.Load())
+		}
+	})
+}
+
+// TestAbort checks that a connection ends at once although its peer reads nothing: nodes abort
+// connections while they hold locks.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte(strings.Repeat("k", 64)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := KeyFile(key, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close() //nolint:errcheck // it is a pipe
+		greeted := make(chan error, 1)
+		go func() {
+			_, err := tls.Client(there, credentials.Config()).Read(make([]byte, 1))
+			greeted <- err
+		}()
+		c := newConn(tls.Server(here, credentials.Config()))
+		if _, err := c.conn.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-greeted; err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := c.Abort(); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the connection has ended after %v", took)
 		}
 	})
 }
