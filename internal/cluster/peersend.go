@@ -166,7 +166,7 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 
 // scanAll passes on everything that a node which connects needs. Ends that it has missed come first:
 // otherwise it would take the next connection of a client's port for an earlier one, if sequence
-// numbers have wrapped around since. Ends since the scan began follow, for connections that it
+// numbers have wrapped around since. Ends since then follow, for connections that the scan has
 // found open.
 func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool, put func(chunk) error) error {
 	putEnds := func(since time.Time) error {
@@ -175,10 +175,10 @@ func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool
 		}
 		return n.ends.each(since, put)
 	}
+	began := time.Now()
 	if err := putEnds(time.Time{}); err != nil {
 		return err
 	}
-	began := time.Now()
 	err := n.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
 		for _, part := range chunksOf(list, to.Takes(transport.FeaturePacked)) {
 			if err := put(part); err != nil {
