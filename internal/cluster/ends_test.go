@@ -473,3 +473,24 @@ func TestEndsBusy(t *testing.T) {
 		t.Errorf("the connection is %v old, want %v", idle, waited)
 	}
 }
+
+// TestEndsAfterWaiting checks that a connection which had to wait until it could be inserted ends
+// like those that did not, if it has ended before.
+func TestEndsAfterWaiting(t *testing.T) {
+	t.Parallel()
+	f, s, own := newTable(), &source{}, ended(0)
+	n := &Node{Config: Config{Table: f}}
+	n.ends.append(&own)
+	f.busy = true
+	if err := n.apply(t.Context(), s, []report.ConnectionCopy{connection(0), connection(1)}); err != nil {
+		t.Fatal(err)
+	}
+	f.busy = false
+	if err := n.applyOwnEnds(t.Context(), s, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	n.tryAgain(t.Context(), n.parked.take())
+	if open := f.countOpen(); open != 1 || f.len() != 2 || s.parked != 0 {
+		t.Errorf("%d of %d connections are open, and %d wait, want 1 of 2", open, f.len(), s.parked)
+	}
+}

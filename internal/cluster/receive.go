@@ -460,9 +460,10 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 		n.parked.putBack(list)
 		return
 	}
-	kept := list[:0]
+	kept, of, opens := list[:0], list[0].of, false
 	for i, w := range list {
 		again := waits(&copies[i], results[i])
+		opens = opens || results[i] == report.CopyInserted && !copies[i].HasEnded()
 		if again && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
 			continue
@@ -475,6 +476,11 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 			w.of.results[results[i]]++
 		}
 		w.of.mu.Unlock()
+	}
+	if opens { // what has ended was not here when its end was applied
+		if err := n.applyOwnEnds(ctx, of, func() error { return nil }); err != nil && ctx.Err() == nil {
+			n.Log.Error("connections of other nodes cannot be inserted", "error", err)
+		}
 	}
 	n.parked.putBack(kept)
 }
