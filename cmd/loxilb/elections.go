@@ -45,7 +45,7 @@ func (p *daemon) newElections(o reconcile.Observers) {
 	kernel := &kernelLeases{Leases: p.datapath.Leases, log: p.log}
 	p.pairs = election.NewManager(leaseGuard{file, kernel.part()}, p.network.Do, p.restarting)
 	p.roleLeases = reconcile.NewRoleLeases(p.state, kernel.part(), objects.Owner, p.rules.RolesChanged, o)
-	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, p.rules.RolesChanged, o)
+	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, p.rules.RolesChanged, p.announcer.Repeat, o)
 }
 
 // beginElections stores the session of --ka, and the roles with which this process starts.

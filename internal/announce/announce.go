@@ -181,6 +181,14 @@ func (a *Announcer) Invalidate() {
 	a.signal()
 }
 
+// Repeat announces all VIPs again: another node may have announced them meanwhile.
+func (a *Announcer) Repeat() {
+	a.mu.Lock()
+	clear(a.announced)
+	a.mu.Unlock()
+	a.Invalidate()
+}
+
 // add adds a VIP. If it is in no connected network, it has no neighbours to notify; if that
 // changes, all VIPs are checked.
 func (a *Announcer) add(vip netip.Addr) {

@@ -326,6 +326,26 @@ func TestAddedAgain(t *testing.T) {
 	add()
 }
 
+// TestRepeat checks that a VIP is announced again on demand, and not otherwise.
+func TestRepeat(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	a := New(l.network, l.network.VIPs(), allAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
+	if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
+		t.Fatal(failed)
+	}
+	for i, want := range []int{1, 0, 1} {
+		if i == 2 {
+			a.Repeat()
+		} else {
+			a.Invalidate()
+		}
+		if due, err := a.findPending(time.Now(), true); err != nil || len(due) != want {
+			t.Errorf("check %d: %d announcements are due, want %d: %v", i, len(due), want, err)
+		}
+	}
+}
+
 // TestGoesOn checks that VIPs that could not be announced are announced later, and that the error
 // is available meanwhile.
 func TestGoesOn(t *testing.T) {

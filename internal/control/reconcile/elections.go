@@ -33,12 +33,13 @@ type Elections struct {
 
 	maintained bool
 	changed    func() // which instances are elected
+	met        func() // a MASTER and its peer hear each other
 }
 
 // NewElections returns the loop. It stores roles under the given owner, that of requests, and calls
-// changed when other instances are elected.
-func NewElections(m *election.Manager, d *desired.State, owner string, changed func(), o Observers) *Elections {
-	e := &Elections{manager: m, owner: owner, changed: changed, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
+// changed when other instances are elected, and met when a session of a MASTER comes up.
+func NewElections(m *election.Manager, d *desired.State, owner string, changed, met func(), o Observers) *Elections {
+	e := &Elections{manager: m, owner: owner, changed: changed, met: met, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
 	return e
 }
@@ -209,4 +210,7 @@ func (e *Elections) report(s *election.Status) {
 	o.Version = meta.Version
 	log("BFD session changes", "session", s.Key, "state", s.BFD.State, "reason", s.BFD.Reason)
 	e.Events.Publish(o)
+	if s.BFD.State == bfd.Up && s.Role == lb.RoleMaster {
+		e.met() // the peer may have announced the VIPs when its link came up, before it yielded
+	}
 }
