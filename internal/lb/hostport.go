@@ -18,7 +18,11 @@ func IsHostName(s string) bool { return hostName.MatchString(s) }
 // returns HOST:PORT.
 func ParseHostPort(s, defaultPort string) (string, error) {
 	host, port := s, defaultPort
-	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
+	bare := s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		bare = s[1 : len(s)-1]
+	}
+	if a, err := netip.ParseAddr(bare); err == nil {
 		host = a.String()
 	} else if strings.Contains(s, ":") {
 		if host, port, err = net.SplitHostPort(s); err != nil {
@@ -31,6 +35,9 @@ func ParseHostPort(s, defaultPort string) (string, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		if a.IsUnspecified() || a.IsMulticast() {
 			return "", NewFieldError(FieldAddress, s, "is not the address of a node", "")
+		}
+		if a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "" {
+			return "", NewFieldError(FieldAddress, s, "is a link-local address without interface", a.String()+"%INTERFACE")
 		}
 		return net.JoinHostPort(a.String(), port), nil
 	}

@@ -38,6 +38,10 @@ func TestParseHostPort(t *testing.T) {
 		{in: "node2", want: "node2:22222"}, {in: "node2.example.:7", want: "node2.example.:7"},
 		{in: "999.1.1.1", err: refused("999.1.1.1")}, {in: "01.2.3.4:80", err: refused("01.2.3.4:80")},
 		{in: "10.0.0", err: refused("10.0.0")}, {in: "7", err: refused("7")},
+		{in: "2001:db8::2", want: "[2001:db8::2]:22222"}, {in: "[2001:db8::2]", want: "[2001:db8::2]:22222"},
+		{in: "[2001:db8::2", err: refused("[2001:db8::2")}, {in: "2001:db8::2]", err: refused("2001:db8::2]")},
+		{in: "fe80::1%eth0", want: "[fe80::1%eth0]:22222"},
+		{in: "[fe80::1]:7", err: `address "[fe80::1]:7" is a link-local address without interface (allowed: fe80::1%INTERFACE)`},
 	})
 }
 
