@@ -58,24 +58,33 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 
 // isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node
 // has not had all connections for as long, or reads slowly, or a known one has not sent all of its
-// own. Records on their way may be lost, and names no longer lead to nodes that are away.
+// own, or gets none. Records on their way may be lost, and names do not lead to nodes that are away,
+// or have just returned.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, s := range n.sources {
-		if !s.isComplete() {
-			return true
-		}
-	}
 	for _, since := range n.departed {
 		if time.Since(since) < departedEnds {
 			return true
 		}
 	}
-	return slices.ContainsFunc(n.peers, func(p *peer) bool {
+	gets := make(map[string]bool, len(n.peers))
+	for _, p := range n.peers {
+		if p.isHidden() {
+			continue
+		}
 		now := p.status()
-		return !p.isHidden() && (now.State != report.PeerUp || time.Since(now.Since) < keepEnds || p.isLate() || n.sources[now.Node] == nil)
-	})
+		if now.State != report.PeerUp || time.Since(now.Since) < keepEnds || p.isLate() || n.sources[now.Node] == nil {
+			return true
+		}
+		gets[now.Node] = true
+	}
+	for name, s := range n.sources {
+		if !gets[name] || !s.isComplete() {
+			return true
+		}
+	}
+	return false
 }
 
 // add adds the connections of list that have ended, and returns the age of the oldest one.

@@ -53,7 +53,7 @@ type peer struct {
 	now       report.ClusterPeer
 	unread    []mark    // sent, and not applied yet
 	sent      uint64    // records over this connection
-	free      time.Time // when it had last been sent all that had waited for it
+	free      time.Time // until when records have waited that it was sent
 }
 
 // run connects again and again until ctx ends.

@@ -52,6 +52,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 				err = c.SendBulkEnd()
 			}
 		case <-p.queue.ready:
+			at := time.Now()
 			list, dropped := p.queue.take()
 			if dropped && bulk == nil {
 				p.node.Log.Warn("a node of the cluster is too slow: it gets all connections again", "node", c.Peer.Node, "queue", MaxQueue)
@@ -60,9 +61,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 			} else if dropped {
 				stale = true // once this copy of everything is complete
 			}
-			for i := 0; i < len(list) && err == nil; i++ {
-				err = p.sendChunk(c, list[i])
-			}
+			err = p.sendQueued(c, list, at)
 		case <-ping.C:
 			p.sentAll()
 			err = c.Ping(p.node.Held() == "", false)
@@ -79,13 +78,29 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 	}
 }
 
-// sentAll notes that nothing waits for the peer, unless records were dropped that it needs.
+// sendQueued sends what was taken from the queue at a time.
+func (p *peer) sendQueued(c *transport.Conn, list []chunk, at time.Time) error {
+	for _, part := range list {
+		if err := p.sendChunk(c, part); err != nil {
+			return err
+		}
+	}
+	p.sentUntil(at)
+	return nil
+}
+
+// sentAll notes that the peer was sent all, unless records wait in its queue, or were dropped.
 func (p *peer) sentAll() {
+	if now := time.Now(); p.queue.waiting() == 0 && !p.queue.isStale() {
+		p.sentUntil(now)
+	}
+}
+
+// sentUntil notes that the peer was sent all that was put into its queue until then.
+func (p *peer) sentUntil(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.queue.isStale() {
-		p.free = time.Now()
-	}
+	p.free = at
 }
 
 func (p *peer) setState(s report.PeerState) {
