@@ -60,6 +60,16 @@ func TestAway(t *testing.T) {
 	}
 }
 
+// TestSendQueued checks that a peer whose queue was sent is late since it was taken: records have
+// waited there meanwhile.
+func TestSendQueued(t *testing.T) {
+	t.Parallel()
+	p, at := &peer{queue: newQueue()}, time.Now().Add(-keepEnds/3+time.Second)
+	if err := p.sendQueued(nil, nil, at); err != nil || p.isLate() || !p.free.Equal(at) {
+		t.Errorf("records have waited since %v, want %v: %v", p.free, at, err)
+	}
+}
+
 // TestDeparted checks that ends are kept for a node that its name no longer leads to, as long as it may
 // have the connections, and that no more nodes are remembered than may connect.
 func TestDeparted(t *testing.T) {

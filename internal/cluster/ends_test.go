@@ -130,6 +130,27 @@ func framesOf(e *ends) (list []chunk) {
 	return list
 }
 
+// TestEndsSince checks that ends since a time are those of frames which began before it, too.
+func TestEndsSince(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var e ends
+		var since time.Time
+		for i := range 3 {
+			since = time.Now()
+			c := ended(i)
+			e.append(&c)
+			time.Sleep(endsPartTime * 2 / 3)
+		}
+		for after, want := range map[time.Time]int{{}: 2, since.Add(-endsPartTime / 3): 2, since.Add(2 * endsPartTime): 0} {
+			got := 0
+			if err := e.each(after, func(chunk) error { got++; return nil }); err != nil || got != want {
+				t.Errorf("since %v, there are %d frames, want %d: %v", after.Sub(since), got, want, err)
+			}
+		}
+	})
+}
+
 // TestEndsFirst checks that a node which connects gets the ends that it has missed before all
 // connections: the entry of an earlier connection would refuse the next one of its port. Ends
 // since then follow. Each end is as old as it is when a slow node gets it.

@@ -93,7 +93,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestForgetSources checks that nodes that come and go under new names are forgotten.
+// TestForgetSources checks that nodes that come and go under new names are forgotten, and that ends
+// are kept for them until they return.
 func TestForgetSources(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)
@@ -111,6 +112,18 @@ func TestForgetSources(t *testing.T) {
 		return len(s.Peers) == 1 && strings.Contains(s.Peers[0].Reason, "it has gone")
 	})
 	eventually(t, "the node is not forgotten", func() bool { return len(node.Status().Peers) == 0 })
+	departed := func(count int) func() bool {
+		return func() bool {
+			node.mu.Lock()
+			defer node.mu.Unlock()
+			return len(node.departed) == count
+		}
+	}
+	if !departed(1)() {
+		t.Error("no ends are kept for the node")
+	}
+	all.start(1, newTable(), func(c *Config) { c.Peers = all.addresses[:1] })
+	eventually(t, "ends are kept for a node that has returned", departed(0))
 }
 
 // TestManyAddresses checks that a name with more addresses than can be used is not called
