@@ -436,7 +436,7 @@ func TestEndsAfterWaiting(t *testing.T) {
 	n := &Node{Config: Config{Table: f}}
 	n.ends.append(&own)
 	f.busy = true
-	if err := n.apply(t.Context(), s, []report.ConnectionCopy{connection(0), connection(1)}); err != nil {
+	if err := n.apply(t.Context(), s, []report.ConnectionCopy{connection(0), connection(1), ended(2)}); err != nil {
 		t.Fatal(err)
 	}
 	f.busy = false
@@ -444,7 +444,7 @@ func TestEndsAfterWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.tryAgain(t.Context(), n.parked.take())
-	if open := f.countOpen(); open != 1 || f.len() != 2 || s.parked != 0 {
-		t.Errorf("%d of %d connections are open, and %d wait, want 1 of 2", open, f.len(), s.parked)
+	if open := f.countOpen(); open != 1 || f.len() != 3 || s.parked != 0 {
+		t.Errorf("%d of %d connections are open, and %d wait, want 1 of 3", open, f.len(), s.parked)
 	}
 }

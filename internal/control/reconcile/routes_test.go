@@ -283,6 +283,62 @@ func TestRoutesReturn(t *testing.T) {
 	}
 }
 
+// TestRoutesWait checks which VIPs wait for all of their services: those that are not announced, of
+// a node that has just returned, if a service would refuse its clients.
+func TestRoutesWait(t *testing.T) {
+	t.Parallel()
+	refuses := compile.Claim{InPlace: true}
+	always := refuses
+	always.Announce = lb.AnnounceAlways
+	for name, c := range map[string]struct {
+		second    compile.Claim
+		announced bool // before
+		since     time.Duration
+		want      bool
+	}{
+		"just returned":       {refuses, false, 0, false},
+		"announced":           {refuses, true, 0, true},
+		"long ago":            {refuses, false, laterVerdicts, true},
+		"serves, too":         {compile.Claim{InPlace: true, Serving: true}, false, 0, true},
+		"announced always":    {always, false, 0, true},
+		"not in place at all": {compile.Claim{}, false, 0, true},
+	} {
+		vip, first, second := netip.MustParsePrefix("10.0.0.1/32"), lb.Key{Port: 80}, lb.Key{Port: 443}
+		r := &Routes{
+			prefixes: map[netip.Prefix]*announced{vip: {keys: []lb.Key{first, second}, Decision: compile.Decision{Announced: c.announced}}},
+			services: map[lb.Key]claimant{first: {Claim: compile.Claim{InPlace: true, Serving: true}}, second: {Claim: c.second}},
+			released: time.Now().Add(-c.since), stage: lb.InService,
+		}
+		r.decide(keySetOf(r.prefixes))
+		if got := r.prefixes[vip]; got.Announced != c.want {
+			t.Errorf("%s: announced: %t, %s", name, got.Announced, got.Why)
+		}
+	}
+}
+
+// TestRoutesStart checks that a node which starts announces a VIP at once although one of its
+// services has no endpoint: the first routes have waited for probes already.
+func TestRoutesStart(t *testing.T) {
+	t.Parallel()
+	r := newRouteRig(t, routed443, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true bgp=true")
+	r.becomes("192.168.1.1_tcp_80", health.Down)
+	why := "the connections of the other nodes are not here yet"
+	for _, held := range []*string{&why, nil} {
+		r.held.Store(held)
+		r.routes.MarkAll()
+		await.True(t, 10*time.Second, "the reason", func() bool {
+			r.routes.view.RLock()
+			defer r.routes.view.RUnlock()
+			return (r.routes.held == "") == (held == nil)
+		})
+	}
+	r.routes.Open()
+	<-r.routes.Current()
+	if got, want := r.routers.text(), "10.0.0.1/32 1:2"; got != want {
+		t.Errorf("the first routes are %q, want %q", got, want)
+	}
+}
+
 // TestRoutesOfUnprobed checks that a VIP waits for the first probe of its endpoints, and is not
 // withdrawn when they are probed in another way.
 func TestRoutesOfUnprobed(t *testing.T) {
