@@ -173,8 +173,9 @@ func decodeEnds(list []report.ConnectionCopy, frame []byte) ([]report.Connection
 }
 
 // applyOwnEnds ends connections that a node has sent as open, although they have ended while it was
-// away. It calls answer in between: the node would give this one up otherwise.
-func (n *Node) applyOwnEnds(ctx context.Context, s *source, answer func() error) error {
+// away. opened: those alone; nil: all. It calls answer in between: the node would give this one up
+// otherwise.
+func (n *Node) applyOwnEnds(ctx context.Context, s *source, opened map[life]bool, answer func() error) error {
 	var list []report.ConnectionCopy
 	put := func() error {
 		results := make([]report.CopyResult, len(list))
@@ -192,7 +193,12 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source, answer func() error)
 		return answer()
 	}
 	err := n.ends.each(time.Time{}, func(part chunk) (err error) {
-		if list, err = decodeEnds(list, part.data); err != nil || len(list) < endsAtOnce {
+		first := len(list)
+		if list, err = decodeEnds(list, part.data); opened != nil {
+			rest := slices.DeleteFunc(list[first:], func(c report.ConnectionCopy) bool { return !opened[lifeOf(&c)] })
+			list = list[:first+len(rest)]
+		}
+		if err != nil || len(list) < endsAtOnce {
 			return err
 		}
 		return put()

@@ -256,7 +256,7 @@ func TestEndsTogether(t *testing.T) {
 	}
 	f.open(0, count, false)
 	answers, s := 0, &source{}
-	if err := n.applyOwnEnds(t.Context(), s, func() error { answers++; return nil }); err != nil {
+	if err := n.applyOwnEnds(t.Context(), s, nil, func() error { answers++; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if f.puts != 4 || answers != 4 || f.countOpen() != 0 || s.parked != 0 {
@@ -407,7 +407,7 @@ func TestEndsBusy(t *testing.T) {
 	n := &Node{Config: Config{Table: f}}
 	own := ended(0)
 	n.ends.append(&own)
-	if err := n.applyOwnEnds(t.Context(), s, func() error { return nil }); err != nil {
+	if err := n.applyOwnEnds(t.Context(), s, nil, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.apply(t.Context(), s, []report.ConnectionCopy{late, connection(2)}); err != nil || s.parked != 3 {
@@ -440,10 +440,18 @@ func TestEndsAfterWaiting(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.busy = false
-	if err := n.applyOwnEnds(t.Context(), s, func() error { return nil }); err != nil {
+	if err := n.applyOwnEnds(t.Context(), s, nil, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	for i := range 10 {
+		other := ended(10 + i)
+		n.ends.append(&other)
+	}
+	f.late = nil
 	n.tryAgain(t.Context(), n.parked.take())
+	if want := []bool{false, false, false, true}; !slices.Equal(f.late, want) {
+		t.Errorf("other ends are applied again: %v are late, want %v", f.late, want)
+	}
 	if open := f.countOpen(); open != 1 || f.len() != 3 || s.parked != 0 {
 		t.Errorf("%d of %d connections are open, and %d wait, want 1 of 3", open, f.len(), s.parked)
 	}

@@ -167,7 +167,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
 		State:   s.takeState,
 		BulkEnd: func() error {
-			if err := errors.Join(putEnds(), n.applyOwnEnds(ctx, s, answer)); err != nil {
+			if err := errors.Join(putEnds(), n.applyOwnEnds(ctx, s, nil, answer)); err != nil {
 				return err
 			}
 			ends = nil
@@ -460,10 +460,12 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 		n.parked.putBack(list)
 		return
 	}
-	kept, of, opens := list[:0], list[0].of, false
+	kept, of, opened := list[:0], list[0].of, map[life]bool{}
 	for i, w := range list {
 		again := waits(&copies[i], results[i])
-		opens = opens || results[i] == report.CopyInserted && !copies[i].HasEnded()
+		if results[i] == report.CopyInserted && !copies[i].HasEnded() {
+			opened[lifeOf(&copies[i])] = true
+		}
 		if again && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
 			continue
@@ -477,8 +479,8 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 		}
 		w.of.mu.Unlock()
 	}
-	if opens { // what has ended was not here when its end was applied
-		if err := n.applyOwnEnds(ctx, of, func() error { return nil }); err != nil && ctx.Err() == nil {
+	if len(opened) > 0 { // what has ended was not here when its end was applied
+		if err := n.applyOwnEnds(ctx, of, opened, func() error { return nil }); err != nil && ctx.Err() == nil {
 			n.Log.Error("connections of other nodes cannot be inserted", "error", err)
 		}
 	}
