@@ -87,19 +87,18 @@ static __always_inline void put_proxy(struct connection *c, __u32 word,
 	state_add_both(c, word, reply, state_read(reply), states);
 }
 
-/* Takes the tags of the copy if its client has restarted at another node: then the association is
- * open again. word: of the client's entry, before the events of the copy. Returns whether the tags
- * are those of the entries. */
+/* Takes the tags of the copy if its client has restarted at another node, or if INITs were forged
+ * at this one: then the association is open again. Returns whether the tags are those of the
+ * entries. */
 static __always_inline bool put_restart(const struct connection_copy *r,
-					struct connection *c, __u32 word,
+					struct connection *c,
 					struct connection *reply, bool later)
 {
 	const __u32 ends = (SCTP_FINS | SCTP_COMPLETE | CONN_RESET) & ~r->flags;
 
 	if (r->reply_ack == reply->ack)
 		return true;
-	if (!r->reply_ack || (reply->ack && !later) ||
-	    (word & ~r->flags & CONN_ASSURED))
+	if (!r->reply_ack || (reply->ack && !later))
 		return false;
 	reply->ack = r->reply_ack;
 	c->ack = r->ack;
@@ -108,18 +107,21 @@ static __always_inline bool put_restart(const struct connection_copy *r,
 	return true;
 }
 
-/* Takes the tags of an association that the copy knows (sctp/state.h), if this node knows none, or
- * if the copy is of a later packet. */
+/* Takes the tags of an association that the copy knows (sctp/state.h), if this node knows none, if
+ * the copy is of a later packet, or if only its node has seen which tags are the client's. word: of
+ * the client's entry, before the events of the copy. */
 static __always_inline void put_tags(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
 				     struct connection *reply)
 {
+	const bool proves = r->flags & ~word & CONN_ASSURED;
 	const bool later =
-		r->idle < copy_idle(c, reply, (__u32)bpf_jiffies64());
+		proves || r->idle < copy_idle(c, reply, (__u32)bpf_jiffies64());
 
-	if (reply && !put_restart(r, c, word, reply, later))
+	if (word & ~r->flags & CONN_ASSURED ||
+	    (reply && !put_restart(r, c, reply, later)))
 		return;
-	if (r->ack && (!c->ack || later))
+	if (proves || (r->ack && (!c->ack || later)))
 		c->ack = r->ack;
 }
 

@@ -148,8 +148,8 @@ func TestCopiesSCTP(t *testing.T) {
 }
 
 // TestCopiesSCTPUnknownTag checks that an association whose client's tag is unknown at the node that
-// has seen COOKIE ACK takes the tag from the node that has seen INIT ACK, but not that of a forged
-// INIT from a node that has seen neither COOKIE ECHO nor COOKIE ACK.
+// has seen COOKIE ACK takes the tag from the node that has seen COOKIE ECHO, but none from a node
+// that has seen neither: its INIT may be forged, or the client may have used another INIT ACK.
 func TestCopiesSCTPUnknownTag(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
@@ -179,12 +179,60 @@ func TestCopiesSCTPUnknownTag(t *testing.T) {
 	}
 	forged.Idle = 0
 	c.put(forged)
-	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
-		t.Errorf("after the copy of a forged INIT, the tags are %d, want an unknown one and 111", got)
-	}
+	announced.Idle = 0
 	c.put(announced)
+	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
+		t.Errorf("after the copies of two INITs, the tags are %d, want an unknown one and 111", got)
+	}
+	echoed := announced
+	echoed.Flags |= uint8(bpf.TcConnectionFlagCONN_ASSURED)
+	echoed.Idle = time.Hour
+	c.put(echoed)
 	if got := c.tagsAt(c.two); got != [2]uint32{222, 111} {
-		t.Errorf("after the copy of INIT ACK, the tags are %d, want 222 and 111", got)
+		t.Errorf("after the copy of COOKIE ECHO, the tags are %d, want 222 and 111", got)
+	}
+}
+
+// TestCopiesSCTPForgedTags checks that the copy of an association decides the tags of a half-open
+// entry, whatever packets have used that meanwhile: INITs and other packets were forged at its
+// node, or the client has used another INIT ACK than the one that was seen there.
+func TestCopiesSCTPForgedTags(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	for _, one := range []struct {
+		name      string
+		init, ack int // the first ones, which both nodes know
+		echo      int // the tag of COOKIE ECHO at the first node
+		want      [2]uint32
+	}{
+		{"forged INIT", 999, 998, 222, [2]uint32{222, 111}},
+		{"unknown tag", 111, 221, 223, [2]uint32{0, 111}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+			c.sctp(c.one, client, vip, fmt.Sprintf("chunks init=%d", one.init))
+			c.sctp(c.one, endpoint, client, fmt.Sprintf("tag %d chunks init-ack=%d:40", one.init, one.ack))
+			c.put(c.wait(1)...)
+			c.sctp(c.one, client, vip, "chunks init=111")
+			c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+			c.sctp(c.one, client, vip, fmt.Sprintf("tag %d chunks cookie-echo:40", one.echo))
+			c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+			list := c.wait(2)
+			opened := list[len(list)-1]
+			c.sctp(c.two, client, vip, "tag 5 chunks data:4")
+			opened.Idle = time.Second
+			c.put(opened)
+			if got := c.tagsAt(c.two); got != one.want {
+				t.Errorf("the tags are %d, want %d", got, one.want)
+			}
+			c.sctp(c.two, client, vip, "tag 999 chunks abort+t")
+			for key, row := range dptest.Connections(t, c.two.d.collection) {
+				if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) != 0 {
+					t.Errorf("a forged ABORT has ended %v", key)
+				}
+			}
+		})
 	}
 }
 
