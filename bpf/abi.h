@@ -270,8 +270,6 @@ enum connection_trait {
 			 * delete the entry (end.h) */
 	/* These may be set and cleared; each entry has its own (tcp/state.h): */
 	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
-	CONN_ODD_ECHO =
-		0x10, /* SCTP: of neither tag that is kept (sctp/state.h) */
 	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
 			        * the client */
 };

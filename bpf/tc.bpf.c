@@ -242,8 +242,7 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 	if (!o || found == SCTP_FOUND_NONE)
 		return VERDICT_MISS;
 	if (found == SCTP_FOUND_UNKNOWN_TAG)
-		return sctp_find_half_open(p) ? VERDICT_MISS :
-						drop(p, DROP_UNPROVEN_ADDRESS);
+		return drop(p, DROP_UNPROVEN_ADDRESS);
 	if (unlikely(rule_count))
 		v = firewall_judge(ctx, p);
 	if (v == VERDICT_CONTINUE)

@@ -146,9 +146,10 @@ static __noinline void sctp_record_tag(const struct connection *c,
 }
 
 /* Returns the first path of the association of a service that a packet's tag belongs to, whose
- * key is then s->key; or NULL, and counts a wrong tag. */
+ * key is then s->key; or NULL, and counts a wrong tag. may_be_right: do not count it. */
 static __noinline const struct sctp_path *
-sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service)
+sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service,
+		 bool may_be_right)
 {
 	const struct sctp_path *first;
 
@@ -157,7 +158,7 @@ sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service)
 	first = lazy_hash_find(&sctp_paths, &s->key);
 	if (first && sctp_is_address_set(&first->vip))
 		return first;
-	if (!sctp_vips_of(service))
+	if (may_be_right || !sctp_vips_of(service))
 		return NULL;
 	if (p->now - s->wrong_since >= hz) {
 		s->wrong_since = p->now;
@@ -188,7 +189,8 @@ static __always_inline void sctp_leave_path(struct packet *p)
 }
 
 /* Reports whether a packet without association may belong to one whose tag is unknown
- * (sctp/state.h), so ABORT would end it. */
+ * (sctp/state.h), so ABORT would end it: of this machine, or of the endpoint of a half-open entry
+ * whose INIT was forged. */
 static __noinline bool sctp_may_be_of_unknown(struct packet *p,
 					      struct sctp_scratch *s)
 {
@@ -227,7 +229,7 @@ __noinline int sctp_find_association(ctx_t *ctx, struct packet *p)
 	    !lazy_hash_get(&sctp_paths) ||
 	    !service_copy(p, ctx_mark(ctx), &o->service))
 		return SCTP_FOUND_NONE;
-	first = sctp_find_by_tag(p, s, o->service.id);
+	first = sctp_find_by_tag(p, s, o->service.id, false);
 	if (!first)
 		return sctp_may_be_of_unknown(p, s) ? SCTP_FOUND_UNKNOWN_TAG :
 						      SCTP_FOUND_NONE;
@@ -257,9 +259,7 @@ static __noinline bool sctp_is_of_another(const struct packet *p,
 		return false;
 	if (!(word & CONN_ASSURED))
 		return true;
-	if (!c->ack)
-		return false; /* it may have the unknown tag: it is not counted as wrong */
-	first = sctp_find_by_tag(p, s, ep->service);
+	first = sctp_find_by_tag(p, s, ep->service, !c->ack);
 	return first && !sctp_same_path(&first->client, &first->vip,
 					&p->tuple.saddr, &p->tuple.daddr);
 }

@@ -14,10 +14,11 @@
  * restarts, or a forged INIT. The second pair replaces the first when the client shows, by COOKIE
  * ECHO, that it knows the endpoint's tag, or when the endpoint's COOKIE ACK has the client's.
  *
- * COOKIE ACK always decides the client's tag. If INITs were forged meanwhile, or repeated while
- * their answers were late, the other tag may not be kept: it is unknown then (0). Such an
- * association lives by its endpoint's packets. Its client cannot end it, nor use a further path.
- * More pairs would cost memory in every entry, or a map that a flood fills.
+ * COOKIE ACK always decides the client's tag. If no COOKIE ECHO has shown the other one before,
+ * INITs were forged meanwhile, or repeated while their answers were late: it is unknown then (0),
+ * as a tag that is kept need not be the right one. Such an association lives by its endpoint's
+ * packets. Its client cannot end it, nor use a further path. More pairs would cost memory in every
+ * entry, or a map that a flood fills.
  *
  * Where answers are not seen, the first COOKIE ECHO shows the client's tag, and any packet keeps
  * the connection alive: a client that restarts there has an unknown tag, and closes in its
@@ -68,21 +69,22 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 	} else if (p->ack != reply->ack || p->seq != client->ack) {
 		reply->seq_end = p->ack;
 		client->seq_end = p->seq;
-		state_change(client, state_read(client), STATE_ODD_ECHO, 0);
 	}
 	return CONN_REPLIED;
 }
 
-/* Makes the second pair of tags count. The association may have been closing, or an ABORT of
- * the earlier one may have come after the INIT: it is open again. */
-static __always_inline void sctp_use_other_tags(struct connection *client,
-						struct connection *reply)
+/* Makes a pair of tags count. The association may have been closing, or an ABORT of the earlier
+ * one may have come after the INIT: it is open again. tag, reply_tag: of the packets to the
+ * endpoint, and to the client. */
+static __always_inline void sctp_use_tags(struct connection *client, __u32 tag,
+					  struct connection *reply,
+					  __u32 reply_tag)
 {
 	const __u32 ends = SCTP_FINS | SCTP_COMPLETE | CONN_RESET;
 
-	client->ack = client->seq_end;
+	client->ack = tag;
+	reply->ack = reply_tag;
 	client->seq_end = 0;
-	reply->ack = reply->seq_end;
 	reply->seq_end = 0;
 	client_change(client, &reply->daddr, state_read(client), ends, 0);
 	state_change(reply, state_read(reply), ends, 0);
@@ -92,38 +94,24 @@ static __always_inline void sctp_use_other_tags(struct connection *client,
  * events. */
 static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *client,
-					     __u32 word,
 					     struct connection *reply)
 {
-	if (!p->ack)
-		return 0;
-	if (p->ack == client->seq_end)
-		sctp_use_other_tags(client, reply);
-	if (p->ack == client->ack)
-		return CONN_ASSURED;
-	state_change(client, word, 0, STATE_ODD_ECHO);
-	return 0;
+	if (p->ack && p->ack == client->seq_end)
+		sctp_use_tags(client, p->ack, reply, reply->seq_end);
+	return sctp_has_tag(p, client) ? CONN_ASSURED : 0;
 }
 
-/* Records a COOKIE ACK: the endpoint has accepted the cookie of the client with this tag. If all
- * COOKIE ECHOs had tags that are not kept, one of them was the client's. Returns the events. */
+/* Records a COOKIE ACK: the endpoint has accepted the cookie of the client with this tag. Returns
+ * the events. */
 static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 					    struct connection *reply,
 					    __u32 word,
 					    struct connection *client)
 {
-	const bool unknown = state_read(client) & STATE_ODD_ECHO;
-
 	if (!p->ack)
 		return 0;
-	if (p->ack != reply->ack) {
-		if (unknown || p->ack != reply->seq_end)
-			client->seq_end = 0;
-		reply->seq_end = p->ack;
-		sctp_use_other_tags(client, reply);
-	} else if (unknown && !(word & CONN_ASSURED)) {
-		client->ack = 0;
-	}
+	if (!(word & CONN_ASSURED) || p->ack != reply->ack)
+		sctp_use_tags(client, 0, reply, p->ack);
 	return CONN_REPLIED | CONN_ASSURED | SCTP_ESTABLISHED;
 }
 
@@ -174,7 +162,7 @@ static __always_inline __u8 sctp_events(const struct packet *p,
 		return 0;
 	}
 	if (p->chunk == SCTP_COOKIE_ECHO)
-		return sctp_cookie_echo(p, c, word, peer);
+		return sctp_cookie_echo(p, c, peer);
 	return sctp_end(p, c, peer, word, CONN_FIN_CLIENT);
 }
 

@@ -15,8 +15,8 @@
 #include "protocol/protocol.h"
 #include "table/bucket.h"
 
-/* Reports whether the tags of both directions are known: not before COOKIE ECHO, which
- * decides which tags count (sctp/state.h). */
+/* Reports whether the tags of both directions are known: not if INITs were forged or repeated in
+ * the handshake (sctp/state.h). */
 static __always_inline bool abort_tags_are_known(const struct connection *c,
 						 const struct connection *peer)
 {

@@ -227,7 +227,6 @@ const (
 	TcConnectionTraitCONN_ONE_WAY   TcConnectionTrait = 4
 	TcConnectionTraitCONN_ENDED     TcConnectionTrait = 8
 	TcConnectionTraitCONN_SENT_RST  TcConnectionTrait = 16
-	TcConnectionTraitCONN_ODD_ECHO  TcConnectionTrait = 16
 	TcConnectionTraitCONN_OTHER_SYN TcConnectionTrait = 224
 )
 

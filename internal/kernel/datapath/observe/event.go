@@ -66,7 +66,7 @@ func ending(e *bpf.TcConnectionEvent) (reason, by string) {
 	sentRST := uint8(bpf.TcConnectionTraitCONN_SENT_RST)
 	switch {
 	case has(bpf.TcConnectionFlagCONN_RESET) && lb.Protocol(e.Protocol) == lb.SCTP:
-		return "reset", "" // the bit of CONN_SENT_RST is CONN_ODD_ECHO: the sender of ABORT is not recorded
+		return "reset", "" // the sender of ABORT is not recorded
 	case has(bpf.TcConnectionFlagCONN_RESET) && e.Traits&e.ReplyTraits&sentRST != 0:
 		return "reset", "both" // a RST of each side was seen, if only because the load balancer has sent both
 	case has(bpf.TcConnectionFlagCONN_RESET) && (oneWay || trait(bpf.TcConnectionTraitCONN_SENT_RST)):
