@@ -70,8 +70,8 @@ func TestSendQueued(t *testing.T) {
 	}
 }
 
-// TestDeparted checks that ends are kept for a node that its name no longer leads to, as long as it may
-// have the connections, and that no more nodes are remembered than may connect.
+// TestDeparted checks that ends are kept for a node that its name no longer leads to, as long as it
+// may have the connections, and that no more nodes are remembered than may connect.
 func TestDeparted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

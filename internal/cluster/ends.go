@@ -23,8 +23,8 @@ const (
 	endsPartTime = time.Second
 	// endsAtOnce is the number of ends that are applied at once, or a few more.
 	endsAtOnce = 2000
-	// departedEnds is how long ends are kept for nodes that have gone and are not configured: longer than
-	// connections are silent by default.
+	// departedEnds is how long ends are kept for nodes that have gone and are not configured:
+	// longer than connections are silent by default.
 	departedEnds = 125 * time.Minute
 	// ageLength is the length of the age in front of a part that is sent, in milliseconds.
 	ageLength = 4
@@ -58,8 +58,8 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 
 // isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node
 // has not had all connections for as long, or reads slowly, or a known one has not sent all of its
-// own, or gets none. Records on their way may be lost, and names do not lead to nodes that are away,
-// or have just returned.
+// own, or gets none. Records on their way may be lost, and names do not lead to nodes that are
+// away, or have just returned.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

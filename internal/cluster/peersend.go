@@ -179,10 +179,10 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	return parts
 }
 
-// scanAll passes on everything that a node which connects needs. Ends that it has missed come first:
-// otherwise it would take the next connection of a client's port for an earlier one, if sequence
-// numbers have wrapped around since. Ends since then follow, for connections that the scan has
-// found open.
+// scanAll passes on everything that a node which connects needs. Ends that it has missed come
+// first: otherwise it would take the next connection of a client's port for an earlier one, if
+// sequence numbers have wrapped around since. Ends since then follow, for connections that the scan
+// has found open.
 func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool, put func(chunk) error) error {
 	putEnds := func(since time.Time) error {
 		if !to.Takes(transport.FeatureEnds) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWithdrawnAggregate checks that the remedy for a withdrawn prefix is a command that succeeds: no
-// service has the first address of an aggregate.
+// TestWithdrawnAggregate checks that the remedy for a withdrawn prefix is a command that succeeds:
+// no service has the first address of an aggregate.
 func TestWithdrawnAggregate(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()

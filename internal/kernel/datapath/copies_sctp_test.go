@@ -147,9 +147,9 @@ func TestCopiesSCTP(t *testing.T) {
 	}
 }
 
-// TestCopiesSCTPUnknownTag checks that an association whose client's tag is unknown at the node that
-// has seen COOKIE ACK takes the tag from the node that has seen COOKIE ECHO, but none from a node
-// that has seen neither: its INIT may be forged, or the client may have used another INIT ACK.
+// TestCopiesSCTPUnknownTag checks that an association whose client's tag is unknown at the node
+// that has seen COOKIE ACK takes the tag from the node that has seen COOKIE ECHO, but none from a
+// node that has seen neither: its INIT may be forged, or the client may have used another INIT ACK.
 func TestCopiesSCTPUnknownTag(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
