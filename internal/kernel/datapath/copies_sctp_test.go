@@ -232,6 +232,19 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 					t.Errorf("a forged ABORT has ended %v", key)
 				}
 			}
+			// the client has restarted at the first node, and then sent ABORT
+			ended := opened
+			ended.Idle, ended.Flags = 0, ended.Flags|report.FlagReset
+			ended.Numbers.Acked, ended.Numbers.ReplyAcked = 444, 333
+			if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			c.put(ended)
+			for key, row := range dptest.Connections(t, c.two.d.collection) {
+				if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
+					t.Errorf("the ABORT of the restarted association has not ended %v", key)
+				}
+			}
 		})
 	}
 }
