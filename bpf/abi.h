@@ -322,7 +322,7 @@ struct connection {
 	__u16 way_epoch;
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
-	__u32 seq_end; /* TCP: highest sequence number sent, plus one. SCTP: a tag that may replace ack (sctp/state.h), or 0 */
+	__u32 seq_end; /* TCP: highest sequence number sent, plus one. SCTP: a tag that may replace the client's ack (sctp/state.h), or 0 */
 	__u32 ack; /* TCP: last acknowledgement sent; initially the lowest number that acknowledges the other side's SYN. SCTP: the verification tag of packets; 0: unknown */
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */

@@ -88,20 +88,22 @@ static __always_inline void put_proxy(struct connection *c, __u32 word,
 }
 
 /* Takes the tags of the copy if its client has restarted at another node, or if INITs were forged
- * at this one: then the association is open again. Returns whether the tags are those of the
- * entries. */
+ * at this one: then the association is open again. One node may have seen COOKIE ECHO, and another
+ * COOKIE ACK: each knows one tag. Returns whether the tags are those of the entries. */
 static __always_inline bool put_restart(const struct connection_copy *r,
 					struct connection *c,
 					struct connection *reply, bool later)
 {
 	const __u32 ends = (SCTP_FINS | SCTP_COMPLETE | CONN_RESET) & ~r->flags;
 
-	if (r->reply_ack == reply->ack)
+	if (r->reply_ack == reply->ack ||
+	    (!r->reply_ack && (!c->ack || r->ack == c->ack)))
 		return true;
-	if (!r->reply_ack || (reply->ack && !later))
+	if (reply->ack && !later)
 		return false;
+	if (r->ack || reply->ack)
+		c->ack = r->ack;
 	reply->ack = r->reply_ack;
-	c->ack = r->ack;
 	client_change(c, &r->client, state_read(c), ends, 0);
 	state_change(reply, state_read(reply), ends, 0);
 	return true;

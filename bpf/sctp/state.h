@@ -7,17 +7,16 @@
  * nevertheless: its receiver drops it, or answers it.
  *
  * Each side announces the tag of the packets that it wants to see: the client in INIT, the
- * endpoint in INIT ACK, which has both tags. A sender that sees no answer can forge any packet of
- * the client. It cannot make the endpoint accept a cookie, and learns no tag of the endpoint. So
- * tags come from the endpoint's packets: connection.ack has the pair of tags that count,
- * connection.seq_end those of the latest INIT ACK besides, to a repeated INIT, a client that
- * restarts, or a forged INIT. The second pair replaces the first when the client shows, by COOKIE
- * ECHO, that it knows the endpoint's tag, or when the endpoint's COOKIE ACK has the client's.
+ * endpoint in INIT ACK. A sender that sees no answer can forge any packet of the client. It cannot
+ * make the endpoint accept a cookie, and learns no tag of the endpoint. So tags come from the
+ * endpoint's packets. connection.ack has those that count, connection.seq_end of both entries the
+ * tags of the two latest INIT ACKs besides: to a repeated INIT, a client that restarts, or a forged
+ * INIT. Such a tag counts once the client shows by COOKIE ECHO that it knows it. The client's own
+ * tag is then unknown (0) until COOKIE ACK, which always decides it.
  *
- * COOKIE ACK always decides the client's tag. If no COOKIE ECHO has shown the other one before,
- * INITs were forged meanwhile, or repeated while their answers were late: it is unknown then (0),
- * as a tag that is kept need not be the right one. Such an association lives by its endpoint's
- * packets. Its client cannot end it, nor use a further path. More pairs would cost memory in every
+ * If no COOKIE ECHO has shown the endpoint's tag by then, more INITs were forged or repeated
+ * meanwhile than are kept, and it stays unknown. Such an association lives by its endpoint's
+ * packets. Its client cannot end it, nor use a further path. More tags would cost memory in every
  * entry, or a map that a flood fills.
  *
  * Where answers are not seen, the first COOKIE ECHO shows the client's tag, and any packet keeps
@@ -56,7 +55,7 @@ static __always_inline void sctp_init(const struct packet *p, __u32 word,
 		reply->ack = 0;
 }
 
-/* Records the two tags of INIT ACK. Returns the events. */
+/* Records the tags of INIT ACK: of the first one, both. Returns the events. */
 static __always_inline __u8 sctp_init_ack(const struct packet *p,
 					  struct connection *reply, __u32 word,
 					  struct connection *client)
@@ -66,16 +65,16 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 	if (!(word & CONN_REPLIED)) {
 		reply->ack = p->ack;
 		client->ack = p->seq;
-	} else if (p->ack != reply->ack || p->seq != client->ack) {
-		reply->seq_end = p->ack;
+	} else if (p->seq != client->ack && p->seq != client->seq_end) {
+		reply->seq_end = client->seq_end;
 		client->seq_end = p->seq;
 	}
 	return CONN_REPLIED;
 }
 
-/* Makes a pair of tags count. The association may have been closing, or an ABORT of the earlier
- * one may have come after the INIT: it is open again. tag, reply_tag: of the packets to the
- * endpoint, and to the client. */
+/* Makes tags count. The association may have been closing, or an ABORT of the earlier one may have
+ * come after the INIT: it is open again. tag, reply_tag: of the packets to the endpoint, and to the
+ * client. */
 static __always_inline void sctp_use_tags(struct connection *client, __u32 tag,
 					  struct connection *reply,
 					  __u32 reply_tag)
@@ -96,8 +95,8 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *client,
 					     struct connection *reply)
 {
-	if (p->ack && p->ack == client->seq_end)
-		sctp_use_tags(client, p->ack, reply, reply->seq_end);
+	if (p->ack && (p->ack == client->seq_end || p->ack == reply->seq_end))
+		sctp_use_tags(client, p->ack, reply, 0);
 	return sctp_has_tag(p, client) ? CONN_ASSURED : 0;
 }
 
@@ -110,7 +109,9 @@ static __always_inline __u8 sctp_cookie_ack(const struct packet *p,
 {
 	if (!p->ack)
 		return 0;
-	if (!(word & CONN_ASSURED) || p->ack != reply->ack)
+	if (word & CONN_ASSURED && !reply->ack)
+		reply->ack = p->ack; /* after COOKIE ECHO */
+	else if (!(word & CONN_ASSURED) || p->ack != reply->ack)
 		sctp_use_tags(client, 0, reply, p->ack);
 	return CONN_REPLIED | CONN_ASSURED | SCTP_ESTABLISHED;
 }

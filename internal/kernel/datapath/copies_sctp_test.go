@@ -120,7 +120,7 @@ func TestCopiesSCTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	shake(333, 444)
-	list := c.wait(4) // its COOKIE ACK
+	list := c.wait(5) // its COOKIE ECHO and COOKIE ACK
 	for _, one := range list[3:] {
 		one.Idle = 0
 		c.put(one)
@@ -203,10 +203,11 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 		name      string
 		init, ack int // the first ones, which both nodes know
 		echo      int // the tag of COOKIE ECHO at the first node
+		copies    int // the last one is of COOKIE ACK
 		want      [2]uint32
 	}{
-		{"forged INIT", 999, 998, 222, [2]uint32{222, 111}},
-		{"unknown tag", 111, 221, 223, [2]uint32{0, 111}},
+		{"forged INIT", 999, 998, 222, 3, [2]uint32{222, 111}},
+		{"unknown tag", 111, 221, 223, 2, [2]uint32{0, 111}},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
@@ -218,7 +219,7 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 			c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
 			c.sctp(c.one, client, vip, fmt.Sprintf("tag %d chunks cookie-echo:40", one.echo))
 			c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
-			list := c.wait(2)
+			list := c.wait(one.copies)
 			opened := list[len(list)-1]
 			c.sctp(c.two, client, vip, "tag 5 chunks data:4")
 			opened.Idle = time.Second
@@ -260,4 +261,44 @@ func (c *copied) tagsAt(o *opener) (tags [2]uint32) {
 		}
 	}
 	return tags
+}
+
+// TestCopiesSCTPRestart checks that both tags count at a node if one node has seen the COOKIE ECHO
+// of a client's restart, and another one its COOKIE ACK, in either order.
+func TestCopiesSCTPRestart(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	for name, steps := range map[string]func(ack func(), put func(tag, replyTag uint32)){
+		"COOKIE ACK first":            func(ack func(), put func(tag, replyTag uint32)) { ack(); put(444, 0) },
+		"COOKIE ECHO first":           func(ack func(), put func(tag, replyTag uint32)) { put(444, 0); ack() },
+		"both elsewhere":              func(_ func(), put func(tag, replyTag uint32)) { put(444, 0); put(0, 333) },
+		"COOKIE ECHO again":           func(ack func(), put func(tag, replyTag uint32)) { put(444, 0); ack(); put(444, 0) },
+		"all of it at the other node": func(_ func(), put func(tag, replyTag uint32)) { put(444, 333) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+			c.sctp(c.one, client, vip, "chunks init=111")
+			c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+			c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+			c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+			opened := c.wait(3)[2]
+			c.put(opened)
+			if got := c.tagsAt(c.two); got != [2]uint32{222, 111} {
+				t.Fatalf("before the restart, the tags are %d, want 222 and 111", got)
+			}
+			put := func(tag, replyTag uint32) {
+				if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				one := opened
+				one.Idle, one.Numbers.Acked, one.Numbers.ReplyAcked = 0, tag, replyTag
+				c.put(one)
+			}
+			steps(func() { c.sctp(c.two, endpoint, client, "tag 333 chunks cookie-ack") }, put)
+			if got := c.tagsAt(c.two); got != [2]uint32{444, 333} {
+				t.Errorf("the tags are %d, want 444 and 333", got)
+			}
+		})
+	}
 }
