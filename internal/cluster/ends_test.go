@@ -428,8 +428,8 @@ func TestEndsBusy(t *testing.T) {
 	}
 }
 
-// TestEndsAfterWaiting checks that a connection which had to wait until it could be inserted ends
-// like those that did not, if it has ended before.
+// TestEndsAfterWaiting checks that a connection whose end was applied while its copy still waited
+// ends once that is inserted.
 func TestEndsAfterWaiting(t *testing.T) {
 	t.Parallel()
 	f, s, own := newTable(), &source{}, ended(0)

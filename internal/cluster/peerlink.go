@@ -268,7 +268,7 @@ func (p *peer) conflictsWith(other *peer, node *transport.Hello) error {
 	case p.boot == node.Boot:
 		return &aliasError{node.Node, p.address}
 	default:
-		return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own --cluster-node", hostOf(p.address), hostOf(other.address), node.Node)
+		return errSameName(node.Node, p.address, other.address)
 	}
 }
 

@@ -272,7 +272,11 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 	if was == nil {
 		return nil
 	}
-	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own --cluster-node", hostOf(was.Remote()), hostOf(from), peer.Node)
+	return errSameName(peer.Node, was.Remote(), from)
+}
+
+func errSameName(name, address, other string) error {
+	return fmt.Errorf("the nodes at %s and %s are both named %q: give each its own --cluster-node", hostOf(address), hostOf(other), name)
 }
 
 func hostOf(address string) string {

@@ -23,8 +23,8 @@ type Remote interface {
 	Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error
 	// Write makes all changes in one revision, which it returns, if each entry has the revision
 	// that its change names. If not, it changes nothing and returns false, with the latest revision
-	// of these entries. After an error the changes are made or
-	// not, and not after ErrRefused.
+	// of these entries. After ErrRefused nothing has changed; after another error, the changes are
+	// made or not.
 	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
 	// Revision returns the revision of the entry at a path; 0: there is none.
 	Revision(ctx context.Context, path string) (int64, error)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSharedNodes shows nodes to each other, with one that is gone.
+// TestSharedNodes checks that each node lists all nodes, and when one of them has left.
 func TestSharedNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
