@@ -214,19 +214,6 @@ static __always_inline void proxy_hand_over(ctx_t *ctx, struct packet *p,
 }
 
 #if ONLY_SCTP
-/* Finds the half-open entry of a packet whose tag is unknown: INIT ACK may have passed another
- * node, or INITs were forged meanwhile. Its receiver judges the packet. */
-static __noinline struct connection *sctp_find_half_open(const struct packet *p)
-{
-	struct connection *c = p->ack ? entry_find(&p->tuple) : NULL;
-	__u32 word = c ? state_read(c) : 0;
-
-	if (!c || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
-	    !sctp_is_of_another(p, c, word))
-		return NULL;
-	return c;
-}
-
 /* Finds the association of a packet on an additional path. Firewall rules judge each of
  * these packets, since no entry has their verdict. MISS: there is none. */
 static __always_inline enum verdict
@@ -257,6 +244,19 @@ sctp_track_path(ctx_t *ctx, struct packet *p, struct connection **c)
 	if (v == VERDICT_MISS)
 		sctp_leave_path(p);
 	return v;
+}
+
+/* Finds the half-open entry of a packet whose tag is unknown: INIT ACK may have passed another
+ * node, or INITs were forged meanwhile. Its receiver judges the packet. */
+static __noinline struct connection *sctp_find_half_open(const struct packet *p)
+{
+	struct connection *c = p->ack ? entry_find(&p->tuple) : NULL;
+	__u32 word = c ? state_read(c) : 0;
+
+	if (!c || word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+	    !sctp_is_of_another(p, c, word))
+		return NULL;
+	return c;
 }
 
 /* Handles a packet without entry, or with another one's tag, if it came by a further path of an

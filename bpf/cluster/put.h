@@ -94,7 +94,7 @@ static __always_inline bool put_restart(const struct connection_copy *r,
 					struct connection *c,
 					struct connection *reply, bool later)
 {
-	const __u32 ends = (SCTP_FINS | SCTP_COMPLETE | CONN_RESET) & ~r->flags;
+	const __u32 ends = SCTP_ENDS & ~r->flags;
 
 	if (r->reply_ack == reply->ack ||
 	    (!r->reply_ack && (!c->ack || r->ack == c->ack)))

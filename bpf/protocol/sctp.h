@@ -62,6 +62,7 @@ enum sctp_chunk {
 #define SCTP_ESTABLISHED CONN_FIN_CLIENT_ACKED
 #define SCTP_COMPLETE CONN_FIN_ENDPOINT_ACKED
 #define SCTP_FINS (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT)
+#define SCTP_ENDS (SCTP_FINS | SCTP_COMPLETE | CONN_RESET)
 
 /* has_handshake stays false: half-open associations are counted with flows, not with
  * TCP's, as their clients cannot be challenged. */

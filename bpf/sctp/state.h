@@ -9,10 +9,10 @@
  * Each side announces the tag of the packets that it wants to see: the client in INIT, the
  * endpoint in INIT ACK. A sender that sees no answer can forge any packet of the client. It cannot
  * make the endpoint accept a cookie, and learns no tag of the endpoint. So tags come from the
- * endpoint's packets. connection.ack has those that count, connection.seq_end of both entries the
- * tags of the two latest INIT ACKs besides: to a repeated INIT, a client that restarts, or a forged
- * INIT. Such a tag counts once the client shows by COOKIE ECHO that it knows it. The client's own
- * tag is then unknown (0) until COOKIE ACK, which always decides it.
+ * endpoint's packets. connection.ack has the tags that count, connection.seq_end of both entries
+ * the tags of the two latest other INIT ACKs: to a repeated INIT, a client that restarts, or a
+ * forged INIT. Such a tag counts once the client shows by COOKIE ECHO that it knows it. The
+ * client's own tag is then unknown (0) until COOKIE ACK, which always decides it.
  *
  * If no COOKIE ECHO has shown the endpoint's tag by then, more INITs were forged or repeated
  * meanwhile than are kept, and it stays unknown. Such an association lives by its endpoint's
@@ -46,8 +46,7 @@ static __always_inline bool sctp_may_end(const struct packet *p,
 	return peer && p->ack && p->ack == peer->ack;
 }
 
-/* Records a client's further INIT: one of both may be forged, so the endpoint's ABORT may be for
- * that one. */
+/* Records a client's further INIT: either may be forged, so the endpoint's ABORT ends neither. */
 static __always_inline void sctp_init(const struct packet *p, __u32 word,
 				      struct connection *reply)
 {
@@ -79,14 +78,12 @@ static __always_inline void sctp_use_tags(struct connection *client, __u32 tag,
 					  struct connection *reply,
 					  __u32 reply_tag)
 {
-	const __u32 ends = SCTP_FINS | SCTP_COMPLETE | CONN_RESET;
-
 	client->ack = tag;
 	reply->ack = reply_tag;
 	client->seq_end = 0;
 	reply->seq_end = 0;
-	client_change(client, &reply->daddr, state_read(client), ends, 0);
-	state_change(reply, state_read(reply), ends, 0);
+	client_change(client, &reply->daddr, state_read(client), SCTP_ENDS, 0);
+	state_change(reply, state_read(reply), SCTP_ENDS, 0);
 }
 
 /* Records a COOKIE ECHO: with a tag that is kept, its client has seen the INIT ACK. Returns the
