@@ -19,15 +19,15 @@ type attempt struct {
 // Results of attempts. Any other result is an error message.
 const (
 	attemptOK  = "ok"
-	attemptCut = "cut" // the program was ended meanwhile
+	attemptCut = "cut" // unfinished at the end of the program
 )
 
-// repeated is the least duration of a connection whose SYN was lost: TCP repeats a SYN after a
-// second. retransmitted is the least duration of an exchange whose data was lost: TCP repeats it
+// lostSYNTime is the least duration of a connection whose SYN was lost: TCP repeats a SYN after a
+// second. lostDataTime is the least duration of an exchange whose data was lost: TCP repeats it
 // after at least 200 ms.
 const (
-	repeated      = 900 * time.Millisecond
-	retransmitted = 200 * time.Millisecond
+	lostSYNTime  = 900 * time.Millisecond
+	lostDataTime = 200 * time.Millisecond
 )
 
 // servedShare is the share of new connections that must succeed. Some always fail; with the
@@ -123,7 +123,7 @@ func countExchanges(held []attempt) (late, broken int) {
 		switch {
 		case a.Result != attemptOK && a.Result != attemptCut:
 			broken++
-		case a.Took >= retransmitted:
+		case a.Took >= lostDataTime:
 			late++
 		}
 	}
@@ -141,7 +141,7 @@ func recoveryAfter(all []attempt, end time.Time) (recovery time.Duration) {
 		}
 		at := a.At.Sub(end) / slot
 		tried[at]++
-		if a.Result == attemptOK && a.Took < repeated {
+		if a.Result == attemptOK && a.Took < lostSYNTime {
 			made[at]++
 		}
 	}

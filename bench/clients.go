@@ -22,7 +22,7 @@ const (
 	attemptHeld  = "held"  // an exchange of a connection that is held
 	attemptKnown = "known" // a connection of an address that had one before
 	attemptFirst = "first" // the first connection of an address
-	attemptLarge = "large" // a datagram in fragments, and back
+	attemptLarge = "large" // a datagram in fragments, and its answer
 )
 
 // connectPatience is how long a client waits for a connection and its answer.
@@ -31,23 +31,23 @@ const connectPatience = 1500 * time.Millisecond
 // knownClients is the number of addresses that connect repeatedly.
 const knownClients = 100
 
-// manyV4 and manyV6 are networks behind the client. Each of many clients has an address in them.
+// manyV4 and manyV6 are the networks of the simulated clients' addresses, behind the client.
 func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
 func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
 
 // clientAddress returns the n-th address of a kind. Each IPv6 client has a network of its own.
 func clientAddress(v6 bool, kind string, n int) netip.Addr {
-	net := byte(0x98)
+	network := byte(0x98)
 	if kind == attemptFirst {
-		net = 0x99
+		network = 0x99
 	}
 	if v6 {
-		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, net, byte(n >> 8), byte(n), 15: 1})
+		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, network, byte(n >> 8), byte(n), 15: 1})
 	}
-	return netip.AddrFrom4([4]byte{10, net - 0x98 + 98, byte(n >> 8), byte(n)})
+	return netip.AddrFrom4([4]byte{10, network - 0x98 + 98, byte(n >> 8), byte(n)})
 }
 
-// clientAddresses returns the first n of the known ones.
+// clientAddresses returns the first n addresses of known clients.
 func clientAddresses(v6 bool, n int) (out []netip.Addr) {
 	for i := range n {
 		out = append(out, clientAddress(v6, attemptKnown, i))
@@ -164,8 +164,7 @@ func (c *clients) connect(ctx context.Context, kind string, n int) error {
 	return exchangeByte(conn)
 }
 
-// sendLarge sends a datagram that needs several fragments from a known address, and waits for one
-// as large.
+// sendLarge exchanges datagrams of several fragments from the address of a known client.
 func (c *clients) sendLarge(ctx context.Context, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
@@ -180,13 +179,22 @@ func (c *clients) sendLarge(ctx context.Context, n int) error {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return err
 	}
+	return exchangeLarge(conn)
+}
+
+// exchangeLarge sends a datagram of 3,000 bytes and waits for one as large.
+func exchangeLarge(conn net.Conn) error {
 	const size = 3000
 	b := make([]byte, 2*size)
 	if _, err := conn.Write(b[:size]); err != nil {
 		return err
 	}
-	if n, err := conn.Read(b); err != nil || n < size {
-		return fmt.Errorf("%d bytes came back: %w", n, errors.Join(err, io.ErrUnexpectedEOF))
+	n, err := conn.Read(b)
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("%d bytes came back: %w", n, err)
 	}
 	return nil
 }
@@ -265,7 +273,7 @@ func measureHonest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([
 	if err != nil {
 		return nil, err
 	}
-	out, err := r.counted(ctx, true, func() (sample, error) {
+	out, err := r.counted(ctx, evenBalance, func() (sample, error) {
 		return honestReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", "50", "-sources", strconv.Itoa(knownClients),
 			"-seconds", strconv.FormatFloat(honestTimes*s.Seconds, 'f', -1, 64), to.String()))
 	})

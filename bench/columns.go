@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -19,9 +20,9 @@ type column struct {
 // value.
 type detailFinder func(name string) spread
 
-// number shows a detail unchanged, share as percent.
+// number shows a detail unchanged, nanos as nanoseconds, and share as percent.
 func number(name string) func(detailFinder) string {
-	return func(d detailFinder) string { return cellOf(d(name), withUnit) }
+	return func(d detailFinder) string { return cellOf(d(name), numberText) }
 }
 
 func nanos(name string) func(detailFinder) string {
@@ -65,13 +66,14 @@ func cellOf(s spread, show func(float64) string) string {
 	return show(s.Median)
 }
 
-// floodColumns returns the columns of floods. Broken and lost ones are the maximum of all rounds.
+// floodColumns returns the columns of floods. Late exchanges and broken connections are the maximum
+// of all rounds.
 func floodColumns(f flood) []column {
 	most := func(name string) func(detailFinder) string {
 		return func(d detailFinder) string {
 			s := d(name)
 			s.Median = s.Max
-			return cellOf(s, withUnit)
+			return cellOf(s, numberText)
 		}
 	}
 	out := []column{
@@ -151,14 +153,14 @@ func columnTable(b *strings.Builder, r *result, w workload) {
 	}
 }
 
-// columnMarkdown writes works with columns as Markdown. Works share a table if their columns are
-// the same, apart from additional columns at the end. Empty columns are left out.
-func columnMarkdown(b *strings.Builder, r *result, works []workload) {
-	for len(works) > 0 {
-		head := works[0].headings()
+// columnMarkdown writes workloads with columns as Markdown. Workloads share a table if their columns
+// are the same, apart from additional columns at the end. Empty columns are omitted.
+func columnMarkdown(b *strings.Builder, r *result, workloads []workload) {
+	for len(workloads) > 0 {
+		head := workloads[0].headings()
 		n := 1
-		for ; n < len(works); n++ {
-			next := works[n].headings()
+		for ; n < len(workloads); n++ {
+			next := workloads[n].headings()
 			if shorter := min(len(next), len(head)); !slices.Equal(next[:shorter], head[:shorter]) {
 				break
 			}
@@ -167,14 +169,14 @@ func columnMarkdown(b *strings.Builder, r *result, works []workload) {
 			}
 		}
 		table := [][]string{append([]string{""}, head...)}
-		_, common, _ := strings.Cut(works[0].title, ": ")
-		if slices.ContainsFunc(works[:n], func(w workload) bool { return !strings.HasSuffix(w.title, ": "+common) }) {
+		_, common, _ := strings.Cut(workloads[0].title, ": ")
+		if slices.ContainsFunc(workloads[:n], func(w workload) bool { return !strings.HasSuffix(w.title, ": "+common) }) {
 			common = ""
 		}
 		if common != "" {
 			fmt.Fprintf(b, "%s:\n\n", strings.ToUpper(common[:1])+common[1:])
 		}
-		for _, w := range works[:n] {
+		for _, w := range workloads[:n] {
 			title := strings.TrimSuffix(w.title, ": "+common)
 			for _, row := range r.rows(w) {
 				row = append([]string{title}, row...)
@@ -183,7 +185,7 @@ func columnMarkdown(b *strings.Builder, r *result, works []workload) {
 			}
 		}
 		markdownTable(b, withoutEmptyColumns(table))
-		works = works[n:]
+		workloads = workloads[n:]
 	}
 }
 
@@ -226,11 +228,11 @@ func (r *result) dropped(workload, contender string) string {
 	var out []string
 	for _, reason := range slices.SortedFunc(maps.Keys(reasons), func(a, b string) int {
 		if reasons[a] != reasons[b] {
-			return int(reasons[b] - reasons[a])
+			return cmp.Compare(reasons[b], reasons[a])
 		}
 		return strings.Compare(a, b)
 	}) {
-		out = append(out, reason+" "+withUnit(reasons[reason]))
+		out = append(out, reason+" "+numberText(reasons[reason]))
 	}
 	return strings.Join(out, ", ")
 }
@@ -239,7 +241,7 @@ func (r *result) dropped(workload, contender string) string {
 func writeText(out io.Writer, r *result) error {
 	var b strings.Builder
 	writeHeader(&b, r)
-	for _, w := range r.works() {
+	for _, w := range r.workloads() {
 		b.WriteString("\n")
 		writeTable(&b, r, w)
 	}
@@ -271,7 +273,7 @@ func writeHeader(b *strings.Builder, r *result) {
 	line("clock", m.Clock)
 	line("network", fmt.Sprintf("veth, MTU %d, layout %s", s.MTU, s.Layout))
 	if s.Table > 0 {
-		line("table", withUnit(float64(s.Table))+" connections, not loxilb's default")
+		line("table", numberText(float64(s.Table))+" connections, not loxilb's default")
 	}
 	var versions []string
 	for name, v := range m.Versions {
@@ -308,7 +310,7 @@ func writeTable(b *strings.Builder, r *result, w workload) {
 			fmt.Fprintf(t, "  %s\t-\t\t\t\n", c)
 			continue
 		}
-		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, withUnit(v.Median), withUnit(v.Min), withUnit(v.Max),
+		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, numberText(v.Median), numberText(v.Min), numberText(v.Max),
 			ratioText(r.ratio(w.name, c, baseline), c == baseline), ratioText(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
 	}
 	t.Flush()
@@ -347,12 +349,13 @@ func micro(us float64) string {
 	return fmt.Sprintf("%.1f us", us)
 }
 
-// withUnit writes a number with as many digits as mean something: 1,234,000 and 12.3.
-func withUnit(v float64) string {
+// numberText writes a number with three significant digits, or, from 1,000 on, without decimals and
+// in groups of three digits: 12.3 and 1,234,567.
+func numberText(v float64) string {
 	if v < 0 {
-		return "-" + withUnit(-v)
+		return "-" + numberText(-v)
 	}
-	if v < 1000 {
+	if v < 999.5 { // 3 digits would round it to 1e+03
 		return fmt.Sprintf("%.3g", v)
 	}
 	digits := fmt.Sprintf("%.0f", v)

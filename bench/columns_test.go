@@ -44,10 +44,20 @@ func TestFloodMarkdown(t *testing.T) {
 	golden(t, "flood.golden", markdown(exampleFlood()))
 }
 
+// TestDroppedOrder checks that reasons are sorted by medians that differ by less than one.
+func TestDroppedOrder(t *testing.T) {
+	r := &result{Samples: []sample{{Work: "rps", Contender: "nft", Details: map[string]float64{
+		dropDetail + "a": 2.1, dropDetail + "b": 2.6, dropDetail + "c": 2.5, dropDetail + "d": 2.5, dropDetail + "e": 2.2, dropDetail + "f": 2.4,
+	}}}}
+	if got, want := r.dropped("rps", "nft"), "b 2.6, c 2.5, d 2.5, f 2.4, e 2.2, a 2.1"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestFloodsByName checks that floods run only when they are named, and have a result of their
 // own.
 func TestFloodsByName(t *testing.T) {
-	all, err := worksNamed(setting{})
+	all, err := workloadsNamed(setting{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,18 +66,18 @@ func TestFloodsByName(t *testing.T) {
 			t.Errorf("%s is measured by default", w.name)
 		}
 	}
-	named, err := worksNamed(setting{Works: []string{"flood"}})
+	named, err := workloadsNamed(setting{Works: []string{"flood"}})
 	if want := 2*len(floods()) + 1; err != nil || len(named) != want {
-		t.Errorf("flood is %d works, want %d: %v", len(named), want, err)
+		t.Errorf("flood is %d workloads, want %d: %v", len(named), want, err)
 	}
 	for _, w := range named {
 		if _, err := contendersNamed(nil); err != nil || len(w.defaults) == 0 || len(w.columns) == 0 {
 			t.Errorf("%s: got %v, want no error, elements in w.defaults, elements in w.columns", w.name, err)
 		}
 	}
-	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
-		if got := resultName(setting{Layout: "one", MTU: 1500, Works: works}); got != want {
-			t.Errorf("%v is called %s, not %s", works, got, want)
+	for want, workloads := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
+		if got := resultName(setting{Layout: "one", MTU: 1500, Works: workloads}); got != want {
+			t.Errorf("%v is called %s, not %s", workloads, got, want)
 		}
 	}
 }

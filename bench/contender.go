@@ -25,7 +25,7 @@ type contender struct {
 	proxy     bool     // ends the client's connections and opens its own
 	local     bool     // no packet crosses an interface
 	routes    bool     // the balancer's namespace forwards packets
-	floods    bool     // for works of floods alone
+	floods    bool     // for workloads of floods alone
 	observe   observer // its table and drops; nil: from the kernel's own sockets
 	missing   func() error
 	setup     setup

@@ -92,10 +92,10 @@ func (res *controlResult) daemon(ctx context.Context, bin string) (err error) {
 	if err != nil {
 		return err
 	}
-	many := fmt.Sprintf("%s services of %d endpoints: ", withUnit(controlServices), controlEndpoints)
+	many := fmt.Sprintf("%s services of %d endpoints: ", numberText(controlServices), controlEndpoints)
 	res.add(many+"one request with all of them", "ms", c.call(http.MethodPost, "config/loadbalancer", body))
 	res.measureMemory(strings.TrimSuffix(many, ": "), d)
-	res.measureChanges(&c, "one service beside these: ")
+	res.measureChanges(&c, "one service among these: ")
 	res.add(many+"list all", "ms", c.call(http.MethodGet, "config/loadbalancer/all", nil))
 	res.add(many+"metrics", "ms", c.call(http.MethodGet, "metrics", nil))
 	d.Stop()
@@ -245,7 +245,7 @@ func controlEntry(n int) v1.LoadbalanceEntry {
 	return e
 }
 
-// write writes control.txt and control.json, and shows the first.
+// write writes control.txt and control.json, and prints the text.
 func (res *controlResult) write(dir string) error {
 	var b strings.Builder
 	m := res.Machine
@@ -253,9 +253,9 @@ func (res *controlResult) write(dir string) error {
 	fmt.Fprintf(&b, "machine  %d CPUs, %s, %s; load average at the start %s\nkernel   %s\ncommit   %s, %s\n\n", m.CPUs, m.CPU, m.Memory, m.Load, m.Kernel, m.Commit, m.Date)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range res.Rows {
-		values := withUnit(r.Value.Median)
+		values := numberText(r.Value.Median)
 		if r.Value.Rounds > 1 {
-			values += fmt.Sprintf(" (%s to %s)", withUnit(r.Value.Min), withUnit(r.Value.Max))
+			values += fmt.Sprintf(" (%s to %s)", numberText(r.Value.Min), numberText(r.Value.Max))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\n", r.What, values, r.Unit)
 	}

@@ -113,28 +113,28 @@ func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
-	rates := slices.DeleteFunc(r.works(), func(w workload) bool { return len(w.columns) > 0 })
+	rates := slices.DeleteFunc(r.workloads(), func(w workload) bool { return len(w.columns) > 0 })
 	if len(rates) > 0 {
 		rateTable(&b, r, rates)
 	}
-	var works []workload
-	for _, w := range r.works() {
+	var workloads []workload
+	for _, w := range r.workloads() {
 		if len(w.columns) > 0 {
-			works = append(works, w)
+			workloads = append(workloads, w)
 		}
 	}
-	columnMarkdown(&b, r, works)
+	columnMarkdown(&b, r, workloads)
 	return b.String()
 }
 
 // rateTable is a line for each workload.
-func rateTable(b *strings.Builder, r *result, works []workload) {
+func rateTable(b *strings.Builder, r *result, workloads []workload) {
 	rivals := []string{"bare", "nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
 	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
 	line := "\n|---|---|---|"
 	var shown []string
 	for _, c := range rivals {
-		for _, w := range works {
+		for _, w := range workloads {
 			if r.ratio(w.name, fairPair(c), c).Rounds > 0 {
 				shown = append(shown, c)
 				b.WriteString(" to " + c + " |")
@@ -144,7 +144,7 @@ func rateTable(b *strings.Builder, r *result, works []workload) {
 		}
 	}
 	b.WriteString(line + "\n")
-	for _, w := range works {
+	for _, w := range workloads {
 		plain := r.of(w.name, baseline)
 		if w.less && plain.Rounds == 0 {
 			continue // plain routing holds no connections
@@ -157,7 +157,7 @@ func rateTable(b *strings.Builder, r *result, works []workload) {
 		if w.less {
 			title += " (less is better)"
 		}
-		cells := []string{title, withUnit(plain.Median) + " " + w.unit, ratioText(same, false)}
+		cells := []string{title, numberText(plain.Median) + " " + w.unit, ratioText(same, false)}
 		for _, c := range shown {
 			cells = append(cells, ratioText(r.ratio(w.name, fairPair(c), c), false))
 		}
@@ -208,9 +208,9 @@ func chart(out io.Writer, r *result) error {
 	return err
 }
 
-// drawn returns the works that have a ratio to show.
+// drawn returns the workloads that have a ratio to show.
 func drawn(r *result) (out []workload) {
-	for _, w := range r.works() {
+	for _, w := range r.workloads() {
 		if len(r.values(w.name, baseline)) > 0 && !w.less && len(w.columns) == 0 {
 			out = append(out, w)
 		}
@@ -273,7 +273,7 @@ func bar(b *strings.Builder, r *result, w workload, contender string, y int, sca
 		label += ", off the scale"
 	}
 	fmt.Fprintf(b, `<text x="%.1f" y="%.0f" stroke="white" stroke-width="3" paint-order="stroke"><tspan font-weight="bold">%s</tspan>  <tspan fill="#57606a">%s %s</tspan></text>`+"\n",
-		to(ratio.Max)+6, middle+4, label, withUnit(value.Median), html.EscapeString(shortUnit(w.unit)))
+		to(ratio.Max)+6, middle+4, label, numberText(value.Median), html.EscapeString(shortUnit(w.unit)))
 }
 
 // shortUnit returns a unit as the chart has room for it.

@@ -17,13 +17,14 @@ import (
 	"loxilb/bench/crr"
 )
 
-// exchange measures a byte there and a byte back, over a connection each or kept ones.
+// exchange measures requests and responses of one byte. Each exchange has its own connection; with
+// keep, a stream uses one connection for all of its exchanges.
 func exchange(streams int, keep bool) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		program := []string{filepath.Join(r.bin, "bench"), "crr", "-sctp=" + strconv.FormatBool(r.service.protocol == "sctp")}
 		args := append(slices.Clone(program), "-streams", strconv.Itoa(streams), "-keep="+strconv.FormatBool(keep))
 		// The warm-up has enough streams to use all endpoints even if they are chosen at random.
-		warm, err := r.counted(ctx, false, func() (sample, error) {
+		warm, err := r.counted(ctx, everyEndpoint, func() (sample, error) {
 			return exchangeReport(r.load(append(slices.Clone(program), "-streams", strconv.Itoa(max(streams, 30)),
 				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String())...))
 		})
@@ -33,12 +34,16 @@ func exchange(streams int, keep bool) run {
 		if warm.Invalid != "" {
 			return nil, fmt.Errorf("the connections are not balanced: %s", warm.Invalid)
 		}
-		out, err := r.counted(ctx, !keep, func() (sample, error) {
+		want := evenBalance
+		if keep {
+			want = everyEndpoint
+			if streams == 1 {
+				want = anyEndpoint
+			}
+		}
+		out, err := r.counted(ctx, want, func() (sample, error) {
 			return exchangeReport(r.load(append(args, "-seconds", fmt.Sprint(s.Seconds), to.String())...))
 		})
-		if keep && streams == 1 && len(out.Endpoints) > 1 {
-			out.Invalid = "" // one connection has one endpoint
-		}
 		return []sample{out}, err
 	}
 }
@@ -69,14 +74,13 @@ func parseExchanges(text string, err error) (r crr.Report, _ error) {
 
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
-// crrMain is the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as
-// JSON.
+// crrMain runs `bench crr [flags] ADDRESS:PORT`: it makes the load and prints a report as JSON.
 func crrMain(args []string) error {
 	flags := flag.NewFlagSet("crr", flag.ContinueOnError)
-	streams := flags.Int("streams", 1, "exchanges at once")
-	keep := flags.Bool("keep", false, "keep the connection of each stream")
-	seconds := flags.Float64("seconds", 3, "how long")
-	sctp := flags.Bool("sctp", false, "by SCTP instead of TCP, if the kernel has it")
+	streams := flags.Int("streams", 1, "number of concurrent exchanges")
+	keep := flags.Bool("keep", false, "keep one connection for each stream")
+	seconds := flags.Float64("seconds", 3, "duration in seconds")
+	sctp := flags.Bool("sctp", false, "use the kernel's SCTP instead of TCP")
 	sources := flags.Int("sources", 0, "number of client addresses, which streams use in turn")
 	if err := flags.Parse(args); err != nil {
 		return err

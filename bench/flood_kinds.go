@@ -24,7 +24,7 @@ type target struct {
 
 // template is a frame with holes that are filled for each packet.
 type template struct {
-	line  string // in the language of pkt, with zeros in those places
+	line  string // in the language of pkt, with zeros in the holes
 	holes []hole
 	sums  []checksum
 }
@@ -49,7 +49,7 @@ const (
 	numberPort
 	numberSeq
 	numberAck
-	numberTarget
+	numberDestinationPort
 	numberID
 )
 
@@ -159,7 +159,7 @@ func (t target) datagram(to uint16) template {
 	l4 := t.l4()
 	holes := []hole{port(l4)}
 	if to == 0 {
-		holes = append(holes, hole{at: l4 + 2, size: 2, number: numberTarget})
+		holes = append(holes, hole{at: l4 + 2, size: 2, number: numberDestinationPort})
 	}
 	return t.packet(t.frameLine("udp", t.placeholder(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
 }

@@ -69,7 +69,7 @@ func (g *generator) load(device string, n int) (err error) {
 		return fmt.Errorf("find %s: %w", device, err)
 	}
 	if g.next, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}); err != nil {
-		return fmt.Errorf("make the generator's place: %w", err)
+		return fmt.Errorf("make the generator's index: %w", err)
 	}
 	g.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.XDP, License: "GPL", Instructions: generatorProgram(g.frames, g.next, n, link.Attrs().Index),
@@ -127,7 +127,7 @@ func generatorProgram(frames, next *ebpf.Map, n, ifindex int) asm.Instructions {
 // send sends n frames in one run and returns the duration.
 func (g *generator) send(frames int) (took time.Duration, err error) {
 	err = g.host.Do(func() error {
-		restore, err := onlyHere(g.cpu)
+		restore, err := pinThread(g.cpu)
 		if err != nil {
 			return err
 		}
@@ -145,8 +145,8 @@ func (g *generator) send(frames int) (took time.Duration, err error) {
 	return took, nil
 }
 
-// onlyHere keeps this thread on a CPU and signals away from it, as a signal would end the run.
-func onlyHere(cpu int) (restore func(), err error) {
+// pinThread keeps this thread on a CPU and blocks its signals: a signal would end the run.
+func pinThread(cpu int) (restore func(), err error) {
 	var before, here unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return nil, fmt.Errorf("read the thread's CPUs: %w", err)
@@ -160,7 +160,7 @@ func onlyHere(cpu int) (restore func(), err error) {
 		all.Val[i] = ^uint64(0)
 	}
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &had); err != nil {
-		return nil, fmt.Errorf("block signals: %w", err)
+		return nil, errors.Join(fmt.Errorf("block signals: %w", err), unix.SchedSetaffinity(0, &before))
 	}
 	return func() {
 		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &had, nil)
@@ -181,8 +181,8 @@ func (g *generator) close() error {
 	return errors.Join(errs...)
 }
 
-// The generator's frames are the smallest that Ethernet has, without the check sum of 4 bytes that
-// a card adds.
+// frameSize is the size of the generator's frames: Ethernet's minimum, without the checksum of 4
+// bytes that a card adds.
 const frameSize = 60
 
 // frameMark is the IP identification by which sinks recognize the generator's packets.
@@ -193,11 +193,11 @@ type flow struct {
 	from, to netip.AddrPort
 	tcp      bool
 	seq, ack uint32
-	tunnel   uint32 // of GTP-U, whose packet it is; 0: none
+	tunnel   uint32 // the GTP-U tunnel that carries the packet; 0: none
 }
 
-// frame returns a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP,
-// with right sums. Those of GTP-U are a header, and 10 bytes of user data.
+// frame returns a flow's packet, with correct checksums: a TCP acknowledgement without options, or
+// 18 bytes of UDP. In a GTP-U packet these are the header and 10 bytes of user data.
 func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) {
 	line := fmt.Sprintf("udp %v > %v len 18", f.from, f.to)
 	if f.tunnel > 0 {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// gtpPath is a packet in the program in front of the packet path.
+// gtpPath is a packet of the GTP-U program, which runs in front of the packet path.
 type gtpPath struct{ name, outer, inner string }
 
 // gtpPaths returns the paths of mobile users' packets and of other GTP packets.
@@ -50,7 +50,7 @@ func (p gtpPath) frame() ([]byte, error) {
 	return frame, nil
 }
 
-// gtpCosts returns what these packets cost in that program.
+// gtpCosts returns the cost of each of gtpPaths in the GTP-U program.
 func gtpCosts() (costs []profiled, err error) {
 	spec, err := bpf.LoadGtp()
 	if err != nil {

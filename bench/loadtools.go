@@ -20,6 +20,10 @@ func wrkName(args string) string { return "wrk " + args }
 
 // wrk measures HTTP requests, over kept connections or a new one for each.
 func wrk(keep bool) run {
+	want := evenBalance
+	if keep {
+		want = everyEndpoint
+	}
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		if err := r.awaitBalanced(ctx, to); err != nil {
 			return nil, err
@@ -29,7 +33,7 @@ func wrk(keep bool) run {
 				return nil, err
 			}
 		}
-		out, err := r.counted(ctx, !keep, func() (sample, error) {
+		out, err := r.counted(ctx, want, func() (sample, error) {
 			text, err := r.wrk(s.Wrk, keep, s.Seconds, to)
 			if err != nil {
 				return sample{}, err
@@ -51,20 +55,20 @@ func (r *rig) wrk(args string, keep bool, seconds float64, to netip.AddrPort) (s
 }
 
 // wrkDuration is wrk's flag for a duration, in whole seconds.
-func wrkDuration(seconds float64) string { return "-d" + whole(seconds) + "s" }
+func wrkDuration(seconds float64) string { return "-d" + wholeSeconds(seconds) + "s" }
 
-func whole(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
+func wholeSeconds(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
 
 // awaitBalanced sends requests until every endpoint has answered about equally often. It allows for
 // random selection.
 func (r *rig) awaitBalanced(ctx context.Context, to netip.AddrPort) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	ask := r.source.HTTPClient(3 * time.Second)
-	defer ask.CloseIdleConnections()
+	client := r.source.HTTPClient(3 * time.Second)
+	defer client.CloseIdleConnections()
 	var counts []uint64
 	for range 200 {
-		resp, err := ask.Get("http://" + to.String() + "/")
+		resp, err := client.Get("http://" + to.String() + "/")
 		if err != nil {
 			return fmt.Errorf("send a request through the balancer: %w", err)
 		}
@@ -75,11 +79,11 @@ func (r *rig) awaitBalanced(ctx context.Context, to netip.AddrPort) error {
 		if counts, err = r.counts(ctx); err != nil {
 			return err
 		}
-		if imbalance(counts, true) == "" {
+		if imbalance(counts, evenBalance) == "" {
 			return nil
 		}
 	}
-	return fmt.Errorf("the requests are not balanced: %s", imbalance(counts, true))
+	return fmt.Errorf("the requests are not balanced: %s", imbalance(counts, evenBalance))
 }
 
 var (
@@ -165,7 +169,7 @@ func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
 			return []string{"iperf3", "-c", to.Addr().String(), "-p", strconv.Itoa(int(to.Port())), "-P", strconv.Itoa(streams),
-				"-C", "cubic", "-t", whole(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
+				"-C", "cubic", "-t", wholeSeconds(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
 		}
 		if s.Warmup > 0 {
 			if err := r.iperf(ctx, args(s.Warmup), new(sample)); err != nil {
@@ -186,8 +190,8 @@ func iperfRun(streams int) run {
 	}
 }
 
-// iperf runs the client. It tries again while the server reports that it is busy with the end of
-// the previous test.
+// iperf runs the client. For 5 seconds it retries after errors: the server refuses a test while it
+// ends the previous one.
 func (r *rig) iperf(ctx context.Context, args []string, out *sample) error {
 	wait, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -201,7 +205,8 @@ func (r *rig) iperf(ctx context.Context, args []string, out *sample) error {
 	})
 }
 
-// segment is the payload of a packet at MTU 1500; retransmissions are compared with their number.
+// segment is the payload of a packet at MTU 1500. Retransmissions are compared with the number of
+// segments.
 const segment = 1448
 
 func parseIperf(text string) (sample, error) {
@@ -251,7 +256,7 @@ func qperfRun(test string, parse func(string) (float64, error), exchanged func(v
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
 			return []string{"qperf", to.Addr().String(), "--listen_port", strconv.Itoa(int(to.Port())), "--ip_port", strconv.Itoa(qperfDataPort),
-				"--unify_units", "--precision", "6", "--time", whole(seconds), test}
+				"--unify_units", "--precision", "6", "--time", wholeSeconds(seconds), test}
 		}
 		if s.Warmup > 0 {
 			if _, err := r.load(args(s.Warmup)...); err != nil {

@@ -11,7 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// loxilbXDP enables XDP at the other ends of the balancer's veths, so frames can be sent by XDP.
+// loxilbXDP starts the daemon with native XDP. A veth receives frames that XDP sends only if its end
+// uses NAPI, so it enables GRO at the other ends of the balancer's veths.
 func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	for _, h := range append([]*netnstest.Host{r.Client}, r.serving...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
@@ -41,7 +42,7 @@ func checkOtherBuild() error {
 	return err
 }
 
-// loxilbOf is loxilb with the build in directory bin, this one's if bin is empty.
+// loxilbOf is loxilb with the build in directory bin; empty: this build.
 func loxilbOf(bin, mode string, args ...string) setup {
 	return func(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 		d, err := r.daemon(ctx, s, bin, args...)
@@ -59,11 +60,11 @@ func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) 
 		return netip.AddrPort{}, err
 	}
 	client := netnstest.StandardNetworks()[0]
-	every, own := netip.IPv4Unspecified(), client.GW4
+	vip, own := netip.IPv4Unspecified(), client.GW4 // the VIP of all own addresses
 	if s.v6 {
-		every, own = netip.IPv6Unspecified(), client.GW6
+		vip, own = netip.IPv6Unspecified(), client.GW6
 	}
-	return netip.AddrPortFrom(own, uint16(s.port)), createService(d, s, every.String(), "hostonearm", r)
+	return netip.AddrPortFrom(own, uint16(s.port)), createService(d, s, vip.String(), "hostonearm", r)
 }
 
 // loxilbDSR configures endpoints to answer directly: it adds the VIP to each, and a link to the

@@ -82,7 +82,7 @@ func dispatch(ctx context.Context, args []string) error {
 func parseOptions(args []string) (options, error) {
 	o := options{netns: hostSettings()}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	works := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
+	workloads := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
 	contenders := flags.String("contenders", "", "which contenders: names such as \"routing loxilb nft\"; by default, all that are installed")
 	flags.IntVar(&o.Rounds, "rounds", 5, "number of rounds")
 	flags.Float64Var(&o.Seconds, "seconds", 3, "seconds of each measurement; wrk and iperf3 round up to whole seconds")
@@ -109,7 +109,7 @@ func parseOptions(args []string) (options, error) {
 	if o.Rounds < 1 || o.Seconds < 0.1 || o.Warmup < 0 || o.MTU < 1280 {
 		return o, fmt.Errorf("rounds %d, seconds %v, warmup %v, mtu %d: at least 1, 0.1, 0 and 1280 are needed", o.Rounds, o.Seconds, o.Warmup, o.MTU)
 	}
-	o.Works, o.Contenders = strings.Fields(*works), strings.Fields(*contenders)
+	o.Works, o.Contenders = strings.Fields(*workloads), strings.Fields(*contenders)
 	if o.name == "" {
 		o.name = resultName(o.setting)
 	}

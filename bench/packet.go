@@ -392,7 +392,7 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); a copy of th
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "path\tservices\tconnections\tns\tinstructions\tlook-ups\thelpers")
 	for _, c := range res.Costs {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f (%.0f to %.0f)\t%s\t%d\t%d\n", c.Path, withUnit(float64(c.Services)), withUnit(float64(c.Connections)),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f (%.0f to %.0f)\t%s\t%d\t%d\n", c.Path, numberText(float64(c.Services)), numberText(float64(c.Connections)),
 			c.Own.Median, c.Own.Min, c.Own.Max, res.instructions(c), c.Lookups, c.Helpers)
 	}
 	t.Flush()

@@ -151,6 +151,6 @@ func (g *generator) through(sinks sinks, frames int) (s sample, err error) {
 	}
 	s.Value = float64(sum) / took.Seconds()
 	s.Details = map[string]float64{"lost_percent": 100 * (1 - float64(sum)/float64(frames))}
-	s.Invalid = imbalance(s.Endpoints, true)
+	s.Invalid = imbalance(s.Endpoints, evenBalance)
 	return s, nil
 }

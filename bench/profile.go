@@ -53,7 +53,7 @@ func profile(w io.Writer, path path, lines int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	run, err := p.least(path, 0)
+	run, err := p.fewest(path, 0)
 	if err != nil {
 		return err
 	}

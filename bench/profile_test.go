@@ -43,12 +43,12 @@ func testInstructions(t *testing.T) {
 		if path.under.includes(many) {
 			continue
 		}
-		least, err := p.least(path, i)
+		fewest, err := p.fewest(path, i)
 		if err != nil {
 			t.Errorf("%s: %v", path.name, err)
 			return
 		}
-		fmt.Fprintf(&got, "%5d %s\n", least.total, path.name)
+		fmt.Fprintf(&got, "%5d %s\n", fewest.total, path.name)
 	}
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(instructionsFile, []byte(got.String()), 0o644); err != nil {

@@ -19,8 +19,8 @@ type programTime struct {
 // emptyRuns is how often the empty program runs.
 const emptyRuns = 100_000
 
-// startProgramTime begins to measure the program of a process, which has it as an open file. It
-// costs each run some 40 ns.
+// startProgramTime begins to measure the program that a process has loaded, found among its open
+// files. Measuring costs some 40 ns per run of the program.
 func startProgramTime(pid int) (*programTime, error) {
 	live, err := programOf(fmt.Sprint(pid))
 	if err != nil {

@@ -105,11 +105,11 @@ func kernelSCTPWorkloads(s setting) []workload {
 	}
 	return []workload{
 		{
-			name: "sctp-crr-1", title: "SCTP of the kernel: associate, request, response, shutdown: 1 stream" + alone(s),
+			name: "sctp-crr-1", title: "SCTP of the kernel: associate, request, response, shutdown: 1 stream" + cpuNote(s),
 			unit: "exchanges/s", single: true, service: crr, run: exchange(1, false),
 		},
 		{
-			name: "sctp-rr-1", title: "SCTP of the kernel: request, response in a kept association: 1 stream" + alone(s),
+			name: "sctp-rr-1", title: "SCTP of the kernel: request, response in a kept association: 1 stream" + cpuNote(s),
 			unit: "exchanges/s", single: true, service: rr, run: exchange(1, true),
 		},
 	}
@@ -251,7 +251,8 @@ func serveTFTP(ctx context.Context, r *rig, h *netnstest.Host) error {
 	})
 }
 
-// fetch measures downloads of files. Each run of curl downloads so many units.
+// fetch measures downloads of files. units is the number of files or megabytes that each run of curl
+// downloads.
 func fetch(scheme, files string, units float64) run {
 	return func(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		return throughput(s.Seconds, units, func() error {
@@ -270,11 +271,11 @@ func serveSCTP(ctx context.Context, r *rig, h *netnstest.Host) error {
 	if err != nil {
 		return err
 	}
-	return printed(ctx, p, "0 listening")
+	return awaitLine(ctx, p, "0 listening")
 }
 
-// printed waits until a program has printed a line.
-func printed(ctx context.Context, p *netnstest.Process, line string) error {
+// awaitLine waits until a program has printed a line.
+func awaitLine(ctx context.Context, p *netnstest.Process, line string) error {
 	return until(ctx, func() error {
 		select {
 		case <-p.Done():
@@ -308,7 +309,7 @@ func sctpEchoes(ctx context.Context, r *rig, s setting, to netip.AddrPort) (out 
 		if _, err := fmt.Fprintln(commands, line); err != nil {
 			return err
 		}
-		return printed(ctx, p, answer)
+		return awaitLine(ctx, p, answer)
 	}
 	if err := command(fmt.Sprintf("open 0 %s %d", to.Addr(), to.Port()), "0 up"); err != nil {
 		return nil, err

@@ -157,7 +157,7 @@ func protocolCosts() (text string, err error) {
 		if path.under.includes(many) {
 			continue
 		}
-		if costs[path.name], err = p.least(path, i); err != nil {
+		if costs[path.name], err = p.fewest(path, i); err != nil {
 			return "", fmt.Errorf("%s: %w", path.name, err)
 		}
 	}
@@ -186,22 +186,22 @@ func protocolCosts() (text string, err error) {
 	return b.String(), err
 }
 
-// least runs a path several times, as a row's home may be taken by another connection, and returns
-// the run with the fewest instructions.
-func (p *profiler) least(path path, number int) (least profiled, err error) {
+// fewest returns the cheapest of several runs of a path: the one with the fewest instructions. A run
+// costs more if another connection occupies the home row of its own.
+func (p *profiler) fewest(path path, number int) (fewest profiled, err error) {
 	if path.under.includes(extended) && !p.extended { // the other paths run without services of other protocols
 		if err := p.extend(); err != nil {
-			return least, err
+			return fewest, err
 		}
 	}
 	for try := range 8 {
 		run, err := p.run(path.in(1), 33_000+16*number+2*try)
 		if err != nil {
-			return least, err
+			return fewest, err
 		}
-		if try == 0 || run.total < least.total {
-			least = run
+		if try == 0 || run.total < fewest.total {
+			fewest = run
 		}
 	}
-	return least, nil
+	return fewest, nil
 }

@@ -32,7 +32,7 @@ func serveQUIC(ctx context.Context, r *rig, h *netnstest.Host) error {
 	if err != nil {
 		return err
 	}
-	return printed(ctx, p, "listening")
+	return awaitLine(ctx, p, "listening")
 }
 
 // quicRequests measures requests of one connection.

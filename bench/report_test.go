@@ -140,32 +140,34 @@ func TestJudgeRetransmissions(t *testing.T) {
 func TestImbalance(t *testing.T) {
 	for _, c := range []struct {
 		counts []uint64
-		evenly bool
+		wanted balance
 		want   bool // reported as unbalanced
 	}{
-		{nil, true, false},
-		{[]uint64{5}, true, false},
-		{[]uint64{100, 110, 90}, true, false},
-		{[]uint64{100, 49, 90}, true, true},
-		{[]uint64{100, 49, 90}, false, false},
-		{[]uint64{100, 0, 90}, false, true},
+		{nil, evenBalance, false},
+		{[]uint64{5}, evenBalance, false},
+		{[]uint64{100, 110, 90}, evenBalance, false},
+		{[]uint64{100, 49, 90}, evenBalance, true},
+		{[]uint64{100, 49, 90}, everyEndpoint, false},
+		{[]uint64{100, 0, 90}, everyEndpoint, true},
+		{[]uint64{100, 0, 0}, anyEndpoint, false},
+		{[]uint64{0, 0, 0}, anyEndpoint, true},
 	} {
-		if got := imbalance(c.counts, c.evenly); (got != "") != c.want {
-			t.Errorf("%v, evenly=%t: got %q, want a complaint: %t", c.counts, c.evenly, got, c.want)
+		if got := imbalance(c.counts, c.wanted); (got != "") != c.want {
+			t.Errorf("%v, balance %d: got %q, want a complaint: %t", c.counts, c.wanted, got, c.want)
 		}
 	}
 }
 
-// TestCatalogue checks that names are unique, that groups select their works, and that the error
+// TestCatalogue checks that names are unique, that groups select their workloads, and that the error
 // for an unknown name lists the known ones.
 func TestCatalogue(t *testing.T) {
 	s := setting{Works: []string{"crr", "rr-1"}}
-	ws, err := worksNamed(s)
+	ws, err := workloadsNamed(s)
 	got, _ := names(ws, nil)
 	if d := cmp.Diff([]string{"crr-1", "crr-50", "rr-1"}, got); d != "" || err != nil {
 		t.Errorf("names of crr and rr-1: %v (-want +got):\n%s", err, d)
 	}
-	if _, err := worksNamed(setting{Works: []string{"rsp"}}); err == nil || !strings.Contains(err.Error(), "rps, cps") {
+	if _, err := workloadsNamed(setting{Works: []string{"rsp"}}); err == nil || !strings.Contains(err.Error(), "rps, cps") {
 		t.Errorf("the error for an unknown workload is %v, want a list of the known ones", err)
 	}
 	if _, err := contendersNamed([]string{"envoy"}); err == nil || !strings.Contains(err.Error(), "routing, loxilb-one") {

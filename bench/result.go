@@ -108,10 +108,10 @@ func (r *result) detail(workload, contender, name string) spread {
 	return spreadOf(all)
 }
 
-// works lists the measured works in the order of the catalogue, and contenders the contenders of a
-// workload.
-func (r *result) works() []workload {
-	return slices.DeleteFunc(works(r.Setting), func(w workload) bool { return len(r.contenders(w.name)) == 0 })
+// workloads returns the measured workloads in the order of the catalogue, and contenders the
+// contenders of a workload.
+func (r *result) workloads() []workload {
+	return slices.DeleteFunc(workloads(r.Setting), func(w workload) bool { return len(r.contenders(w.name)) == 0 })
 }
 
 func (r *result) contenders(workload string) (out []string) {
@@ -133,14 +133,22 @@ func (r *result) invalid(workload, contender string) (out []string) {
 	return out
 }
 
-// imbalance returns a sentence if an endpoint answered nothing, otherwise "". If connections have
-// equal work (evenly), it also reports an endpoint that answered less than half as many requests as
-// another.
-func imbalance(counts []uint64, evenly bool) string {
+// balance is how requests must be spread over endpoints.
+type balance int
+
+const (
+	anyEndpoint   balance = iota // one endpoint suffices: one connection has one endpoint
+	everyEndpoint                // each endpoint must answer
+	evenBalance                  // and at least half as often as any other
+)
+
+// imbalance returns a sentence if the endpoints' answers are not balanced as wanted, otherwise "".
+func imbalance(counts []uint64, want balance) string {
 	if len(counts) == 0 {
 		return ""
 	}
-	if least, most := slices.Min(counts), slices.Max(counts); least == 0 || evenly && least*2 < most {
+	least, most := slices.Min(counts), slices.Max(counts)
+	if most == 0 || want != anyEndpoint && least == 0 || want == evenBalance && least*2 < most {
 		return fmt.Sprintf("the endpoints answered %v", counts)
 	}
 	return ""
@@ -151,7 +159,7 @@ func imbalance(counts []uint64, evenly bool) string {
 // routing there is nothing to judge by.
 func (r *result) judgeRetransmissions() {
 	worst, seen, more := map[string]float64{}, map[string]bool{}, map[string]float64{}
-	for _, w := range works(r.Setting) {
+	for _, w := range workloads(r.Setting) {
 		more[w.name] = w.maxRetransmissions
 	}
 	for _, s := range r.Samples {
@@ -183,9 +191,9 @@ type regression struct {
 
 // regressions compares loxilb's ratios to plain routing with those of an earlier result, never
 // absolute numbers, which depend on the machine. A difference counts if the spreads of rounds do
-// not explain it (spread.apart).
+// not explain it (spread.isDistinct).
 func regressions(earlier, now *result) (out []regression) {
-	for _, w := range now.works() {
+	for _, w := range now.workloads() {
 		for _, c := range now.contenders(w.name) {
 			if !strings.HasPrefix(c, "loxilb") {
 				continue
@@ -204,7 +212,7 @@ func regressions(earlier, now *result) (out []regression) {
 
 // compared returns the number of ratios that two results share.
 func compared(earlier, now *result) (n int) {
-	for _, w := range now.works() {
+	for _, w := range now.workloads() {
 		for _, c := range now.contenders(w.name) {
 			if strings.HasPrefix(c, "loxilb") && earlier.ratio(w.name, c, baseline).Rounds > 0 && now.ratio(w.name, c, baseline).Rounds > 0 {
 				n++

@@ -19,7 +19,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	if err != nil {
 		return nil, err
 	}
-	ws, err := worksNamed(o.setting)
+	ws, err := workloadsNamed(o.setting)
 	if err != nil {
 		return nil, err
 	}
@@ -53,14 +53,14 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	return res, nil
 }
 
-func names(ws []workload, cs []contender) (works, contenders []string) {
+func names(ws []workload, cs []contender) (workloads, contenders []string) {
 	for _, w := range ws {
-		works = append(works, w.name)
+		workloads = append(workloads, w.name)
 	}
 	for _, c := range cs {
 		contenders = append(contenders, c.name)
 	}
-	return works, contenders
+	return workloads, contenders
 }
 
 // orderInRound returns the order of contenders in a round.
@@ -114,7 +114,7 @@ func printSample(w io.Writer, rounds int, s sample) {
 		fmt.Fprintf(w, "round %d/%d  %-12s %-16s not valid: %.300s\n", s.Round, rounds, s.Work, s.Contender, s.Invalid)
 		return
 	}
-	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, withUnit(s.Value))
+	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, numberText(s.Value))
 }
 
 // spread is the median, minimum and maximum of the rounds.

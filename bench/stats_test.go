@@ -39,11 +39,11 @@ func TestApart(t *testing.T) {
 	}
 }
 
-func TestHuman(t *testing.T) {
+func TestNumberText(t *testing.T) {
 	got := map[float64]string{}
-	want := map[float64]string{0: "0", 0.123456: "0.123", 12.34: "12.3", 999: "999", 1000: "1,000", 1234567.8: "1,234,568", -2500: "-2,500"}
+	want := map[float64]string{0: "0", 0.123456: "0.123", 12.34: "12.3", 999: "999", 999.4: "999", 999.5: "1,000", 999.9: "1,000", 1000: "1,000", 1234567.8: "1,234,568", -2500: "-2,500"}
 	for v := range want {
-		got[v] = withUnit(v)
+		got[v] = numberText(v)
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("the result differs (-want +got):\n%s", d)

@@ -40,8 +40,8 @@ const (
 	retransmissionsPerSegment = 5e-3
 )
 
-// works returns the catalogue, in the order of reports.
-func works(s setting) []workload {
+// workloads returns the catalogue, in the order of reports.
+func workloads(s setting) []workload {
 	http := service{name: "http", protocol: "tcp", port: 80, target: 5001, serve: serves("http", 5001)}
 	crr := service{name: "crr", protocol: "tcp", port: 81, target: 5003, serve: serves("crr", 5003)}
 	rr := service{name: "rr", protocol: "tcp", port: 82, target: 5004, serve: serves("rr", 5004)}
@@ -54,13 +54,13 @@ func works(s setting) []workload {
 	all := []workload{
 		{name: "rps", title: "HTTP requests, kept connections (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(true)},
 		{name: "cps", title: "HTTP requests, a new connection each (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(false)},
-		{name: "crr-1", title: "connect, request, response, close: 1 stream" + alone(s), unit: "exchanges/s", single: true, service: crr, run: exchange(1, false)},
+		{name: "crr-1", title: "connect, request, response, close: 1 stream" + cpuNote(s), unit: "exchanges/s", single: true, service: crr, run: exchange(1, false)},
 		{name: "crr-50", title: "connect, request, response, close: 50 streams", unit: "exchanges/s", service: crr, run: exchange(50, false)},
-		{name: "rr-1", title: "request, response over a kept connection: 1 stream" + alone(s), unit: "exchanges/s", single: true, service: rr, run: exchange(1, true)},
+		{name: "rr-1", title: "request, response over a kept connection: 1 stream" + cpuNote(s), unit: "exchanges/s", single: true, service: rr, run: exchange(1, true)},
 		{name: "rr-50", title: "request, response over kept connections: 50 streams", unit: "exchanges/s", service: rr, run: exchange(50, true)},
 		{name: "iperf-1", title: "iperf3, 1 stream, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(1)},
 		{name: "iperf-100", title: "iperf3, 100 streams, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(100)},
-		{name: "qperf-lat", title: "qperf tcp_lat, one endpoint: one way of a byte there and back" + alone(s), unit: "us", single: true, less: true, service: qperf,
+		{name: "qperf-lat", title: "qperf tcp_lat, one endpoint: one way of a byte there and back" + cpuNote(s), unit: "us", single: true, less: true, service: qperf,
 			run: qperfRun("tcp_lat", parseQperfLatency, qperfExchanges)},
 		{name: "qperf-bw", title: "qperf tcp_bw: 1 stream, one endpoint", unit: "Gbit/s", service: qperf,
 			run: qperfRun("tcp_bw", parseQperfBandwidth, qperfSegments)},
@@ -83,18 +83,18 @@ func works(s setting) []workload {
 	return all
 }
 
-// alone returns where a single stream is measured.
-func alone(s setting) string {
+// cpuNote returns the end of a single stream's title: where it is measured.
+func cpuNote(s setting) string {
 	if s.Layout == "one" {
 		return ", all on one CPU"
 	}
 	return ""
 }
 
-// worksNamed returns works named alone or by group, or all if no name is given. Extras are part of
-// their group.
-func worksNamed(s setting) ([]workload, error) {
-	all := works(s)
+// workloadsNamed returns the workloads that the setting names, alone or by group, or all if it names
+// none. Extras are part of their group.
+func workloadsNamed(s setting) ([]workload, error) {
+	all := workloads(s)
 	for _, n := range s.Works {
 		if !slices.ContainsFunc(all, func(w workload) bool { return !w.extra && (w.name == n || w.group == n) }) {
 			return nil, fmt.Errorf("workload %q is unknown (allowed: %s)", n, list(all, func(w workload) string { return w.name }))
@@ -131,12 +131,13 @@ func list[T any](all []T, name func(T) string) string {
 }
 
 // counted runs f and adds the endpoints' answers and TCP's retransmissions meanwhile to its sample.
-func (r *rig) counted(ctx context.Context, evenly bool, f func() (sample, error)) (sample, error) {
+// The sample is invalid if the answers are not balanced as wanted.
+func (r *rig) counted(ctx context.Context, want balance, f func() (sample, error)) (sample, error) {
 	before, err := r.counts(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	again, err := r.retransmissions()
+	retransmitted, err := r.retransmissions()
 	if err != nil {
 		return sample{}, err
 	}
@@ -149,12 +150,12 @@ func (r *rig) counted(ctx context.Context, evenly bool, f func() (sample, error)
 		return s, err
 	}
 	now, err := r.retransmissions()
-	s.Retransmissions = now - again
+	s.Retransmissions = now - retransmitted
 	for i := range after {
 		s.Endpoints = append(s.Endpoints, after[i]-before[i])
 	}
 	if s.Invalid == "" {
-		s.Invalid = imbalance(s.Endpoints, evenly)
+		s.Invalid = imbalance(s.Endpoints, want)
 	}
 	return s, err
 }

@@ -54,6 +54,31 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// TestLongAnswer checks that an answer of more than one byte is an error that says so.
+func TestLongAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 2)
+			_, _ = c.Read(b[:1])
+			_, _ = c.Write(b)
+			_ = c.Close()
+		}
+	}()
+	r := Load{Address: l.Addr().(*net.TCPAddr).AddrPort(), Streams: 1, Duration: 10 * time.Second}.Run()
+	if r.Exchanges > 0 || r.FirstErr != "the answer has more than one byte" {
+		t.Errorf("%+v, want only errors about more than one byte", r)
+	}
+}
+
 // TestNobodyThere checks that a client that cannot connect ends soon with an error.
 func TestNobodyThere(t *testing.T) {
 	start := time.Now()

@@ -107,8 +107,11 @@ func (s *stream) exchange() error {
 		return err
 	}
 	n, err = retry(func() (int, error) { return unix.Read(s.fd, b[:]) })
-	if err != nil || n != 0 {
-		return fmt.Errorf("%d bytes more than the answer: %w", n, err)
+	if err != nil {
+		return fmt.Errorf("wait for the server to close: %w", err)
+	}
+	if n != 0 {
+		return errors.New("the answer has more than one byte")
 	}
 	s.close()
 	return nil
