@@ -75,7 +75,7 @@ func manual() string {
 // A manualWriter writes commands in the language of manual pages. It explains a flag once.
 type manualWriter struct {
 	b    strings.Builder
-	seen map[string]string // by name and explanation: the command that has it, or everywhere
+	seen map[string]string // the command that explains a flag, or everywhere; by the flag's name and text
 	path string            // the current command
 }
 
@@ -115,7 +115,7 @@ func (w *manualWriter) common(root *cobra.Command) {
 
 // commands writes the commands below c.
 func (w *manualWriter) commands(c *cobra.Command) {
-	var plain []*cobra.Command // without their own text or flags
+	var plain []*cobra.Command // commands with neither a long text nor unexplained flags
 	for _, sub := range c.Commands() {
 		switch {
 		case sub.Hidden || sub.Name() == "help":
@@ -126,7 +126,7 @@ func (w *manualWriter) commands(c *cobra.Command) {
 				w.command(sub)
 			}
 			w.commands(sub)
-		case sub.Long == "" && !w.hasNews(sub):
+		case sub.Long == "" && !w.hasUnexplainedFlag(sub):
 			plain = append(plain, sub)
 		default:
 			w.command(sub)
@@ -138,14 +138,14 @@ func (w *manualWriter) commands(c *cobra.Command) {
 		}
 		return
 	}
-	fmt.Fprintf(&w.b, ".SS %s: others\n", escape(pathOf(c)))
+	fmt.Fprintf(&w.b, ".SS %s: other commands\n", escape(pathOf(c)))
 	for _, sub := range plain {
 		fmt.Fprintf(&w.b, ".TP\n.B %s\n", escape(useOf(sub)))
 		w.text(sub.Short + ".")
 	}
 }
 
-// describe writes the commands that show an object in full: they differ in its kind alone.
+// describe writes the commands that show an object in full as one: they differ only in its kind.
 func (w *manualWriter) describe(c *cobra.Command) {
 	var kinds []string
 	for _, sub := range c.Commands() {
@@ -155,10 +155,10 @@ func (w *manualWriter) describe(c *cobra.Command) {
 	w.text(c.Short + ": its fields, problems, status and last events. KIND is one of " + strings.Join(kinds, ", ") + ". NAME of lb is a name or a key, such as 20.20.20.1:2020/tcp.")
 }
 
-// hasNews reports whether a command has a flag that is not explained yet.
-func (w *manualWriter) hasNews(c *cobra.Command) (news bool) {
-	c.LocalFlags().VisitAll(func(f *pflag.Flag) { news = news || w.seen[f.Name+f.Usage] == "" })
-	return news
+// hasUnexplainedFlag reports whether a command has a flag that is not explained yet.
+func (w *manualWriter) hasUnexplainedFlag(c *cobra.Command) (found bool) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) { found = found || w.seen[f.Name+f.Usage] == "" })
+	return found
 }
 
 // command writes a command's use, text and flags.
@@ -192,7 +192,7 @@ func (w *manualWriter) flags(set *pflag.FlagSet) {
 	})
 	for _, where := range slices.Sorted(maps.Keys(before)) {
 		w.b.WriteString(".PP\n")
-		w.text("As for " + where + ": " + strings.Join(before[where], ", ") + ".")
+		w.text("See " + where + " for " + strings.Join(before[where], ", ") + ".")
 	}
 }
 

@@ -25,10 +25,10 @@ func createUser(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "user NAME",
 		Aliases: userAliases(),
-		Short:   "Create an API user, for set login",
-		Long: "Creates an API user. Prompts for the password, or reads it from the first line of\n" +
-			"--password-file (- is standard input); it has 8 to 128 bytes. The role view may read, operate may\n" +
-			"also change objects, and admin may do everything.",
+		Short:   "Create an API user",
+		Long: "Creates an API user, who logs in with: loxicmd set login. Prompts for the password of 8 to 128\n" +
+			"bytes, or reads it from the first line of --password-file (- is standard input). The role view may\n" +
+			"read, operate may also change objects, and admin may do everything.",
 		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
 		Args:    session.Exactly("the name, as in: loxicmd create user ann --role=operate"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -137,21 +137,21 @@ func deleteUser(o *session.Options) *cobra.Command {
 	}
 }
 
-// userID returns the number of a user, by the number or the name.
-func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who string) (int64, error) {
-	if id, err := strconv.ParseInt(who, 10, 64); err == nil {
-		return id, nil
-	}
+// userID returns the id of a user, given by name or id. Names go first: a name may be a number.
+func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, nameOrID string) (int64, error) {
 	list, err := session.DecodeAs[[]v1.User](o.Answer(client.GetUsers(cmd.Context())))
 	if err != nil {
 		return 0, err
 	}
 	for _, u := range list {
-		if u.Username == who {
+		if u.Username == nameOrID {
 			return u.Id, nil
 		}
 	}
-	return 0, session.Refused("user %q not found", who)
+	if id, err := strconv.ParseInt(nameOrID, 10, 64); err == nil {
+		return id, nil
+	}
+	return 0, session.Refused("user %q not found", nameOrID)
 }
 
 // asksCurrentPassword reports whether a refusal demands the user's current password.

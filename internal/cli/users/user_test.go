@@ -105,17 +105,23 @@ func TestLoginRefused(t *testing.T) {
 
 func TestUserCommands(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 200, clitest.Success)
-	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7"} {
+	// The name of user 8 is the id of another one.
+	s := clitest.NewServer(t, 200, `[{"id":7,"username":"ann"},{"id":8,"username":"9"},{"id":9,"username":"bob"}]`)
+	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7", "delete user 9"} {
 		if got := clitest.Run(t, "my password\n", s.Args(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
 			t.Errorf(`%s: got %+v, want exit code ExitOK, stdout == "success\n"`, args, got)
 		}
 	}
 	if diff := cmp.Diff([]string{
 		`POST /netlox/v1/auth/users {"password":"my password","role":"operate","username":"ann"}`,
+		`GET /netlox/v1/auth/users`,
 		`PUT /netlox/v1/auth/users/7 {"role":"admin"}`,
+		`GET /netlox/v1/auth/users`,
 		`PUT /netlox/v1/auth/users/7 {"password":"my password"}`,
+		`GET /netlox/v1/auth/users`,
 		`DELETE /netlox/v1/auth/users/7`,
+		`GET /netlox/v1/auth/users`,
+		`DELETE /netlox/v1/auth/users/8`,
 	}, s.Requests); diff != "" {
 		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}
