@@ -83,7 +83,7 @@ func (r *Rule) set(field, value string) (err error) {
 	return err
 }
 
-// RuleProtocolWord returns the word of a protocol, or its number.
+// RuleProtocolWord returns the name of a protocol, or its number if it has none here.
 func RuleProtocolWord(n uint8) string {
 	for _, p := range append(lb.Protocols(), lb.ICMPv6) {
 		if n == uint8(p) {
@@ -120,17 +120,19 @@ func ParseRule(s string) (Rule, error) {
 	if err != nil {
 		return r, err
 	}
-	word, to, _ := strings.Cut(words[1], "=")
+	word, to, hasTo := strings.Cut(words[1], "=")
 	if r.Action, err = ParseRuleAction(word); err != nil {
 		return r, err
 	}
-	switch r.Action {
-	case RuleRedirect:
+	switch {
+	case r.Action == RuleRedirect:
 		r.ToInterface = to
-	case RuleSNAT:
+	case r.Action == RuleSNAT:
 		if r.ToSource, err = lb.ParseAddr(FieldRuleToSource, to); err != nil {
 			return r, err
 		}
+	case hasTo:
+		return r, lb.NewFieldError("rule", words[1], "has a value that this action does not take", word)
 	}
 	for _, word := range words[2:] {
 		name, value, _ := strings.Cut(word, "=")
@@ -144,7 +146,7 @@ func ParseRule(s string) (Rule, error) {
 		case word == "record":
 			r.Record = true
 		default:
-			return r, lb.NewFieldError("rule", word, "is not known", "mark=N, record, or default behind snat=IP")
+			return r, lb.NewFieldError("rule", word, "is not known", "mark=N, record, or default after snat=IP")
 		}
 	}
 	return r, r.Validate()
