@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
@@ -294,7 +293,7 @@ func (s *stress) runMarked(name string, mark uint32) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
+	return p.Run(&ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: testrun.SKB{Mark: mark}})
 }
 
 // shrinkTable reduces the groups of an empty table until some connections are refused.

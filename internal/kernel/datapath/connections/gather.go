@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/testrun"
 )
@@ -20,7 +19,7 @@ func (t *Table) GatherLoads(ids []uint32) error {
 	t.gathering.Lock() // two runs for an endpoint would move the same counts
 	defer t.gathering.Unlock()
 	for _, id := range ids {
-		opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: id}}
+		opts := ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: testrun.SKB{Mark: id}}
 		if _, err := t.programs.run(gatherLoads, &opts); err != nil {
 			return fmt.Errorf("gather loads of endpoints: %w", err)
 		}

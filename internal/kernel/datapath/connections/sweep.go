@@ -126,7 +126,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 
 // runMarked runs a program on an empty packet with this mark.
 func (t *Table) runMarked(program string, mark uint32) (uint32, error) {
-	return t.programs.run(program, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
+	return t.programs.run(program, &ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: testrun.SKB{Mark: mark}})
 }
 
 // rest lets others have the CPU for a moment.

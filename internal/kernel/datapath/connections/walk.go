@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/tables"
@@ -113,7 +112,7 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 	for next := first; next < end && w.met < w.all; {
 		skb := testrun.SKB{Mark: next}
 		skb.CB[0] = end - next
-		after, err := w.programs.run(walkRows, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb})
+		after, err := w.programs.run(walkRows, &ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: skb})
 		if err != nil {
 			return fmt.Errorf("walk through connections: %w", err)
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath/bpf"
@@ -95,5 +94,5 @@ func (c *Copies) scanSlice(list []report.ConnectionCopy, what report.CopySelecti
 
 // run runs a program on an empty packet with this mark.
 func (c *Copies) run(program string, mark uint32) (uint32, error) {
-	return c.programs[program].Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
+	return c.programs[program].Run(&ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: testrun.SKB{Mark: mark}})
 }

@@ -176,7 +176,7 @@ func readAll(r io.Reader) error {
 func (s *Sockets) forget(endpoint uint32, flows int64) error {
 	skb := testrun.SKB{Mark: endpoint}
 	skb.CB[0] = uint32(int32(flows))
-	opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb}
+	opts := ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: skb}
 	if _, err := s.programs.Programs["loxilb_forget_sockets"].Run(&opts); err != nil {
 		return fmt.Errorf("forget sockets: %w", err)
 	}

@@ -16,8 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// explainLoss adds to the reason why the pinned maps cannot be adopted the cost of a start without
-// them.
+// explainLoss returns an error that says why the pinned maps cannot be adopted (reason), and what a
+// start without them costs.
 func (c *Collection) explainLoss(reason error) error {
 	connections := "all tracked connections end"
 	if n, err := c.pinnedConnections(); err == nil {
@@ -30,7 +30,7 @@ func (c *Collection) explainLoss(reason error) error {
 		"or start the version that made them", reason, connections)
 }
 
-// maxLossNamed bounds the named services that lose connections.
+// maxLossNamed bounds the services that explainLoss names.
 const maxLossNamed = 10
 
 // pinnedConnections returns the number of connections, if their count is where this build expects
@@ -78,7 +78,7 @@ func (c *Collection) readPinned(names []string, read func(*ebpf.CollectionSpec, 
 		}
 		defer m.Close()
 		if m.ValueSize() != wanted[name].ValueSize && wanted[name].InnerMap == nil {
-			return errors.New("of another size")
+			return fmt.Errorf("map %q has values of %d bytes, not %d", name, m.ValueSize(), wanted[name].ValueSize)
 		}
 		maps = append(maps, m)
 	}
@@ -133,7 +133,7 @@ func listActive(active map[string]uint64) string {
 		named = append(named, fmt.Sprintf("%s (%d)", name, active[name]))
 	}
 	if more := len(list) - maxLossNamed; more > 0 {
-		named = append(named, fmt.Sprintf("and %d services more", more))
+		named = append(named, fmt.Sprintf("and %d more services", more))
 	}
 	return strings.Join(named, ", ")
 }

@@ -21,10 +21,10 @@ func proxyTail() tail {
 	}
 }
 
-// HandleProxy has headers of the PROXY protocol sent.
+// HandleProxy loads the programs that send headers of the PROXY protocol.
 func (c *Collection) HandleProxy() error { return c.handle(&c.proxy, proxyTail()) }
 
-// HandlesProxy reports whether headers are sent.
+// HandlesProxy reports whether the programs that send headers are loaded.
 func (c *Collection) HandlesProxy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,9 +6,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Sync writes the rows of a map that differ from have, its current rows, and updates have. A row
-// that cannot be written stays in have, so the next call retries it. changed reports whether
-// rows were added or removed.
+// Sync changes a map's rows from have, its current rows, to want, and updates have. Where a change
+// fails, have keeps the current row, so the next call retries. changed reports whether rows were
+// added or removed.
 func Sync[K, V comparable](m *ebpf.Map, have, want map[K]V) (changed bool, err error) {
 	var errs []error
 	for k, row := range want {

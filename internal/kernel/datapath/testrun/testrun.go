@@ -56,6 +56,10 @@ type SKB struct {
 	Hwtstamp                                                                              uint64
 }
 
+// EmptyFrame returns a frame for programs that do not read it. The kernel refuses frames without
+// bytes after the Ethernet header.
+func EmptyFrame() []byte { return make([]byte, 16) }
+
 // Runner runs programs over the maps of a collection.
 type Runner struct {
 	Collection *loader.Collection
