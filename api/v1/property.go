@@ -15,7 +15,7 @@ import (
 // such as allowedSources, is the list of these properties' values.
 type Properties[T any] map[string][]int
 
-// PropertiesOf lists the properties of T: values, and objects of values.
+// PropertiesOf returns the properties of T, including those of its nested objects.
 func PropertiesOf[T any]() Properties[T] {
 	p := make(Properties[T])
 	p.add("", nil, reflect.TypeFor[T]())
@@ -47,8 +47,7 @@ func isValue(t reflect.Type) bool {
 	return t.Kind() == reflect.Bool || t.Kind() == reflect.Int || t.Kind() == reflect.String
 }
 
-// Property is one property of T. Properties finds it once, and its methods then read it from many
-// objects.
+// Property is one property of T, found once by Properties.Of and read from many objects.
 type Property[T any] struct{ index []int }
 
 // Of returns the property of that name. It panics if T has none: names are known at compile time.

@@ -105,10 +105,10 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 	for i := range now.Peers {
 		one := &now.Peers[i]
 		if !one.State.Exchanges() || one.Reason != "" {
-			list = append(list, doctor.ClusterPeer{Node: one.Called(), Why: one.Reason, Since: one.Since})
+			list = append(list, doctor.ClusterPeer{Node: one.DisplayName(), Why: one.Reason, Since: one.Since})
 		}
 		if one.Differing > 0 {
-			list = append(list, doctor.ClusterPeer{Node: one.Called(), Differing: one.Differing, Differences: one.Differences})
+			list = append(list, doctor.ClusterPeer{Node: one.DisplayName(), Differing: one.Differing, Differences: one.Differences})
 		}
 	}
 	return list, now.Problems

@@ -89,7 +89,7 @@ func (p *daemon) nodes() []report.Node {
 			Name: n.Name, Build: n.Version, Roles: n.Roles, Maintenance: n.Maintenance, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started, Addresses: n.Addresses,
 		}
 		if !n.Gone.IsZero() {
-			one.Lost, one.Since = "it no longer shows itself in the shared store", n.Gone
+			one.Away, one.Since = "it no longer shows itself in the shared store", n.Gone
 		}
 		all[n.Name] = one
 	}
@@ -99,7 +99,7 @@ func (p *daemon) nodes() []report.Node {
 		me = &report.Node{Name: name, Shared: shared, Revision: uint64(remote.Latest)}
 		all[name] = me
 	}
-	me.Own, me.Lost, me.Build, me.Roles, me.Connections, me.Since = true, "", own.Version, own.Roles, own.Connections, own.Started
+	me.Own, me.Away, me.Build, me.Roles, me.Connections, me.Since = true, "", own.Version, own.Roles, own.Connections, own.Started
 	me.Maintenance = own.Maintenance
 	me.Behind = shared && remote.Err != nil
 	if cluster != nil {
@@ -112,7 +112,7 @@ func (p *daemon) nodes() []report.Node {
 	}
 	list := make([]report.Node, 0, len(all))
 	for _, n := range all {
-		if n.Lost != "" { // its last state is outdated
+		if n.Away != "" { // its last state is outdated
 			n.Roles, n.Maintenance, n.Connections, n.Peers = nil, "", 0, 0
 		}
 		list = append(list, *n)
@@ -131,18 +131,18 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 		if n == nil {
 			n = &report.Node{Name: name, Build: peer.Build, Since: peer.Since}
 			if !peer.State.Exchanges() {
-				n.Lost = peer.Reason
+				n.Away = peer.Reason
 			}
 			all[n.Name] = n
 		}
-		if peer.State.Exchanges() && n.Lost != "" {
-			*n = report.Node{Name: n.Name, Build: peer.Build, Shared: true, Revision: n.Revision, Behind: true, Alone: n.Lost, Since: peer.Since}
+		if peer.State.Exchanges() && n.Away != "" {
+			*n = report.Node{Name: n.Name, Build: peer.Build, Shared: true, Revision: n.Revision, Behind: true, SyncProblem: n.Away, Since: peer.Since}
 		}
-		if n.Lost == "" && !isAlive(peer) {
-			n.Lost, n.Since = peer.Reason, peer.Since
+		if n.Away == "" && !isAlive(peer) {
+			n.Away, n.Since = peer.Reason, peer.Since
 		}
-		if n.Lost == "" {
-			n.Alone = cmp.Or(peer.Reason, n.Alone)
+		if n.Away == "" {
+			n.SyncProblem = cmp.Or(peer.Reason, n.SyncProblem)
 		}
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
 		n.Peers, n.Differing = peer.Peers, peer.Differing
@@ -161,7 +161,7 @@ func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
 			return name
 		}
 	}
-	return peer.Called()
+	return peer.DisplayName()
 }
 
 // isAlive reports whether a node that shows itself in the shared store is there, although it may

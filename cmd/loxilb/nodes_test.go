@@ -17,8 +17,8 @@ func TestAddPeers(t *testing.T) {
 	t.Parallel()
 	const away = "it no longer shows itself in the shared store"
 	all := map[string]*report.Node{
-		"cut":  {Name: "cut", Shared: true, Revision: 7, Lost: away, Roles: []string{"default MASTER"}, Connections: 1},
-		"gone": {Name: "gone", Shared: true, Lost: away},
+		"cut":  {Name: "cut", Shared: true, Revision: 7, Away: away, Roles: []string{"default MASTER"}, Connections: 1},
+		"gone": {Name: "gone", Shared: true, Away: away},
 		"busy": {Name: "busy", Shared: true, Connections: 1, Roles: []string{"default BACKUP"}},
 		"old":  {Name: "old", Shared: true, Connections: 1},
 		"died": {Name: "died", Shared: true}, "unreachable": {Name: "unreachable", Shared: true}, "sends": {Name: "sends", Shared: true},
@@ -33,18 +33,18 @@ func TestAddPeers(t *testing.T) {
 		{Node: "unreachable", State: report.PeerDown, Reason: refused, Since: time.Now().Add(-time.Minute)},
 		{Node: "sends", State: report.PeerDown, Reason: refused, Since: time.Now(), Sends: true},
 	})
-	if n := all["died"]; n.Lost != refused || n.Since.IsZero() {
+	if n := all["died"]; n.Away != refused || n.Since.IsZero() {
 		t.Errorf("a node whose entry in the store has outlived it is %+v", n)
 	}
 	for _, name := range []string{"unreachable", "sends"} {
-		if n := all[name]; n.Lost != "" || n.Alone != refused {
+		if n := all[name]; n.Away != "" || n.SyncProblem != refused {
 			t.Errorf("a node that gets no connections is %+v", n)
 		}
 	}
-	if n := all["cut"]; n.Lost != "" || n.Alone != away || !n.Behind || n.Revision != 7 || n.Build != "1.2" || n.Connections != 5 || n.Roles != nil {
+	if n := all["cut"]; n.Away != "" || n.SyncProblem != away || !n.Behind || n.Revision != 7 || n.Build != "1.2" || n.Connections != 5 || n.Roles != nil {
 		t.Errorf("a node without the store is %+v", n)
 	}
-	if n := all["gone"]; n.Lost != away || n.State != report.PeerDown {
+	if n := all["gone"]; n.Away != away || n.State != report.PeerDown {
 		t.Errorf("a node that has gone is %+v", n)
 	}
 	if n := all["busy"]; n.Connections != 5 || !slices.Equal(n.Roles, []string{"default MASTER"}) {
@@ -64,10 +64,10 @@ func TestPeerOfAnotherKey(t *testing.T) {
 		{Address: "10.0.0.2:22222", State: report.PeerRefused, Reason: "the peer has another --cluster-key"},
 		{Address: "10.0.0.3:22222", State: report.PeerRefused, Reason: "the peer has another --cluster-key"},
 	})
-	if n := all["node2"]; len(all) != 2 || n.State != report.PeerRefused || n.Alone == "" || n.Lost != "" {
+	if n := all["node2"]; len(all) != 2 || n.State != report.PeerRefused || n.SyncProblem == "" || n.Away != "" {
 		t.Errorf("got %d nodes, and %+v, want 2 and a node that is there and refused", len(all), n)
 	}
-	if n := all["10.0.0.3:22222"]; n == nil || n.Lost == "" {
+	if n := all["10.0.0.3:22222"]; n == nil || n.Away == "" {
 		t.Errorf("a node that is not in the store is %+v", n)
 	}
 	for listen, want := range map[string]string{"10.0.0.1:5": "10.0.0.1:5", "[2001:db8::1]:5": "[2001:db8::1]:5", "wrong": ""} {

@@ -237,7 +237,7 @@ func (n *Node) Status() report.Cluster {
 		out.Peers = append(out.Peers, src.unanswered(name))
 	}
 	slices.SortFunc(out.Peers, func(a, b report.ClusterPeer) int {
-		return cmp.Or(cmp.Compare(a.Called(), b.Called()), cmp.Compare(a.Address, b.Address))
+		return cmp.Or(cmp.Compare(a.DisplayName(), b.DisplayName()), cmp.Compare(a.Address, b.Address))
 	})
 	return out
 }

@@ -12,9 +12,10 @@ import (
 
 const (
 	// refreshEvery is the interval of scans for closing connections, and for connections whose
-	// copies would expire. A scan may cost one percent of a core.
+	// copies would expire. The pause after a scan is at least refreshPause times its duration, of
+	// which a third is CPU time: scans cost at most 3 % of a core.
 	refreshEvery = 5 * time.Second
-	refreshCost  = 100
+	refreshPause = 10
 	// overlap is the time that a scan looks back beyond its interval.
 	overlap = time.Second
 	// lostEvery is the interval of scans for copies that found the ring full.
@@ -25,31 +26,28 @@ const (
 // broadcast queues copies of connections for all peers.
 func (n *Node) broadcast(list []report.ConnectionCopy) {
 	n.keepEnds(list)
-	var parts [2][]chunk // by whether they are packed
+	chunks := map[bool][]chunk{} // by whether they are packed
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.peers {
-		connected, form := p.gets()
+		connected, packs := p.copyForm()
 		if !connected {
-			continue // it gets all connections once it is
+			continue // a peer gets all connections when it connects
 		}
-		if parts[form] == nil {
-			parts[form] = chunksOf(list, form == 1)
+		if chunks[packs] == nil {
+			chunks[packs] = chunksOf(list, packs)
 		}
-		for _, c := range parts[form] {
+		for _, c := range chunks[packs] {
 			p.queue.put(c)
 		}
 	}
 }
 
-// gets reports whether the peer gets copies, and in which form: 1 is packed.
-func (p *peer) gets() (connected bool, form int) {
+// copyForm reports whether the peer gets copies, and whether it reads packed ones.
+func (p *peer) copyForm() (connected, packs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.packs {
-		form = 1
-	}
-	return p.now.State.Exchanges(), form
+	return p.now.State.Exchanges(), p.packs
 }
 
 // isConnected reports whether the peer gets copies.
@@ -82,7 +80,7 @@ func (n *Node) watch(ctx context.Context) {
 	defer paced.stop()
 	for ctx.Err() == nil {
 		total, before := n.lost.Load(), time.Now()
-		works := time.AfterFunc(2*watchWait, func() { n.faults.set(noWatch, nil) })
+		recovered := time.AfterFunc(2*watchWait, func() { n.faults.set(noWatch, nil) })
 		err := n.Table.WatchCopies(ctx, func(list []report.ConnectionCopy, more uint64) {
 			if len(list) > 0 {
 				paced.add(list)
@@ -97,7 +95,7 @@ func (n *Node) watch(ctx context.Context) {
 			default: // a scan is due already
 			}
 		})
-		works.Stop()
+		recovered.Stop()
 		if ctx.Err() != nil {
 			return
 		}
@@ -107,8 +105,8 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// findLost scans the table for connections whose copies were lost since the times in lost: when the
-// ring was read before. This process may have been stopped since then.
+// findLost scans the table for connections whose copies were lost since the times in lost: the last
+// times at which the ring was read without a loss. The process may have been stopped since then.
 func (n *Node) findLost(ctx context.Context, lost <-chan time.Time) {
 	for since := range lost {
 		if !monotime.Sleep(ctx, lostEvery) { // more are being lost
@@ -123,16 +121,16 @@ func (n *Node) refresh(ctx context.Context) {
 	before := time.Now()
 	for wait := refreshEvery; monotime.Sleep(ctx, wait); {
 		now := time.Now()
-		if n.anyConnected() || n.isAnyAway() { // which misses ends
+		if n.anyConnected() || n.isAnyAway() { // a node that is away misses ends
 			n.scan(ctx, report.CopySelection{Since: now.Sub(before) + overlap, Due: true}, isOpen)
 		}
-		wait = max(refreshEvery, refreshCost*time.Since(now)/10)
+		wait = max(refreshEvery, refreshPause*time.Since(now))
 		before = now
 	}
 }
 
-// isOpen reports whether a connection may change. A copy is sent when it ends, so a refresh is not
-// worth another one.
+// isOpen reports whether a connection is not closed. A closed one needs no refresh: its last copy
+// was sent when it closed.
 func isOpen(c report.ConnectionCopy) bool { return !c.IsClosed() }
 
 // scan sends the connections for which wanted returns true; nil: all.

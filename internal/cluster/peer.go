@@ -113,7 +113,7 @@ func (p *peer) status() report.ClusterPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	out := p.now
-	out.Queued = p.queue.waiting()
+	out.Queued = p.queue.waitingBytes()
 	if len(p.unread) > 0 {
 		out.Lag = time.Since(p.unread[0].at)
 	}

@@ -91,7 +91,7 @@ func (p *peer) sendQueued(c *transport.Conn, list []chunk, at time.Time) error {
 
 // sentAll notes that the peer was sent all, unless records wait in its queue, or were dropped.
 func (p *peer) sentAll() {
-	if now := time.Now(); p.queue.waiting() == 0 && !p.queue.isStale() {
+	if now := time.Now(); p.queue.waitingBytes() == 0 && !p.queue.isStale() {
 		p.sentUntil(now)
 	}
 }

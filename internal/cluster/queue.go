@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/cluster/transport"
 )
 
-// MaxQueue is the most bytes that wait for a peer, and as many may be on their way to it. A peer
-// that is slower gets all connections instead, once it reads again.
+// MaxQueue bounds the bytes that wait for a peer; as many more may be on their way to it. A slower
+// peer gets all connections instead, once it reads again.
 const MaxQueue = 8 << 20
 
 // chunkCost is the memory of a chunk besides its data: the chunk itself, its place in the list, and
@@ -27,9 +27,9 @@ type queue struct {
 type chunk struct {
 	data    []byte
 	count   int
-	needs   transport.Feature // of nodes that get it
+	needs   transport.Feature // only nodes with this feature get the chunk
 	clients bool              // the records are of clients
-	err     error             // instead: the copy of everything has failed
+	err     error             // instead of records: why the copy of everything has failed
 }
 
 func (c *chunk) cost() int { return cap(c.data) + chunkCost }
@@ -70,7 +70,8 @@ func (q *queue) isStale() bool {
 	return q.stale
 }
 
-func (q *queue) waiting() int {
+// waitingBytes returns the memory of the chunks that wait.
+func (q *queue) waitingBytes() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes

@@ -24,7 +24,7 @@ func (e *engine) collided(p *peer) {
 
 func (e *engine) addAgain(k string, n bgp.Neighbor) {
 	if err := e.addPeer(k, n); err != nil {
-		e.owner.again()
+		e.owner.requestRetry()
 	}
 }
 

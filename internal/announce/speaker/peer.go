@@ -65,7 +65,7 @@ func (e *engine) addPeer(k string, n bgp.Neighbor) error {
 		if addr, err = router(n.Interface); err != nil {
 			return e.refuse(k, err)
 		}
-		e.owner.again() // policies may name the neighbor
+		e.owner.requestRetry() // policies may name the neighbor
 	}
 	on, err := linkLocalOf(addr)
 	if err != nil {

@@ -16,7 +16,7 @@ type Session struct {
 	Key       string    // of the neighbor
 	State     string    // of RFC 4271, section 8.2.2: "Idle", "Connect", "Active", "OpenSent", "OpenConfirm", "Established"
 	Since     time.Time // when it was established, or ended
-	LastError string    // why the last session ended, or there is none
+	LastError string    // why there is no session, or why the last one ended
 	Sent      int       // prefixes
 	Received  int       // prefixes, before policies
 	BFD       string    // "Down", "Init", "Up", "AdminDown"; "": no BFD
@@ -151,7 +151,7 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 		e.limitSending(p)
 		e.enableBFD(p)
 	} else {
-		p.status.lastError = strings.Replace(state.DisconnectMessage, "notification-sent", "sent notification", 1) // as its log does
+		p.status.lastError = strings.Replace(state.DisconnectMessage, "notification-sent", "sent notification", 1) // the wording of gobgp's log
 		if problem := e.problems.take(p.addr); problem != "" {
 			p.status.lastError = problem
 		}

@@ -24,7 +24,7 @@ const retryTime = time.Second
 type Speaker struct {
 	log     *slog.Logger
 	changed chan struct{}
-	retry   chan struct{} // something is to be tried again
+	retry   chan struct{} // has an element if apply must run again
 
 	mu       sync.Mutex
 	wanted   wanted
@@ -86,8 +86,8 @@ func mustRestart(before, after bgp.Speaker) bool {
 }
 
 // Stop ends all sessions. Neighbors receive a Cease with the reason (RFC 9003) and drop the routes.
-// Without a reason, the daemon restarts: neighbors with graceful restart keep the routes. Neighbors
-// and routes stay set for the next Start.
+// An empty reason means that the daemon restarts: neighbors with graceful restart keep the routes.
+// Neighbors and routes stay set for the next Start.
 func (s *Speaker) Stop(_ context.Context, reason string) error {
 	s.mu.Lock()
 	stop, done := s.stopLoop, s.loopDone
@@ -165,7 +165,7 @@ func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies
 }
 
 // Changed returns a channel that has an element after a session was established or has ended, or
-// another error keeps it down. Counters and BFD change without.
+// after the error that keeps it down has changed, but not after counters or BFD have changed.
 func (s *Speaker) Changed() <-chan struct{} { return s.changed }
 
 func (s *Speaker) notify() {
@@ -175,7 +175,7 @@ func (s *Speaker) notify() {
 	}
 }
 
-// loop tries again what failed, until ctx ends.
+// loop applies the desired state again after failures, until ctx ends.
 func (s *Speaker) loop(ctx context.Context) {
 	for {
 		select {
@@ -196,21 +196,23 @@ func (s *Speaker) loop(ctx context.Context) {
 	}
 }
 
-func (s *Speaker) again() {
+// requestRetry makes loop apply the desired state after retryTime.
+func (s *Speaker) requestRetry() {
 	select {
 	case s.retry <- struct{}{}:
 	default:
 	}
 }
 
-// ready reports whether there is something to speak about.
-func (w *wanted) ready() bool {
+// canRun reports whether the speaker can run: it is configured, and has a neighbor and, with graceful
+// restart, routes.
+func (w *wanted) canRun() bool {
 	return w.speaker.ASN != 0 && len(w.neighbors) > 0 && (w.hasRoutes || w.speaker.GracefulRestart == 0)
 }
 
 // apply brings the running speaker to the desired state. The caller holds s.mu.
 func (s *Speaker) apply() {
-	if !s.wanted.ready() {
+	if !s.wanted.canRun() {
 		if s.engine != nil && len(s.wanted.neighbors) == 0 {
 			s.stopEngine("no neighbors")
 		}
@@ -225,7 +227,7 @@ func (s *Speaker) apply() {
 		s.engine, s.problem = e, ""
 	}
 	if err := s.engine.apply(&s.wanted); err != nil {
-		s.again()
+		s.requestRetry()
 	}
 }
 
@@ -236,7 +238,7 @@ func (s *Speaker) fail(err error) {
 		s.log.Error("BGP speaker does not start; trying again", "error", err)
 		s.notify()
 	}
-	s.again()
+	s.requestRetry()
 }
 
 func (s *Speaker) stopEngine(reason string) {

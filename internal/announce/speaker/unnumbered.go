@@ -144,7 +144,7 @@ func (e *engine) unnumbered() map[string]bool {
 		}
 		if p != nil && !p.status.established && p.moved() {
 			e.unchanged(p, e.deletePeer(p))
-			e.owner.again()
+			e.owner.requestRetry()
 		}
 	}
 	return links

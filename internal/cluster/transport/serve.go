@@ -25,7 +25,7 @@ type Host struct {
 	Credentials *Credentials
 	IsNode      func(host string) bool               // reports whether a node is configured there
 	Judge       func(from string, peer *Hello) error // returns why the node refuses a compatible peer
-	Has         func(node string) bool               // reports whether this process has got all connections of a node before
+	Has         func(node string) bool               // reports whether this process has received all of a node's connections
 	Handle      func(*Conn)                          // exchanges connections with a node
 	Refused     func(from string, err error)         // gets connections that were turned away
 	Failing     func(err error)                      // called when no connection can be accepted for now

@@ -4,10 +4,10 @@ import "time"
 
 // ClusterPeer is another node of the cluster, as this node sees it.
 type ClusterPeer struct {
-	Address    string // as configured, with its port; of a node that only dials this one, its own
+	Address    string // as configured, with the port; if only the node dials this one, where it dials from
 	Node       string // its name; empty: not known yet
 	State      PeerState
-	Reason     string    // why it is not connected, or sends nothing; empty: neither
+	Reason     string    // why it is not connected, or sends nothing; empty: it does both
 	Sends      bool      // it sends its connections to this node
 	Since      time.Time // of the state
 	Build      string    // its version of loxilb
@@ -18,20 +18,20 @@ type ClusterPeer struct {
 	Received   uint64 // records
 	Results    [CopyResults]uint64
 	Parked     int    // records that wait for their service or endpoint
-	Dropped    uint64 // records whose service or endpoint did not come
-	BulkCopies uint64 // how often it was sent all connections
+	Dropped    uint64 // records that waited for their service or endpoint in vain
+	BulkCopies uint64 // how often this node has sent it all connections
 
 	// The peer's own state; zero: unknown.
-	Roles       []string // INSTANCE ROLE each
+	Roles       []string // each "INSTANCE ROLE"
 	Maintenance string   // draining or drained; empty: it is in service
 	Connections int      // in its table
-	Peers       int      // with which it exchanges connections
-	Differing   int      // services that it has otherwise than this node
-	Differences []string // the first ones, and how they differ
+	Peers       int      // nodes that it exchanges connections with
+	Differing   int      // services that are different on this node
+	Differences []string // the first of them, and how they differ
 }
 
-// Called returns the peer's name, or its address before that is known.
-func (p *ClusterPeer) Called() string {
+// DisplayName returns the peer's name, or its address while the name is unknown.
+func (p *ClusterPeer) DisplayName() string {
 	if p.Node != "" {
 		return p.Node
 	}
@@ -45,8 +45,8 @@ type PeerState string
 const (
 	PeerDown    PeerState = "down"    // no connection
 	PeerRefused PeerState = "refused" // one of the two nodes refuses the other
-	PeerCopying PeerState = "copying" // it gets all connections
-	PeerUp      PeerState = "up"      // it has all connections, and gets what changes
+	PeerCopying PeerState = "copying" // it is being sent all connections
+	PeerUp      PeerState = "up"      // it has all connections, and is sent changes
 )
 
 // Exchanges reports whether the peer gets connections.
@@ -57,31 +57,35 @@ type Cluster struct {
 	Node     string
 	Self     int      // --self; -1: none
 	Listen   string   // address at which peers connect
-	Joined   bool     // it has the connections of the others, or the time for them is over
-	Held     string   // why its VIPs are not announced although it has joined; empty: they may be
+	Joined   bool     // it has the connections of the others, or no longer waits for them
+	Held     string   // why its VIPs are not announced although it has joined; empty: nothing holds them
 	Problems []string // problems of its key, its certificate, or names of nodes
 	Lost     uint64   // copies that found the ring of the packet path full, and were found again by scans
 	Peers    []ClusterPeer
 }
 
-// Node is a node of the cluster, or that shares its configuration; members are zero if unknown.
+// Node is a node of the cluster, or a node with the same shared store. Unknown members are zero.
 type Node struct {
 	Name        string
 	Own         bool      // it is this node
-	Lost        string    // why it is missing; empty: it is not
-	Since       time.Time // of Lost, or when its daemon has started
+	Away        string    // why it is away; empty: it is there
+	Since       time.Time // when it went away, or when its daemon started
 	Build       string    // its version of loxilb
 	Roles       []string
-	Maintenance string   // draining or drained; empty: it is in service, or that is not known
-	Shared      bool     // it uses the shared store:
-	Revision    uint64   // of the last change there that it has applied
-	Behind      bool     // there are later ones
-	Addresses   []string // IP:PORT where nodes reach it, as far as it shows them there
+	Maintenance string // draining or drained; empty: it is in service, or that is unknown
 	Connections int
-	Exchanges   bool          // it exchanges connections with this node:
-	State       PeerState     // how far that is
-	Alone       string        // why it does not get the connections of this one, or sends none, although it is there
+	Peers       int // nodes that it exchanges connections with
+	Differing   int // services that are different on this node
+
+	// The shared store.
+	Shared    bool     // it uses the store
+	Revision  uint64   // of the last change in the store that it has applied
+	Behind    bool     // the store has later changes
+	Addresses []string // IP:PORT where nodes reach it, if it shows them in the store
+
+	// The exchange of connections with this node.
+	Exchanges   bool
+	State       PeerState
+	SyncProblem string        // why it does not get the connections of this node, or sends none, although it is there
 	Lag         time.Duration // delay of this node's connections at the peer
-	Peers       int           // with which it exchanges connections
-	Differing   int           // services that it has otherwise than this node
 }

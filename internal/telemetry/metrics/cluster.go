@@ -9,7 +9,7 @@ func clusterFamilies() []family {
 		return func(v *view, p *page) {
 			for i := range v.clusterPeers() {
 				one := &v.cluster.Peers[i]
-				p.add(value(one), one.Called())
+				p.add(value(one), one.DisplayName())
 			}
 		}
 	}
@@ -54,11 +54,11 @@ func clusterResults(v *view, out *page) {
 		p := &v.cluster.Peers[i]
 		for r, n := range p.Results {
 			if n > 0 {
-				out.add(float64(n), p.Called(), report.CopyResult(r).String())
+				out.add(float64(n), p.DisplayName(), report.CopyResult(r).String())
 			}
 		}
 		if p.Dropped > 0 {
-			out.add(float64(p.Dropped), p.Called(), "dropped")
+			out.add(float64(p.Dropped), p.DisplayName(), "dropped")
 		}
 	}
 }

@@ -14,11 +14,11 @@ import (
 // dryResult is the result of a packet's dry run; nil: there was none.
 type dryResult struct{ *dryrun.Result }
 
-// dryRun runs a dry run. Users cannot request one of fragments, or of ICMP other than echo
-// requests.
+// dryRun makes a dry run of the packet, unless users cannot request one: of a fragment, or of ICMP
+// other than echo requests.
 func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
-	packet, ok := described(pkt.Decode(frame))
-	// a dry run knows the first path of SCTP's associations only
+	packet, ok := dryPacketOf(pkt.Decode(frame))
+	// a dry run of SCTP knows only the first path of an association
 	if !l.dry || !ok || packet.Protocol == lb.SCTP && l.Programs().HasPaths() {
 		return dryResult{}, nil
 	}
@@ -27,7 +27,8 @@ func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	return dryResult{r}, err
 }
 
-func described(p *pkt.Packet) (*dryrun.Packet, bool) {
+// dryPacketOf returns the input of a packet's dry run, if users can request it.
+func dryPacketOf(p *pkt.Packet) (*dryrun.Packet, bool) {
 	const echo, echo6 = 8, 128
 	d := &dryrun.Packet{From: p.SrcAddr(), To: p.DstAddr()}
 	switch p.Proto {

@@ -121,7 +121,7 @@ func (r *registered) put(tx *store.Tx, object any) error {
 	return r.notOwn(object)
 }
 
-// notOwn refuses an object that names this node as another one, such as a file of the other node.
+// notOwn refuses an object whose peer is this node, for example from a file of the other node.
 func (r *registered) notOwn(object any) error {
 	field, peer := r.Peer(object)
 	if r.api.Own == nil || !peer.IsValid() || !r.api.Own(peer) {
@@ -139,7 +139,7 @@ func (a *API) off(kind string) string {
 	return a.Off(kind)
 }
 
-// CreateOf is POST of a registered kind whose path completes the body.
+// CreateOf handles POST of a registered kind. complete adds to the body what the path says.
 func (a *API) CreateOf(kind string, w http.ResponseWriter, r *http.Request, complete func(body any) error) {
 	a.registered[kind].createFrom(w, r, complete)
 }

@@ -33,10 +33,10 @@ func (a *API) nodes() (list []v1.ClusterNode) {
 	}
 	for _, n := range a.Nodes() {
 		out := v1.ClusterNode{
-			Name: n.Name, Own: n.Own, State: "up", Reason: cmp.Or(n.Lost, n.Alone), Since: n.Since, Version: n.Build, Roles: n.Roles, Maintenance: n.Maintenance, Revision: n.Revision,
+			Name: n.Name, Own: n.Own, State: "up", Reason: cmp.Or(n.Away, n.SyncProblem), Since: n.Since, Version: n.Build, Roles: n.Roles, Maintenance: n.Maintenance, Revision: n.Revision,
 			Behind: n.Behind, Connections: n.Connections, Exchange: string(n.State), Lag: n.Lag.Seconds(), Peers: n.Peers, Differing: n.Differing,
 		}
-		if n.Lost != "" {
+		if n.Away != "" {
 			out.State = "away"
 		}
 		list = append(list, out)
