@@ -36,23 +36,21 @@ func TestPolicer(t *testing.T) {
 		t.Errorf("got %+v, want p.Attached == 1", p)
 	}
 	began := time.Now()
-	sent, before := flood(t, c, time.Second), policed()
+	flood(t, c)
+	before := policed()
 	passed, most := before.Green.Bytes+before.Yellow.Bytes, 3000+10_000*uint64(time.Since(began).Seconds()+1)
 	if before.Red.Packets == 0 || passed < 3000 || passed > most {
-		t.Errorf("of %d packets in %v, %+v passed and %+v did not: want up to %d bytes", sent, time.Since(began), before.Green, before.Red, most)
+		t.Errorf("of %d packets in %v, %+v passed and %+v did not: want up to %d bytes", datagrams, time.Since(began), before.Green, before.Red, most)
 	}
 	if n := r.Metric("drops_total", "reason=policed"); n < float64(before.Red.Packets) {
 		t.Errorf("%v packets are counted as policed, want %d", n, before.Red.Packets)
 	}
 	r.Kill()
 	r.Restart()
-	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		flood(t, c, time.Second/10) // a busy machine may send too few in this time
-		if after := policed(); after.Red.Packets <= before.Red.Packets || after.Attached != 1 {
-			return fmt.Errorf("after a restart %+v, before %+v", after, before)
-		}
-		return nil
-	})
+	flood(t, c)
+	if after := policed(); after.Red.Packets <= before.Red.Packets || after.Attached != 1 {
+		t.Errorf("after a restart %+v, before %+v", after, before)
+	}
 	r.Loxicmd("delete policy dns")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		got, err := rig.Datagram(c, strings.Repeat("x", 1400))
@@ -63,17 +61,15 @@ func TestPolicer(t *testing.T) {
 	})
 }
 
-// flood sends datagrams of 200 bytes for a while, at most 1,000 a second.
-func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
+// datagrams is how many of 200 bytes flood sends: eight seconds of the rate in these tests, so a
+// policer drops some even if a busy machine needs a second to send them, and fewer than a queue of
+// the kernel holds (net.core.netdev_max_backlog).
+const datagrams = 400
+
+// flood sends datagrams.
+func flood(t *testing.T, c net.Conn) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(while); ; sent++ {
-		select {
-		case <-end:
-			return sent
-		case <-tick.C:
-		}
+	for range datagrams {
 		if _, err := c.Write(make([]byte, 172)); err != nil {
 			t.Fatal(err)
 		}
@@ -104,30 +100,30 @@ func TestRuleAttached(t *testing.T) {
 		}
 		return policies.PolAttr[0], mirrors.MirrAttr[0]
 	}
-	flood(t, c, time.Second/5)
+	flood(t, c)
 	if p, m := said(); p.Attached != 0 || p.Green.Packets+p.Red.Packets > 0 || m.Sync == nil || *m.Sync != 1 || m.Packets > 0 {
 		t.Errorf("without the rule: %+v, %+v", p, m)
 	}
 	r.Loxicmd("create firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp --allow")
-	sent := flood(t, c, time.Second/2)
+	flood(t, c)
 	p, m := said()
-	if p.Attached != 1 || p.Green.Packets == 0 || p.Red.Packets == 0 || m.Sync == nil || *m.Sync != 0 || m.Packets < uint64(sent) || m.Lost > 0 {
-		t.Errorf("with the rule, of %d packets: %+v, %+v, %+v, %+v", sent, p, p.Green, p.Red, m)
+	if p.Attached != 1 || p.Green.Packets == 0 || p.Red.Packets == 0 || m.Sync == nil || *m.Sync != 0 || m.Packets < datagrams || m.Lost > 0 {
+		t.Errorf("with the rule, of %d packets: %+v, %+v, %+v, %+v", datagrams, p, p.Green, p.Red, m)
 	}
 	r.Kill()
-	flood(t, c, time.Second/5)
+	flood(t, c)
 	r.Restart()
 	if after, mirrored := said(); after.Red.Packets <= p.Red.Packets || mirrored.Packets <= m.Packets {
 		t.Errorf("without a daemon %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
 	}
 	p, _ = said()
-	flood(t, c, time.Second/5)
+	flood(t, c)
 	if after, _ := said(); after.Red.Packets <= p.Red.Packets || after.Attached != 1 {
 		t.Errorf("after a restart %+v has become %+v, %+v", p.Red, after, after.Red)
 	}
 	r.Loxicmd("delete firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp")
 	p, m = said()
-	flood(t, c, time.Second/5)
+	flood(t, c)
 	if after, mirrored := said(); after.Attached != 0 || after.Red.Packets != p.Red.Packets || mirrored.Packets != m.Packets {
 		t.Errorf("without the rule %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
 	}
