@@ -119,7 +119,7 @@ func seenBy(c net.Conn) (string, error) {
 func (p *pair) follows(n *node) {
 	p.t.Helper()
 	for _, vip := range []string{pairVIP4, pairVIP6} {
-		labtest.Eventually(p.t, time.Second, func(ctx context.Context) error {
+		labtest.Promised(p.t, time.Second, func(ctx context.Context) error {
 			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
 			c, own, err := p.through(short, p.client, vip)
@@ -156,7 +156,8 @@ func (n *node) becomes(role string) {
 	})
 }
 
-// keepalived starts keepalived on a node, with a notify script.
+// keepalived starts keepalived on a node, with a notify script. keepalived does not wait for a
+// script before it runs the next one, so each sets the last state, one after the other.
 func (n *node) keepalived(priority int, notify string) *netnstest.Process {
 	n.T.Helper()
 	dir := n.T.TempDir()
@@ -167,7 +168,14 @@ func (n *node) keepalived(priority int, notify string) *netnstest.Process {
 		}
 		return path
 	}
-	script := file("notify.sh", "#!/bin/sh\n# TYPE NAME STATE PRIORITY\n"+notify+"\n", 0o755)
+	script := file("notify.sh", fmt.Sprintf(`#!/bin/sh
+# TYPE NAME STATE PRIORITY
+echo "$3" >%[1]s/state
+exec 9>%[1]s/lock
+flock 9
+set -- "$1" "$2" "$(cat %[1]s/state)"
+%[2]s
+`, dir, notify), 0o755)
 	conf := file("keepalived.conf", fmt.Sprintf(`
 global_defs {
 	script_user root

@@ -76,7 +76,7 @@ func (r *resolver) asks() (int, error) {
 // wantOther waits until an endpoint other than gone answers, and returns its number.
 func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	t.Helper()
-	labtest.Eventually(t, soon, func(context.Context) (err error) {
+	labtest.Promised(t, soon, func(context.Context) (err error) {
 		if who, err = r.asks(); err == nil && who == gone {
 			err = fmt.Errorf("endpoint %d answers", gone)
 		}

@@ -70,7 +70,7 @@ func TestLateInterface(t *testing.T) { // not parallel: it asserts a time
 			t.Fatal(err)
 		}
 		start := time.Now()
-		labtest.Eventually(t, time.Second, func(ctx context.Context) error {
+		labtest.Promised(t, time.Second, func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // a lost SYN is retransmitted after a second
 			defer cancel()
 			_, err := late.Get(ctx, rig.Join(rig.VIP4, 80))

@@ -162,7 +162,7 @@ func TestForwardingChanges(t *testing.T) {
 			}
 		}
 		for _, vip := range []string{rig.VIP4, rig.VIP6} {
-			labtest.Eventually(t, 3*time.Second, func(context.Context) error {
+			labtest.Promised(t, 3*time.Second, func(context.Context) error {
 				_, err := r.Ask(rig.Join(vip, 80))
 				return err
 			})
