@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * config.h - load-time constants. User space sets them before loading; the
- * verifier then removes the branches that they close.
+ * verifier then removes the branches that they make unreachable.
  *
  * Times are in jiffies (user space multiplies by CONFIG_HZ), since the packet
  * path reads the clock with bpf_jiffies64, which is inlined: 3 ns against 35
@@ -35,8 +35,8 @@
 
 const volatile __u32 hz = 250;
 
-/* Bytes from where a map of the connection table has a value to the next line of
- * cache: a multiple of 8. */
+/* Bytes from the start of a value in the maps of the connection table to the next cache
+ * line: a multiple of 8. */
 const volatile __u32 table_skew = 0;
 
 /* Timeouts, in jiffies. A source port is in quarantine for timeout_snat_rest after
@@ -61,8 +61,8 @@ const volatile __u32 timeout_snat_rest_pressed = 3 * 250;
 /* How long a client stays known after it has proven that it exists. */
 const volatile __u32 timeout_known = 600 * 250;
 
-/* Read ip_summed where the kernel has the kfunc for it. Off in tests that stand
- * for kernels before 6.2. */
+/* Read ip_summed if the kernel has the kfunc for it. Off in tests that simulate kernels
+ * before 6.2. */
 const volatile __u8 kfuncs = 1;
 /* Key of the hash that chooses a flow's slot. Machines that must choose the same
  * endpoint for a flow have the same key. */

@@ -20,13 +20,12 @@ static __always_inline bool sender_goes_on(const struct connection_copy *r,
 	       (__s32)(sent - seq_end) > 1;
 }
 
-/* Reports whether the copy belongs to a later TCP connection of the same generation,
- * which repeats after 256: the entry is closed, and the copy's client or endpoint
- * continues. */
-static __always_inline bool copy_is_reopened(const struct connection_copy *r,
-					     const struct connection *c,
-					     __u32 word,
-					     const struct connection *reply)
+/* Reports whether the copy belongs to a later TCP connection of the entry's generation
+ * (they repeat after 256 connections): the entry is closed, and the copy's client or
+ * endpoint continues. */
+static __always_inline bool copy_reopens(const struct connection_copy *r,
+					 const struct connection *c, __u32 word,
+					 const struct connection *reply)
 {
 	if (r->protocol != IPPROTO_TCP || r->flags & CONN_RESET)
 		return false;
@@ -36,13 +35,14 @@ static __always_inline bool copy_is_reopened(const struct connection_copy *r,
 					r->reply_seq_end, reply->seq_end));
 }
 
-/* Copies may arrive so many seconds late: their entries then seem to be used later. */
+/* How many seconds late a copy may arrive: its entry then seems to be used later. */
 #define COPY_DELAY 5
 
-/* Reports whether an entry continues after the end of a TCP connection: it has higher numbers,
- * or was used later. Numbers wrap around, so an earlier connection may have higher ones, and
- * of the entry's own, 2 GB may have passed other nodes after its last use. If they are
- * just below those of the end, times do not count: the clock of a node stops with its machine. */
+/* Reports whether an entry continues after the end of a TCP connection. It does not if it was
+ * last used earlier, whatever its numbers: they wrap around, and 2 GB may have passed other
+ * nodes since. Otherwise it continues if its numbers are higher, or if it was used later and
+ * they are far below: another connection's. Numbers just below are those of the ended
+ * connection, and times do not count: the clock of a node stops with its machine. */
 static __always_inline bool copy_end_is_passed(const struct connection_copy *r,
 					       __u32 idle, __u32 sent,
 					       __u32 answered)
@@ -76,8 +76,8 @@ static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 }
 
 /* Reports whether the copy belongs to the connection with this client's entry. replies:
- * the key of the copy's replies. It does not if only one of both has a header of the
- * PROXY protocol: their numbers differ. */
+ * the key of the copy's replies. If only one of the two has a header of the PROXY
+ * protocol, their numbers differ, and they are not one connection. */
 static __always_inline bool copy_is_of(const struct connection_copy *r,
 				       const struct connection *c, __u32 word,
 				       const struct connection *reply,
@@ -88,7 +88,7 @@ static __always_inline bool copy_is_of(const struct connection_copy *r,
 	if (r->generation != word >> STATE_GENERATION_SHIFT ||
 	    (r->traits & CONN_ONE_WAY) != one_way ||
 	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
-	    copy_is_reopened(r, c, word, reply) ||
+	    copy_reopens(r, c, word, reply) ||
 	    (r->late && copy_is_outlived(r, c, reply)))
 		return false;
 	return one_way ? c->endpoint == r->id : connection_answers(c, replies);
@@ -103,9 +103,9 @@ static __always_inline bool entry_was_used(const struct connection *c,
 /* Reports whether the copy belongs to a later connection than an open entry. idle: for
  * how long the entry has been silent. used: packets of it were seen here. sent, seq_end:
  * the numbers of the copy and of the entry, in the direction that both share. A later
- * TCP connection has higher numbers (RFC 6528). If they are much higher, the last packets
- * that were seen here may belong to the later connection: they do not continue the
- * entry's numbers. */
+ * TCP connection has higher numbers (RFC 6528). A copy that is up to a second older than the
+ * entry needs much higher ones: then the last packets that were seen here may belong to the
+ * later connection, as they do not continue the entry's numbers. */
 static __always_inline bool copy_follows(const struct connection_copy *r,
 					 __u32 idle, bool used, __u32 sent,
 					 __u32 seq_end)

@@ -94,12 +94,12 @@ connection_peer_by_key(const struct connection *c, __u8 protocol)
 static __always_inline struct connection *
 connection_peer_hashed(const struct connection *c, __u8 protocol, __u64 hash)
 {
-	struct table_row *beside = row_beside(hash);
+	struct table_row *neighbor = row_neighbor(hash);
 
-	if (likely(beside && beside->status & ROW_LIVE &&
-		   beside->key.protocol == protocol &&
-		   connection_answers(c, &beside->key)))
-		return &beside->connection;
+	if (likely(neighbor && neighbor->status & ROW_LIVE &&
+		   neighbor->key.protocol == protocol &&
+		   connection_answers(c, &neighbor->key)))
+		return &neighbor->connection;
 	return connection_peer_by_key(c, protocol);
 }
 
@@ -203,7 +203,7 @@ connection_record_both(struct connection *client, __u32 client_word,
 	return client_word;
 }
 
-/* Records events like connection_record() does; c may be either of the two entries. */
+/* Like connection_record_both(), but c may be either of the two entries. */
 static __always_inline __u32 connection_record(struct connection *c, __u32 word,
 					       struct connection *peer,
 					       __u32 peer_word, __u8 events)
@@ -226,9 +226,9 @@ connection_notify(const struct packet *p, const struct connection *c,
 /* Stops counting a connection as half-open if these events of a client's packet have
  * made it assured. word: the replaced word of the client's entry. Returns whether it
  * became assured. */
-static __always_inline bool
-connection_is_assured_now(const struct packet *p, const struct connection *c,
-			  __u32 word, __u8 events)
+static __always_inline bool connection_count_assured(const struct packet *p,
+						     const struct connection *c,
+						     __u32 word, __u8 events)
 {
 	if (!(events & CONN_ASSURED) || word & (CONN_ASSURED | STATE_ENDED))
 		return false;

@@ -28,8 +28,8 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c,
 		return VERDICT_MISS;
 	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
 		events = protocol_events(p, word, 0);
-		connection_is_assured_now(
-			p, c, state_change(c, word, 0, events), events);
+		connection_count_assured(p, c, state_change(c, word, 0, events),
+					 events);
 		if (unlikely(copying))
 			copy_if_changed(c, word, NULL, p->tuple.protocol);
 		return VERDICT_CONTINUE;
@@ -46,7 +46,7 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c,
 	} else {
 		peer_word = connection_record_both(c, word, peer, peer_word,
 						   events);
-		if (connection_is_assured_now(p, c, peer_word, events))
+		if (connection_count_assured(p, c, peer_word, events))
 			source_mark_known(p);
 	}
 	if (unlikely(copying))

@@ -215,7 +215,7 @@ sctp_init_moves(const struct packet *p, const struct connection *c, __u32 word)
 	return ep && endpoint_is_lost(ep);
 }
 
-/* connection_is_assured_now() for a packet of the endpoint. */
+/* connection_count_assured() for a packet of the endpoint. */
 static __always_inline void
 sctp_assured_by_endpoint(const struct connection *client,
 			 const struct connection *reply, __u32 word,
@@ -235,7 +235,7 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 	struct ip_addr client = p->tuple.saddr;
 	__u8 events = sctp_events_one_way(p, c, word);
 
-	connection_is_assured_now(
+	connection_count_assured(
 		p, c, client_change(c, &client, word, 0, events), events);
 	sctp_notify_closing(&p->tuple, c, NULL, word, events);
 	c->seen = p->now; /* of a client that has restarted, too */
@@ -292,7 +292,7 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 		peer_word = connection_record_both(c, word, peer, peer_word,
 						   events);
 		sctp_notify_closing(&p->tuple, c, peer, peer_word, events);
-		if (connection_is_assured_now(p, c, peer_word, events))
+		if (connection_count_assured(p, c, peer_word, events))
 			source_mark_known(p);
 	}
 	if (unlikely(copying))

@@ -128,9 +128,9 @@ __noinline int pair_insert(const struct connection_key *client_key,
 /* Frees a pair of rows of a locked bucket: both tags at once. */
 static __always_inline void pair_clear(struct table_bucket *b, __u32 i,
 				       struct table_row *row,
-				       struct table_row *beside)
+				       struct table_row *neighbor)
 {
-	__sync_lock_test_and_set(&beside->status, 0);
+	__sync_lock_test_and_set(&neighbor->status, 0);
 	__sync_lock_test_and_set(&row->status, 0);
 	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
 			     ~(0xffffffffULL
@@ -145,7 +145,7 @@ __noinline bool pair_remove(const struct connection_key *client_key,
 			    const struct connection_key *reply_key, __u64 what)
 {
 	struct table_state *t = table_state_get();
-	struct table_row *row, *beside;
+	struct table_row *row, *neighbor;
 	struct table_bucket *b;
 	bool removed = false;
 	__u64 place, size;
@@ -160,13 +160,13 @@ __noinline bool pair_remove(const struct connection_key *client_key,
 	if (!b)
 		return false;
 	row = bucket_row(b, hash_home(place));
-	beside = bucket_row(b, hash_home(place) ^ 1);
-	if (likely(row && beside && table_size_now() == size &&
+	neighbor = bucket_row(b, hash_home(place) ^ 1);
+	if (likely(row && neighbor && table_size_now() == size &&
 		   row_has_key(row, client_key) &&
-		   row_has_key(beside, reply_key) &&
+		   row_has_key(neighbor, reply_key) &&
 		   state_read(&row->connection) & STATE_ENDED)) {
-		pair_count_end(row, beside, what);
-		pair_clear(b, hash_home(place), row, beside);
+		pair_count_end(row, neighbor, what);
+		pair_clear(b, hash_home(place), row, neighbor);
 		removed = true;
 	}
 	bucket_unlock(b);

@@ -367,7 +367,7 @@ entry_find(const struct connection_key *key)
 
 /* Returns the row that forms a pair with the home row of this hash, or NULL. If both
  * directions are placed by their client, it is usually the other direction's. */
-static __always_inline struct table_row *row_beside(__u64 hash)
+static __always_inline struct table_row *row_neighbor(__u64 hash)
 {
 	struct table_bucket *b = bucket_get(table_group(hash, table_size_now()),
 					    hash_bucket(hash));

@@ -230,7 +230,7 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	tcp_notify_closing(NULL, reply ? peer : c, reply ? c : peer, word,
 			   events);
 	/* this ACK makes the connection assured, so its client exists */
-	if (connection_is_assured_now(p, c, word, events)) {
+	if (connection_count_assured(p, c, word, events)) {
 		source_mark_known(p);
 		if (!reply && !handshake_is_outward(&p->tuple, c, false))
 			handshake_completed(p, c, word);
@@ -268,7 +268,7 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	if ((word & events) == events)
 		return;
 	word = client_change(c, &c->saddr, word, 0, events);
-	connection_is_assured_now(p, c, word, events);
+	connection_count_assured(p, c, word, events);
 	tcp_notify_closing(&p->tuple, c, NULL, word, events);
 }
 
