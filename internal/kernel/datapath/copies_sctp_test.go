@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -171,7 +172,7 @@ func TestCopiesSCTPUnknownTag(t *testing.T) {
 	if n := halfOpens(t, c.two.d)[others]; n != 0 {
 		t.Errorf("after COOKIE ACK, %d associations are half-open, want none", n)
 	}
-	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
+	if got := c.tagsAt(c.two, client); got != [2]uint32{0, 111} {
 		t.Errorf("after COOKIE ACK, the tags are %d, want an unknown one and 111", got)
 	}
 	if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
@@ -181,15 +182,24 @@ func TestCopiesSCTPUnknownTag(t *testing.T) {
 	c.put(forged)
 	announced.Idle = 0
 	c.put(announced)
-	if got := c.tagsAt(c.two); got != [2]uint32{0, 111} {
+	if got := c.tagsAt(c.two, client); got != [2]uint32{0, 111} {
 		t.Errorf("after the copies of two INITs, the tags are %d, want an unknown one and 111", got)
 	}
 	echoed := announced
 	echoed.Flags |= uint8(bpf.TcConnectionFlagCONN_ASSURED)
 	echoed.Idle = time.Hour
 	c.put(echoed)
-	if got := c.tagsAt(c.two); got != [2]uint32{222, 111} {
+	if got := c.tagsAt(c.two, client); got != [2]uint32{222, 111} {
 		t.Errorf("after the copy of COOKIE ECHO, the tags are %d, want 222 and 111", got)
+	}
+	const second = "198.51.100.1:40001" // an INIT is forged at the second node
+	c.sctp(c.two, second, vip, "chunks init=111")
+	c.sctp(c.two, second, vip, "chunks init=999")
+	announced.Client, announced.Idle = netip.MustParseAddrPort(second), time.Hour
+	announced.Source = announced.Client
+	c.put(announced)
+	if got := c.tagsAt(c.two, second); got != [2]uint32{222, 111} {
+		t.Errorf("after the copy of INIT ACK, the tags are %d, want 222 and 111", got)
 	}
 }
 
@@ -224,7 +234,7 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 			c.sctp(c.two, client, vip, "tag 5 chunks data:4")
 			opened.Idle = time.Second
 			c.put(opened)
-			if got := c.tagsAt(c.two); got != one.want {
+			if got := c.tagsAt(c.two, client); got != one.want {
 				t.Errorf("the tags are %d, want %d", got, one.want)
 			}
 			c.sctp(c.two, client, vip, "tag 999 chunks abort+t")
@@ -250,55 +260,148 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 	}
 }
 
-// tagsAt returns the verification tags of the only association at a node: of packets to the
+// tagsAt returns the verification tags of a client's association at a node: of packets to the
 // endpoint, and to the client.
-func (c *copied) tagsAt(o *opener) (tags [2]uint32) {
-	for _, row := range dptest.Connections(c.t, o.d.collection) {
+func (c *copied) tagsAt(o *opener, client string) (tags [2]uint32) {
+	want := netip.MustParseAddrPort(client)
+	for key, row := range dptest.Connections(c.t, o.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
-			tags[0] = row.Ack
-		} else {
+			if bpf.AddrPort(key.Saddr, key.Sport) == want {
+				tags[0] = row.Ack
+			}
+		} else if bpf.AddrPort(row.Daddr, row.Dport) == want {
 			tags[1] = row.Ack
 		}
 	}
 	return tags
 }
 
+// A restartedCopy is a client's association at the second node, and has restarted at others.
+type restartedCopy struct {
+	c                     *copied
+	client, vip, endpoint string
+	opened                report.ConnectionCopy
+}
+
+// put inserts the copy of a later packet, with tags of packets to the endpoint and to the client.
+func (r *restartedCopy) put(tag, replyTag uint32) {
+	if err := dptest.AgeConnections(r.c.two.d.collection.Conntrack, r.c.two.d.collection.Jiffies(time.Second)); err != nil {
+		r.c.t.Fatal(err)
+	}
+	r.merge(tag, replyTag, 0)
+}
+
+// late inserts the copy of an earlier packet.
+func (r *restartedCopy) late(tag, replyTag uint32) { r.merge(tag, replyTag, time.Hour) }
+
+func (r *restartedCopy) merge(tag, replyTag uint32, idle time.Duration) {
+	one := r.opened
+	one.Idle, one.Numbers.Acked, one.Numbers.ReplyAcked = idle, tag, replyTag
+	r.c.put(one)
+}
+
+// ack is COOKIE ACK at the second node.
+func (r *restartedCopy) ack() { r.c.sctp(r.c.two, r.endpoint, r.client, "tag 333 chunks cookie-ack") }
+
 // TestCopiesSCTPRestart checks that both tags count at a node if one node has seen the COOKIE ECHO
-// of a client's restart, and another one its COOKIE ACK, in either order.
+// of a client's restart, and another one its COOKIE ACK, in any order, whatever late copies of
+// earlier associations arrive.
 func TestCopiesSCTPRestart(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	for name, steps := range map[string]func(ack func(), put func(tag, replyTag uint32)){
-		"COOKIE ACK first":            func(ack func(), put func(tag, replyTag uint32)) { ack(); put(444, 0) },
-		"COOKIE ECHO first":           func(ack func(), put func(tag, replyTag uint32)) { put(444, 0); ack() },
-		"both elsewhere":              func(_ func(), put func(tag, replyTag uint32)) { put(444, 0); put(0, 333) },
-		"COOKIE ECHO again":           func(ack func(), put func(tag, replyTag uint32)) { put(444, 0); ack(); put(444, 0) },
-		"all of it at the other node": func(_ func(), put func(tag, replyTag uint32)) { put(444, 333) },
+	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+	opened := c.wait(3)[2]
+	cases := []struct {
+		name  string
+		steps func(r *restartedCopy)
+	}{
+		{"COOKIE ACK first", func(r *restartedCopy) { r.ack(); r.put(444, 0) }},
+		{"COOKIE ECHO first", func(r *restartedCopy) { r.put(444, 0); r.ack() }},
+		{"both elsewhere", func(r *restartedCopy) { r.put(444, 0); r.put(0, 333) }},
+		{"both elsewhere, COOKIE ACK first", func(r *restartedCopy) { r.put(0, 333); r.put(444, 0) }},
+		{"COOKIE ECHO again", func(r *restartedCopy) { r.put(444, 0); r.ack(); r.put(444, 0) }},
+		{"all of it at the other node", func(r *restartedCopy) { r.put(444, 333) }},
+		{"late COOKIE ECHO", func(r *restartedCopy) { r.ack(); r.late(444, 0) }},
+		{"late COOKIE ACK", func(r *restartedCopy) { r.put(444, 0); r.late(0, 333) }},
+		{"late copy of the association before", func(r *restartedCopy) { r.put(444, 333); r.late(222, 111) }},
+		{"COOKIE ECHOs of two restarts", func(r *restartedCopy) { r.put(443, 0); r.put(444, 0); r.ack() }},
+		{"late COOKIE ECHO of the restart before", func(r *restartedCopy) { r.put(444, 0); r.late(443, 0); r.ack() }},
+		{"after ABORT at this node", func(r *restartedCopy) {
+			r.c.sctp(r.c.two, r.client, r.vip, "tag 222 chunks abort")
+			r.put(444, 333)
+		}},
+	}
+	for i, one := range cases {
+		r := restartedCopy{c, fmt.Sprintf("198.51.100.1:%d", 40001+i), vip, endpoint, opened}
+		r.opened.Client = netip.MustParseAddrPort(r.client)
+		r.opened.Source = r.opened.Client
+		c.put(r.opened)
+		if got := c.tagsAt(c.two, r.client); got != [2]uint32{222, 111} {
+			t.Fatalf("%s: before the restart, the tags are %d, want 222 and 111", one.name, got)
+		}
+		one.steps(&r)
+		if got := c.tagsAt(c.two, r.client); got != [2]uint32{444, 333} {
+			t.Errorf("%s: the tags are %d, want 444 and 333", one.name, got)
+		}
+	}
+	if n := c.two.active()[0]; n != uint64(len(cases)) {
+		t.Errorf("%d of %d associations are active", n, len(cases))
+	}
+}
+
+// sctpOneWay checks that a node takes the tag of an association whose endpoint answers its client
+// directly, also after the client has restarted.
+func (c *copied) sctpOneWay() {
+	const client, vip = "198.51.100.1:40000", "10.0.0.12:2020"
+	for _, o := range []*opener{c.two, c.one} {
+		c.sctp(o, client, vip, "chunks init=111")
+	}
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	one := c.wait(1)[0]
+	for _, tag := range []uint32{222, 444} {
+		if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+			c.t.Fatal(err)
+		}
+		one.Idle, one.Numbers.Acked = 0, tag
+		c.put(one)
+		if got := c.tagsAt(c.two, client); got != [2]uint32{tag, 0} {
+			c.t.Errorf("the tags are %d, want %d and an unknown one", got, tag)
+		}
+	}
+}
+
+// TestCopiesSCTPPaths checks which copies let packets by further paths find their association: not
+// those of a client that may be forged, nor of a service with one VIP.
+func TestCopiesSCTPPaths(t *testing.T) {
+	t.Parallel()
+	c := &copied{t: t, two: newOpener(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")}
+	addService(t, c.two, "10.0.0.2:2020/sctp endpoints=192.0.2.1:5001")
+	const replied = uint8(bpf.TcConnectionFlagCONN_REPLIED)
+	const assured = replied | uint8(bpf.TcConnectionFlagCONN_ASSURED)
+	for i, one := range []struct {
+		name, vip string
+		flags     uint8
+		tag       uint32
+		paths     int
+	}{
+		{"COOKIE ECHO", "10.0.0.1:2020", assured, 222, 1},
+		{"COOKIE ACK, with an unknown tag", "10.0.0.1:2020", assured, 0, 1},
+		{"INIT ACK", "10.0.0.1:2020", replied, 222, 0},
+		{"one VIP", "10.0.0.2:2020", assured, 222, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
-			c.sctp(c.one, client, vip, "chunks init=111")
-			c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
-			c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
-			c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
-			opened := c.wait(3)[2]
-			c.put(opened)
-			if got := c.tagsAt(c.two); got != [2]uint32{222, 111} {
-				t.Fatalf("before the restart, the tags are %d, want 222 and 111", got)
-			}
-			put := func(tag, replyTag uint32) {
-				if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
-					t.Fatal(err)
-				}
-				one := opened
-				one.Idle, one.Numbers.Acked, one.Numbers.ReplyAcked = 0, tag, replyTag
-				c.put(one)
-			}
-			steps(func() { c.sctp(c.two, endpoint, client, "tag 333 chunks cookie-ack") }, put)
-			if got := c.tagsAt(c.two); got != [2]uint32{444, 333} {
-				t.Errorf("the tags are %d, want 444 and 333", got)
-			}
+		client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), uint16(40000+i))
+		before := c.paths()
+		got := c.put(report.ConnectionCopy{
+			Protocol: lb.SCTP, Client: client, VIP: netip.MustParseAddrPort(one.vip), Source: client,
+			Endpoint: netip.MustParseAddrPort("192.0.2.1:5001"), Flags: one.flags, Generation: 1,
+			Numbers: report.TCPNumbers{Acked: one.tag, ReplyAcked: 111},
 		})
+		if n := c.paths() - before; got[0] != report.CopyInserted || n != one.paths {
+			t.Errorf("%s: %v with %d paths, want %v with %d", one.name, got[0], n, report.CopyInserted, one.paths)
+		}
 	}
 }

@@ -181,6 +181,7 @@ func TestCopies(t *testing.T) {
 		"10.0.0.5:53/udp endpoints=192.0.2.1:53",
 		"10.0.0.11:69/udp helper=tftp endpoints=192.0.2.1:69",
 		"10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80",
+		"10.0.0.12:2020/sctp mode=dsr endpoints=192.0.2.1:2020",
 		"10.0.0.7:80/tcp mode=onearm snat=10.9.9.8 endpoints=192.0.2.1:8080",
 		"[2001:db8::64]:80/tcp mode=onearm snat=10.9.9.7 endpoints=192.0.2.1:8080",
 		"10.0.0.10:80/tcp select=persist endpoints=192.0.2.1:8080,192.0.2.2:8080",
@@ -203,6 +204,7 @@ func TestCopies(t *testing.T) {
 	c.sub(t, "udp", c.udp)
 	c.sub(t, "related", c.related)
 	c.sub(t, "dsr", c.dsr)
+	c.sub(t, "sctp one-way", c.sctpOneWay)
 	c.sub(t, "serves", c.serves)
 	c.sub(t, "generations", c.generations)
 	c.sub(t, "unknown", c.unknown)
