@@ -17,7 +17,45 @@ import (
 // leave. Proven addresses and the first path are not affected.
 func TestGuessedTags(t *testing.T) {
 	t.Parallel()
-	withVictim(t, guessTags)
+	for name, guess := range map[string]func(l *lab.Lab, tag int) error{
+		"without association": wantRefused,
+		"at the first path": func(l *lab.Lab, tag int) error {
+			_, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 tag %d chunks data:4", victim, tag)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			withVictim(t, func(l *lab.Lab) error { return guessTags(l, guess) })
+		})
+	}
+}
+
+// TestUnknownTag checks that packets of an association whose tag is unknown are no guesses.
+func TestUnknownTag(t *testing.T) {
+	t.Parallel()
+	withVictim(t, func(l *lab.Lab) error {
+		const client, server = "sctp 1.1.5.5:4005 > 10.0.0.1:2020 ", "sctp 192.168.1.10:5001 > 1.1.5.5:4005 "
+		for _, one := range []struct {
+			link *lab.Link
+			line string
+		}{
+			{l.Client, client + "chunks init=501"},
+			{l.Server, server + "tag 501 chunks init-ack=502:40"},
+			{l.Client, client + "tag 503 chunks cookie-echo:40"},
+			{l.Server, server + "tag 501 chunks cookie-ack"},
+		} {
+			if _, err := wantOut(l, one.link, "%s", one.line); err != nil {
+				return err
+			}
+		}
+		for range 100 {
+			if _, err := wantOut(l, l.Client, client+"tag 503 chunks data:4"); err != nil {
+				return err
+			}
+		}
+		return proveAddress(l, "9.9.9.8")
+	})
 }
 
 // TestProvenAddresses checks that an association has eight proven addresses at a time: a client
@@ -90,14 +128,14 @@ func newVictim() (*lab.Lab, error) {
 	return l, nil
 }
 
-func guessTags(l *lab.Lab) error {
+func guessTags(l *lab.Lab, guess func(l *lab.Lab, tag int) error) error {
 	if err := proveAddress(l, "9.9.9.8"); err != nil {
 		return err
 	}
 	for {
 		start := time.Now()
 		for tag := range 100 {
-			if err := wantRefused(l, 1000+tag); err != nil {
+			if err := guess(l, 1000+tag); err != nil {
 				return err
 			}
 		}
@@ -120,6 +158,9 @@ func wantRefused(l *lab.Lab, tag int) error {
 // proveAddress answers the HEARTBEAT to another address of the victim.
 func proveAddress(l *lab.Lab, address string) error {
 	res, err := sendText(l, l.Client, "sctp %s:4000 > 10.0.0.2:2020 tag %d chunks heartbeat:12", address, sctpToEndpoint)
+	if err == nil && res.Verdict != "out" {
+		err = fmt.Errorf("an unproven address is not asked: %s %s", res.Verdict, res.Reason)
+	}
 	if err != nil {
 		return err
 	}
