@@ -19,7 +19,7 @@ type feed struct {
 	session *session.Options
 	ctx     context.Context //nolint:containedctx // of the whole program
 	cancel  context.CancelFunc
-	number  int // of the question
+	number  int // of the current query
 }
 
 // news is the server's answer to a query, or the error.
@@ -30,24 +30,25 @@ type news struct {
 }
 
 // request starts a query, and cancels the previous one. It reconnects when the server comes back.
-func (f *feed) request(params v1.WatchRatesParams, tell func(news)) {
+func (f *feed) request(params v1.WatchRatesParams, send func(news)) {
 	if f.cancel != nil {
 		f.cancel()
 	}
 	f.number++
-	number, ctx := f.number, f.ctx
-	ctx, f.cancel = context.WithCancel(ctx)
+	number := f.number
+	ctx, cancel := context.WithCancel(f.ctx)
+	f.cancel = cancel
 	own := *f.session // each query has its own connection
 	go func() {
 		for ctx.Err() == nil {
 			err := follow(ctx, &own, params, func(u *v1.RatesUpdate) error {
-				tell(news{number: number, update: u})
+				send(news{number: number, update: u})
 				return nil
 			})
 			if ctx.Err() != nil {
 				return
 			}
-			tell(news{number: number, err: err})
+			send(news{number: number, err: err})
 			select {
 			case <-ctx.Done():
 			case <-time.After(retryAfter):

@@ -29,7 +29,7 @@ type ipvsReader struct {
 	skipped  map[string]bool   // named in a note already
 }
 
-// ipvsOptions are ipvsadm's options with an argument, by short name.
+// ipvsLong has the short names of ipvsadm's long options.
 var ipvsLong = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i", "--masquerading": "-m", "--weight": "-w",
@@ -121,6 +121,9 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 		seconds, err := strconv.Atoi(timeout)
 		if err != nil || seconds < 1 || seconds > 86400 {
 			seconds = min(max(seconds, 300), 86400)
+			if timeout != "" { // otherwise ipvsadm's default, 300
+				r.addNote(number, "persistence timeout %q is replaced by %d (allowed: 1 to 86400 seconds)", timeout, seconds)
+			}
 		}
 		s.Algorithm, s.PersistTimeout = lb.Persist, time.Duration(seconds)*time.Second
 		if s := opts["-s"]; s != "rr" && s != "wrr" {

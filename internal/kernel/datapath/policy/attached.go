@@ -41,7 +41,7 @@ type Attached struct {
 	counted  []*ebpf.Variable  // variables that record whether ports have attachments
 	stale    bool              // connections must still look up their next hops
 	names    map[uint64]string // names of policers and mirrors, by key, as last set
-	inForce  uint32            // value of the variable flows_attached
+	flowsSet uint32            // the value of the variable flows_attached
 }
 
 // OpenAttached reads the rows of an earlier process. They stay in force until SetAttached.
@@ -54,18 +54,18 @@ func OpenAttached(c *loader.Collection, services Services, rules Rules, renew fu
 	if c.Fresh {
 		return a, nil
 	}
-	inForce := 0
+	attached := 0
 	err := errors.Join(
 		rows.Each(a.maps.AttachedPorts, func(k uint32, v bpf.TcAttachments) { a.ports[k] = v }),
 		rows.Each(a.maps.AttachedSources, func(k bpf.TcAttachedSource, v bpf.TcAttachments) { a.sources[k] = v }),
-		rows.Each(a.maps.AttachedServices, func(uint32, bpf.TcAttachments) { inForce++ }),
+		rows.Each(a.maps.AttachedServices, func(uint32, bpf.TcAttachments) { attached++ }),
 		rows.Each(a.maps.Mirrors, func(k uint64, v bpf.TcMirror) { a.mirrors[k] = v }),
 		rows.Each(a.maps.Policers, func(k uint64, _ bpf.TcPolicer) { a.policers[k] = bpf.TcPolicer{} }),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("read policers: %w", err)
 	}
-	return a, a.writeVariables(inForce + len(a.sources))
+	return a, a.writeVariables(attached + len(a.sources))
 }
 
 // FollowPorts makes another object's variable ports_attached follow from now on.
@@ -98,11 +98,11 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 	}
 	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before the rows, so that packets look for them
 	services, err := a.services.AttachToServices(want.Services)
-	rules, unruled := a.rules.AttachToRules(want.Rules)
+	rules, rulesErr := a.rules.AttachToRules(want.Rules)
 	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
-	clients, failing := put(a.maps.AttachedSources, a.sources, sources, "clients")
-	_, failed2 := put(a.maps.AttachedPorts, a.ports, ports, "an interface")
-	errs = append(errs, err, unruled, failing, failed2, a.writeVariables(len(want.Services)+len(a.sources)))
+	clients, clientsErr := put(a.maps.AttachedSources, a.sources, sources, "clients")
+	_, portsErr := put(a.maps.AttachedPorts, a.ports, ports, "an interface")
+	errs = append(errs, err, rulesErr, clientsErr, portsErr, a.writeVariables(len(want.Services)+len(a.sources)))
 	if services || rules || clients {
 		a.stale = true
 	}
@@ -117,8 +117,8 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 
 // writeVariables sets whether packets look for attachments.
 func (a *Attached) writeVariables(flows int) error {
-	a.inForce = uint32(flows)
-	errs := []error{a.flows.Set(a.inForce)}
+	a.flowsSet = uint32(flows)
+	errs := []error{a.flows.Set(a.flowsSet)}
 	for _, v := range a.counted {
 		errs = append(errs, v.Set(uint32(len(a.ports))))
 	}
@@ -188,7 +188,8 @@ func (a *Attached) putMirror(key uint64, want bpf.TcMirror) error {
 	return nil
 }
 
-// drop removes rows that are unwanted and unreferenced.
+// drop removes the rows of policers or mirrors that are not wanted. have keeps a row that could not
+// be removed, so the next call retries it.
 func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) error {
 	kept := map[uint64]bool{}
 	for name := range want {
@@ -199,17 +200,20 @@ func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) 
 		if kept[key] {
 			continue
 		}
+		var failed error
 		for _, m := range maps {
-			if err := rows.Delete(m, key); err != nil {
-				errs = append(errs, fmt.Errorf("remove a policer or mirror: %w", err))
-			}
+			failed = errors.Join(failed, rows.Delete(m, key))
+		}
+		if failed != nil {
+			errs = append(errs, fmt.Errorf("remove a policer or mirror: %w", failed))
+			continue
 		}
 		delete(have, key)
 	}
 	return errors.Join(errs...)
 }
 
-// clock returns the packet path's, in its ticks.
+// clock returns the time of the packet path's clock, in its ticks.
 func clock() uint64 {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists

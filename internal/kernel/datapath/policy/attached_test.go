@@ -33,6 +33,32 @@ func open(t *testing.T, dir string) *Attached {
 	return a
 }
 
+// TestDropRetries checks that a row that could not be removed is removed by the next call.
+func TestDropRetries(t *testing.T) {
+	t.Parallel()
+	newMap := func() *ebpf.Map {
+		m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { m.Close() })
+		return m
+	}
+	m, closed := newMap(), newMap()
+	closed.Close()
+	if err := m.Put(uint64(1), uint64(2)); err != nil {
+		t.Fatal(err)
+	}
+	have := map[uint64]int{1: 2}
+	if err := drop(have, nil, closed); err == nil || len(have) != 1 {
+		t.Errorf("got %v and %v, want an error and the row", err, have)
+	}
+	var value uint64
+	if err := drop(have, nil, m); err != nil || len(have) != 0 || m.Lookup(uint64(1), &value) == nil {
+		t.Errorf("got %v and %v, want no error and no row", err, have)
+	}
+}
+
 // TestKept checks that a policer that continues over a restart, or gets another rate, keeps the
 // contents of its buckets, and that an unused one is removed.
 func TestKept(t *testing.T) {

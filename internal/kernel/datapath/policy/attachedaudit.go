@@ -32,7 +32,7 @@ func (a *Attached) Audit(repair bool) []report.Compared {
 		},
 	}
 	ports := rows.Comparison[uint32, bpf.TcAttachments]{Table: "attached_ports", Map: a.maps.AttachedPorts, Want: a.ports, Name: rows.Numbered[uint32]("interface")}
-	variables := []rows.Variable{{Name: "flows_attached", In: a.flows, Want: a.inForce}}
+	variables := []rows.Variable{{Name: "flows_attached", In: a.flows, Want: a.flowsSet}}
 	for _, v := range a.counted {
 		variables = append(variables, rows.Variable{Name: "ports_attached", In: v, Want: uint32(len(a.ports))})
 	}
