@@ -95,8 +95,8 @@ static __always_inline void sweep_pass(bool begins)
 	t->is_swept = !begins;
 }
 
-/* Returns whether keys that are away were looked for in all buckets since the sweep's
- * last visit of a bucket. */
+/* Reports whether the pass before this one has visited all buckets, and so marked those
+ * whose keys are away. */
 static __always_inline bool sweep_knows_away(void)
 {
 	return table_state_get()->was_swept;
@@ -160,9 +160,9 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	return s.bucket;
 }
 
-/* Ends connections of endpoints in ending_endpoints in so many buckets (cb[0]) of the
- * table, from the bucket whose number is the packet's mark, and returns the number of
- * the next bucket (walk.h). */
+/* Ends connections of endpoints in ending_endpoints in cb[0] buckets of the table, from
+ * the bucket whose number is the packet's mark, and returns the number of the next
+ * bucket (walk.h). */
 SEC("tc")
 int loxilb_walk(struct __sk_buff *ctx)
 {
@@ -186,7 +186,7 @@ int loxilb_judge(struct __sk_buff *ctx)
 }
 
 /* Ends silently the connection of the entry whose key follows an Ethernet header, if
- * it is the intended one (ends.h). Returns whether it existed. */
+ * it is the intended one (ends.h). Returns whether it has ended it. */
 SEC("tc")
 int loxilb_end(struct __sk_buff *ctx)
 {
@@ -276,8 +276,8 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 	return persist_expired(e, key->service, now, SWEEP_SLACK);
 }
 
-/* Reads key n of those that user space passes. They follow an Ethernet header, and the
- * packet's mark is their number. An iterator of the map would need no keys, but some
+/* Reads key n of those that user space passes. The keys follow an Ethernet header, and the
+ * packet's mark is the number of keys. An iterator of the map would need no keys, but some
  * kernels refuse to load one (docs/adr/0069-expiry.md). */
 static __always_inline bool swept_key(struct __sk_buff *ctx, __u32 n, void *key,
 				      __u32 size)
@@ -286,7 +286,7 @@ static __always_inline bool swept_key(struct __sk_buff *ctx, __u32 n, void *key,
 	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
 }
 
-/* Removes those of the clients that services need not remember any more. */
+/* Removes the clients that services no longer remember, of those that user space passes. */
 SEC("tc")
 int loxilb_sweep_persists(struct __sk_buff *ctx)
 {
@@ -306,7 +306,8 @@ int loxilb_sweep_persists(struct __sk_buff *ctx)
 	return 0;
 }
 
-/* Removes those of the rows of snat_usages that count no connection. */
+/* Removes the rows of snat_usages that count no connection, of those that user space
+ * passes. */
 SEC("tc")
 int loxilb_sweep_snat(struct __sk_buff *ctx)
 {

@@ -106,8 +106,9 @@ connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 
 /* Begins the next connection in the reply entry, if another CPU was moving that entry
  * when the connection began in the client's. */
-static __always_inline void reply_succeed(const struct connection_key *key,
-					  __u32 word, __u32 clear, __u32 next)
+static __always_inline void reply_begin_next(const struct connection_key *key,
+					     __u32 word, __u32 clear,
+					     __u32 next)
 {
 	struct connection *reply;
 	__u32 now;
@@ -126,9 +127,9 @@ static __always_inline void reply_succeed(const struct connection_key *key,
  * entries; events: already seen of the new connection. key: of the reply entry. The
  * caller has counted the new connection. Of two CPUs, one succeeds. */
 static __noinline __maybe_unused bool
-connection_succeed(struct connection *client, __u32 word,
-		   const struct connection_key *key, struct connection *reply,
-		   __u8 events)
+connection_begin_next(struct connection *client, __u32 word,
+		      const struct connection_key *key,
+		      struct connection *reply, __u8 events)
 {
 	const __u32 proxy = STATE_PROXY_ACKED | STATE_PROXY_PAST;
 	const __u32 clear =
@@ -148,7 +149,7 @@ connection_succeed(struct connection *client, __u32 word,
 	now = state_read(reply);
 	if (unlikely(!state_is_same_generation(now, word) ||
 		     state_change(reply, now, clear, next) & STATE_ENDED))
-		reply_succeed(key, word, clear, next);
+		reply_begin_next(key, word, clear, next);
 	return true;
 }
 
@@ -159,8 +160,8 @@ enum port_fate {
 	PORT_RESTS_FROM_NOW,
 };
 
-/* Deletes an entry like entry_remove(); more: what to pass to it with the word.
- * Deleting a reply entry frees its source port. */
+/* Deletes an entry like entry_remove(), and frees the source port of a reply entry. more:
+ * further bits of entry_remove()'s argument, in addition to the word. */
 static __always_inline __u64 entry_delete(const struct connection_key *key,
 					  __u32 word, __u64 more)
 {
@@ -253,7 +254,7 @@ __noinline bool connection_end(const struct connection_key *key,
 			 client == c ? &key->saddr : &other.saddr, word,
 			 key->protocol);
 	reply = client != c;
-	/* from here on it is the only variable for both, to save stack */
+	/* opaque, so the compiler keeps it instead of client and c, to save stack */
 	asm volatile("" : "+r"(reply));
 	if (likely(!(word & STATE_TRAIT(CONN_SNAT | CONN_ONE_WAY))) &&
 	    likely(pair_remove(reply ? &other : key, reply ? key : &other,

@@ -139,7 +139,7 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
-/* Reports whether the entry was just made. The other one may be missing until then. */
+/* Reports whether the entry was just made, so the other one may still be missing. */
 static __always_inline bool connection_is_new(const struct connection *c)
 {
 	return (__s32)((__u32)bpf_jiffies64() - c->seen) <= (__s32)(2 * hz);

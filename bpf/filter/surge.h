@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * surge.h - detects that packets of some kind are many at present.
+ * surge.h - detects a surge of packets of some kind.
  *
- * They are many if 64 arrived within a window of 16 jiffies, some thousand per second,
- * and for the next 1,024 jiffies.
+ * A surge begins when 64 of them have arrived within a window of 16 jiffies, some thousand
+ * per second, and lasts for 1,024 jiffies.
  */
 #ifndef LOXILB_SURGE_H
 #define LOXILB_SURGE_H
@@ -24,8 +24,9 @@ struct surge {
 };
 
 /* The value before the first surge. Jiffies wrap around 5 minutes after the kernel has
- * started, so with 0 all SYNs would be challenged for the last seconds before that. They
- * are here after 24 days or more, and once in each turn of jiffies, which does no harm. */
+ * started, so with 0 all SYNs would be challenged for the last seconds before that. Jiffies
+ * reach this value after 24 days or more, and once per wraparound: a short surge without
+ * packets does no harm. */
 #define SURGE_NEVER { .until = 1U << 31 }
 
 /* Reports whether there is a surge. A time further away than a period is from before

@@ -75,7 +75,7 @@ static __always_inline bool ftp_is_digit(__u8 byte)
 	return byte >= '0' && byte <= '9';
 }
 
-/* Adds a digit to the present number. One that is too large stays so. */
+/* Adds a digit to the present number. A number that is too large stays too large. */
 static __always_inline void ftp_add_digit(struct ftp_scan_state *scan,
 					  __u8 byte)
 {
@@ -84,7 +84,7 @@ static __always_inline void ftp_add_digit(struct ftp_scan_state *scan,
 	scan->digits++;
 }
 
-/* Reads a byte of a list of six numbers. Text that is none begins the search again. Returns
+/* Reads a byte of a list of six numbers. After other text, the search begins again. Returns
  * whether the list has ended. */
 static __always_inline bool ftp_scan_list(struct ftp_scan_state *scan,
 					  __u8 byte, __u32 at)

@@ -107,7 +107,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	if (!n)
 		return drop(p, DROP_CONNECTION_RACE);
 	connection_begins(n, id, &p->tuple.saddr, IPPROTO_TCP);
-	if (!connection_succeed(c, word, &o->entries.reply_key, peer, 0)) {
+	if (!connection_begin_next(c, word, &o->entries.reply_key, peer, 0)) {
 		connection_ended(id, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}

@@ -78,8 +78,8 @@ static __noinline void tcp_restart(const struct packet *p,
 		if (!n)
 			return;
 		connection_begins(n, id, &addr, IPPROTO_TCP);
-		if (!connection_succeed(client, client_word, &p->tuple, reply,
-					CONN_REPLIED)) {
+		if (!connection_begin_next(client, client_word, &p->tuple,
+					   reply, CONN_REPLIED)) {
 			connection_ended(id, &addr, 0, IPPROTO_TCP);
 			return;
 		}

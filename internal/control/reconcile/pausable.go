@@ -7,22 +7,22 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// PausableSpeaker is a speaker whose sessions maintenance can end and restart, whatever users
-// configure meanwhile.
+// PausableSpeaker is a speaker that maintenance can pause. Changes of its configuration during a
+// pause apply at Resume.
 type PausableSpeaker struct {
 	BGPSpeaker
 
 	mu     sync.Mutex
 	paused bool
-	wanted *bgp.Speaker // running, or to run after the pause; nil: none
+	wanted *bgp.Speaker // what runs, or will run after the pause; nil: nothing
 }
 
-// NewPausableSpeaker returns a speaker that pauses until Resume, or does not.
+// NewPausableSpeaker returns a PausableSpeaker, which is paused from the start if paused is set.
 func NewPausableSpeaker(s BGPSpeaker, paused bool) *PausableSpeaker {
 	return &PausableSpeaker{BGPSpeaker: s, paused: paused}
 }
 
-// Start starts the speaker, or does so after the pause.
+// Start starts the speaker, or makes Resume start it.
 func (p *PausableSpeaker) Start(ctx context.Context, g bgp.Speaker) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

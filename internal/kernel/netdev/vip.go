@@ -109,7 +109,7 @@ func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 			gone = append(gone, a)
 		}
 	}
-	return merged(o.giveUp(ctx, gone), o.place(ctx, added))
+	return merged(o.release(ctx, gone), o.place(ctx, added))
 }
 
 // Add adds VIPs; an existing one costs a lookup. It returns the failed ones like Set.
@@ -131,7 +131,7 @@ func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Add
 		delete(o.want, a)
 		delete(o.failed, a)
 	}
-	return o.giveUp(ctx, vips)
+	return o.release(ctx, vips)
 }
 
 // Retire releases all VIPs, and places none from then on: they fail with this error.
@@ -141,10 +141,10 @@ func (o *VIPOwner) Retire(ctx context.Context, why error) error {
 	o.retired = why
 	clear(o.want)
 	clear(o.failed)
-	return errors.Join(slices.Collect(maps.Values(o.giveUp(ctx, slices.Collect(maps.Keys(o.have)))))...)
+	return errors.Join(slices.Collect(maps.Values(o.release(ctx, slices.Collect(maps.Keys(o.have)))))...)
 }
 
-// Owned returns the VIPs that are in the kernel by us, in order.
+// Owned returns the VIPs that loxilb has put into the kernel, in order.
 func (o *VIPOwner) Owned() []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -261,7 +261,8 @@ func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr
 	return out, err
 }
 
-func (o *VIPOwner) giveUp(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+// release removes VIPs from the kernel. It returns those that remain, with their errors.
+func (o *VIPOwner) release(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	var steps []vipStep
 	for _, a := range vips {
 		for _, p := range o.have[a] {
@@ -340,7 +341,7 @@ func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 }
 
 // restore adds addresses again that others removed. It forgets addresses that disappeared with
-// their link: settle finds their new place.
+// their link: place then finds another link for them.
 func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	if o.retired != nil {
 		return nil
