@@ -30,14 +30,15 @@ type bgpSessions struct {
 	started time.Time
 	hasRole func(neighbor string) bool // reports whether a BFD session for roles has the address
 	paused  func() bool                // reports whether the node is drained
-	changed func(up int)               // called when a session begins or ends, with the number of established sessions
+	changed func(isolated bool)        // called when a session begins or ends; isolated: no neighbor has a session
 
-	mu   sync.Mutex
-	last map[string]bgp.Session // by neighbor
+	mu       sync.Mutex
+	last     map[string]bgp.Session // by neighbor
+	isolated bool                   // as changed was last called with
 }
 
 func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
-	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func(int) {}, last: map[string]bgp.Session{}}
+	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func(bool) {}, last: map[string]bgp.Session{}}
 }
 
 // run follows until ctx ends.
@@ -56,10 +57,15 @@ func (b *bgpSessions) run(ctx context.Context) {
 func (b *bgpSessions) refresh() []bgp.Session {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	list, paused := b.speaker.Sessions(), b.paused()
+	return b.update(b.speaker.Sessions())
+}
+
+// update takes over the speaker's sessions. The caller holds mu.
+func (b *bgpSessions) update(list []speaker.Session) []bgp.Session {
+	paused := b.paused()
 	out := make([]bgp.Session, len(list))
 	known := make(map[string]bgp.Session, len(list))
-	up, moved := 0, false
+	up, changed := 0, false
 	for i, s := range list {
 		out[i] = bgp.Session{
 			Neighbor: s.Key, State: s.State, Since: s.Since, LastError: s.LastError, Sent: s.Sent, Received: s.Received, BFD: s.BFD,
@@ -67,15 +73,21 @@ func (b *bgpSessions) refresh() []bgp.Session {
 		if paused && !out[i].Up() {
 			out[i].LastError = "the node is drained until: loxicmd node resume"
 		}
-		moved = b.follow(&out[i]) || moved
+		changed = b.follow(&out[i]) || changed
 		if out[i].Up() {
 			up++
 		}
 		known[s.Key] = out[i]
 	}
+	for key, s := range b.last {
+		_, stays := known[key]
+		changed = changed || !stays && s.Up() // the neighbor was deleted
+	}
 	b.last = known
-	if moved {
-		b.changed(up)
+	isolated := up == 0 && len(list) > 0
+	if changed || b.isolated && !isolated {
+		b.isolated = isolated
+		b.changed(isolated)
 	}
 	return out
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	"loxilb/internal/announce/speaker"
 	"loxilb/internal/event"
 	"loxilb/internal/lb/bgp"
 )
@@ -28,6 +30,34 @@ func TestUpWithoutBFD(t *testing.T) {
 	for _, s := range []bgp.Session{{State: bgp.Established}, {State: bgp.Established, BFD: "Up"}} {
 		if s.UpWithoutBFD() {
 			t.Errorf("%+v counts as up without BFD", s)
+		}
+	}
+}
+
+// TestDeletedNeighbor checks that the deletion of a neighbor ends its session, and that a node
+// without neighbors is not isolated.
+func TestDeletedNeighbor(t *testing.T) {
+	t.Parallel()
+	b := newBGPSessions(slog.New(slog.DiscardHandler), event.NewHub(), func(string) bool { return false })
+	var got []bool
+	b.changed = func(isolated bool) { got = append(got, isolated) }
+	session := func(key, state string) speaker.Session { return speaker.Session{Key: key, State: state} }
+	one, two, idle := session("10.0.0.1", bgp.Established), session("10.0.0.2", bgp.Established), session("10.0.0.3", "Idle")
+	for _, c := range []struct {
+		list []speaker.Session
+		want []bool // calls of changed
+	}{
+		{[]speaker.Session{one, two, idle}, []bool{false}},
+		{[]speaker.Session{one, two, idle}, nil},
+		{[]speaker.Session{one, idle}, []bool{false}},
+		{[]speaker.Session{idle}, []bool{true}},
+		{[]speaker.Session{idle}, nil},
+		{nil, []bool{false}},
+		{nil, nil},
+	} {
+		got = nil
+		if b.update(c.list); !slices.Equal(got, c.want) {
+			t.Errorf("%v: changed was called with %v, want %v", c.list, got, c.want)
 		}
 	}
 }

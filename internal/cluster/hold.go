@@ -31,7 +31,7 @@ type hold struct {
 	mu       sync.Mutex
 	reason   string        // empty: VIPs may be announced
 	since    time.Time     // when VIPs were held back after they had been announced; zero: never
-	isolated bool          // no BGP session is established
+	isolated bool          // BGP neighbors are configured, and none has a session
 	moved    chan struct{} // capacity 1: isolated was set
 	over     chan struct{} // closed once VIPs may be announced
 }
@@ -160,15 +160,15 @@ func (n *Node) refusal() string {
 	return stranger
 }
 
-// SessionsChanged reports that BGP sessions began or ended; up are established now. A router that
-// leaves this node sends its packets to others, perhaps before they have the records: they refuse
-// no unknown segments for a while, either.
-func (n *Node) SessionsChanged(up int) {
+// SessionsChanged reports that BGP sessions began or ended. isolated: this node has neighbors, and a
+// session with none of them. A router that leaves this node sends its packets to others, perhaps
+// before they have the records: they refuse no unknown segments for a while, either.
+func (n *Node) SessionsChanged(isolated bool) {
 	n.MembershipChanged()
 	n.rerouted()
 	h := &n.hold
 	h.mu.Lock()
-	h.isolated = up == 0
+	h.isolated = isolated
 	h.mu.Unlock()
 	select {
 	case h.moved <- struct{}{}:

@@ -160,20 +160,20 @@ func TestRejoin(t *testing.T) {
 	_, stop := all.start(0, one, nil)
 	node, _ := all.start(1, two, nil)
 	await(t, node.Serving())
-	node.SessionsChanged(1)
-	node.SessionsChanged(0)
+	node.SessionsChanged(false)
+	node.SessionsChanged(true)
 	stop()
 	eventually(t, "the node does not notice that it is cut off", func() bool { return !isServing(node) })
 	one.open(0, 3000, true)
 	<-one.events
 	all.start(0, one, nil)
-	node.SessionsChanged(1)
+	node.SessionsChanged(false)
 	eventually(t, "the node does not return", func() bool { return isServing(node) })
 	if two.len() < 3000 {
 		t.Errorf("the node announces VIPs with %d of 3000 connections", two.len())
 	}
-	node.SessionsChanged(0)
-	node.SessionsChanged(1)
+	node.SessionsChanged(true)
+	node.SessionsChanged(false)
 	if !isServing(node) {
 		t.Error("a node that has all connections waits for them")
 	}
@@ -251,7 +251,7 @@ func TestRerouted(t *testing.T) {
 		return other.quieted
 	}
 	before := times()
-	first.SessionsChanged(1)
+	first.SessionsChanged(false)
 	eventually(t, "the other node is not notified", func() bool { return times() > before })
 	before = times()
 	began := time.Now()
