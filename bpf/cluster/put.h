@@ -99,9 +99,9 @@ static __always_inline bool put_restart(const struct connection_copy *r,
 	if (r->reply_ack == reply->ack ||
 	    (!r->reply_ack && (!c->ack || r->ack == c->ack)))
 		return true;
-	if (reply->ack && !later)
+	if (!later && (reply->ack || (r->ack && c->ack && r->ack != c->ack)))
 		return false;
-	if (r->ack || reply->ack)
+	if (reply->ack)
 		c->ack = r->ack;
 	reply->ack = r->reply_ack;
 	client_change(c, &r->client, state_read(c), ends, 0);

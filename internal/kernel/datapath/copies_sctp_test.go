@@ -328,6 +328,7 @@ func TestCopiesSCTPRestart(t *testing.T) {
 		{"late COOKIE ECHO", func(r *restartedCopy) { r.ack(); r.late(444, 0) }},
 		{"late COOKIE ACK", func(r *restartedCopy) { r.put(444, 0); r.late(0, 333) }},
 		{"late copy of the association before", func(r *restartedCopy) { r.put(444, 333); r.late(222, 111) }},
+		{"... before COOKIE ACK", func(r *restartedCopy) { r.put(444, 0); r.late(222, 111); r.ack() }},
 		{"COOKIE ECHOs of two restarts", func(r *restartedCopy) { r.put(443, 0); r.put(444, 0); r.ack() }},
 		{"late COOKIE ECHO of the restart before", func(r *restartedCopy) { r.put(444, 0); r.late(443, 0); r.ack() }},
 		{"after ABORT at this node", func(r *restartedCopy) {
