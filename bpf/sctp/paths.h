@@ -156,7 +156,7 @@ sctp_find_by_tag(const struct packet *p, struct sctp_scratch *s, __u32 service,
 	sctp_key_by_tag(&s->key, p->tuple.sport, p->tuple.dport, p->ack,
 			service);
 	first = lazy_hash_find(&sctp_paths, &s->key);
-	if (first && sctp_is_address_set(&first->vip))
+	if (first)
 		return first;
 	if (may_be_right || !sctp_vips_of(service))
 		return NULL;
@@ -251,8 +251,7 @@ static __noinline bool sctp_is_of_another(const struct packet *p,
 	const struct endpoint *ep;
 
 	if (!s || word & (CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_ONE_WAY)) ||
-	    !p->ack || p->ack == c->seq_end || p->reflected ||
-	    p->chunk == SCTP_COOKIE_ECHO)
+	    !p->ack || p->reflected || p->chunk == SCTP_COOKIE_ECHO)
 		return false;
 	ep = endpoint_find(c->endpoint);
 	if (!ep || !sctp_vips_of(ep->service))

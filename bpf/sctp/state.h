@@ -59,8 +59,6 @@ static __always_inline __u8 sctp_init_ack(const struct packet *p,
 					  struct connection *reply, __u32 word,
 					  struct connection *client)
 {
-	if (!p->ack)
-		return 0;
 	if (!(word & CONN_REPLIED)) {
 		reply->ack = p->ack;
 		client->ack = p->seq;
