@@ -101,6 +101,7 @@ func TestParseRefuses(t *testing.T) {
 		"ip 1.1.1.1 > 2.2.2.2 frag 7":                           "multiple of 8",
 		"ip ::1 > ::2 ext hop":                                  "want hbh",
 		"eth 0x800 vlan 4096":                                   "0 to 4095",
+		"sctp 1.1.1.1:1 > 2.2.2.2:2 chunks init/10.0.0.1":       "want =TAG before",
 	} {
 		_, err := Parse(line)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -81,9 +81,12 @@ func encodeChunk(word string) ([]byte, error) {
 		b = append(b, make([]byte, dataHeader)...)
 	}
 	b = append(b, letters(int(n))...)
+	if hasParameters && !hasTag {
+		return nil, fmt.Errorf("want =TAG before addresses, -addresses or a cookie's length")
+	}
 	if hasParameters {
 		more, err := encodeParameters(parameters)
-		if err != nil || !hasTag {
+		if err != nil {
 			return nil, fmt.Errorf("want addresses, -addresses or a cookie's length after =TAG: %w", err)
 		}
 		b = append(b, more...)

@@ -69,8 +69,12 @@ func startEngine(s *Speaker) (*engine, error) {
 		routes:   map[netip.Prefix]bgp.Attributes{},
 		learned:  newLearned(s.log),
 	}
-	if n, err := removeLeftovers(); err != nil || n > 0 {
-		s.log.Info("routes that an earlier process learned were removed", "routes", n, "error", err)
+	n, err := removeLeftovers()
+	if n > 0 {
+		s.log.Info("routes that an earlier process learned were removed", "routes", n)
+	}
+	if err != nil {
+		s.log.Warn("routes that an earlier process learned cannot be removed", "error", err)
 	}
 	go e.server.Serve()
 	if err := e.begin(id, listen); err != nil {

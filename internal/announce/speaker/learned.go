@@ -189,8 +189,11 @@ func removeLeftovers() (n int, err error) {
 			if routes[i].Priority != learnedMetric {
 				continue
 			}
-			n++
-			errs = append(errs, netlink.RouteDel(&routes[i]))
+			err := netlink.RouteDel(&routes[i])
+			if err == nil {
+				n++
+			}
+			errs = append(errs, err)
 		}
 	}
 	return n, errors.Join(errs...)

@@ -187,10 +187,14 @@ func (n *Node) Run(args ...string) (string, error) {
 func (n *Node) init() (string, error) {
 	parent := strconv.Itoa(n.process.Pid())
 	text, err := os.ReadFile(filepath.Join("/proc", parent, "task", parent, "children"))
-	if err != nil || len(strings.Fields(string(text))) == 0 {
-		return "", fmt.Errorf("node %s does not run (%w)", n.Name, err)
+	children := strings.Fields(string(text))
+	if err == nil && len(children) == 0 {
+		err = errors.New("it has no process")
 	}
-	return strings.Fields(string(text))[0], nil
+	if err != nil {
+		return "", fmt.Errorf("node %s does not run: %w", n.Name, err)
+	}
+	return children[0], nil
 }
 
 // write writes the node's configuration files.

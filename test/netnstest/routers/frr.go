@@ -266,8 +266,12 @@ func (f *FRR) Communities(prefix netip.Prefix) (string, error) {
 			} `json:"community"`
 		} `json:"paths"`
 	}
-	if err := json.Unmarshal([]byte(text), &route); err != nil || len(route.Paths) == 0 {
-		return "", fmt.Errorf("no path to %v: %w: %s", prefix, err, text)
+	err = json.Unmarshal([]byte(text), &route)
+	if err == nil && len(route.Paths) == 0 {
+		err = errors.New("FRR has none")
+	}
+	if err != nil {
+		return "", fmt.Errorf("path to %v: %w: %s", prefix, err, text)
 	}
 	return route.Paths[0].Community.String, nil
 }
