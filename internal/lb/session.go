@@ -77,9 +77,11 @@ func (f SessionFlow) Validate() error {
 	return nil
 }
 
-// isHost reports whether an address can belong to a single remote host.
+// isHost reports whether an address can belong to a single remote host, which routes reach without
+// a named interface.
 func isHost(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == ""
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() && a.Zone() == "" &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255}) && (a.Is4() || !a.IsLinkLocalUnicast())
 }
 
 // AddressText returns an address as text; not valid: "".

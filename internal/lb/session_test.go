@@ -25,6 +25,8 @@ func TestSession(t *testing.T) {
 		"session \"\" is missing (allowed: a name)": session(func(s *Session) { s.Name = "" }),
 		"name \"a/b\" has a slash":                  session(func(s *Session) { s.Name = "a/b" }),
 		"address of the user \"\" is not the address of a user (allowed: an IPv4 or IPv6 address)":                                    session(func(s *Session) { s.User = netip.Addr{} }),
+		"address of the user \"255.255.255.255\" is not the address of a user (allowed: an IPv4 or IPv6 address)":                     session(func(s *Session) { s.User = netip.MustParseAddr("255.255.255.255") }),
+		"address of the user \"fe80::1\" is not the address of a user (allowed: an IPv4 or IPv6 address)":                             session(func(s *Session) { s.User = netip.MustParseAddr("fe80::1") }),
 		"core tunnel \"10.10.10.56\" is of another IP version than the access tunnel, 2001:db8::1 (allowed: both IPv4, or both IPv6)": session(func(s *Session) { s.Access.Addr = six }),
 		"core tunnel \"224.0.0.1\" is not the address of a tunnel's end (allowed: an IPv4 or IPv6 address)":                           session(func(s *Session) { s.Core.Addr = netip.MustParseAddr("224.0.0.1") }),
 		"classified address \"127.0.0.1\" is not the address of a host (allowed: an IPv4 or IPv6 address)":                            classifier(func(f *SessionFlow) { f.Peer = netip.MustParseAddr("127.0.0.1") }),
