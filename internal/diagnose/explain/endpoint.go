@@ -44,9 +44,14 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil {
 		at = r.Entry.Endpoint
 	}
-	if o.Algorithm == bpf.TcAlgorithmALGORITHM_QUIC && o.Held {
+	switch {
+	case i.isDataConnection(s):
+		a.add("endpoint", OK, "%s: it has the client's control connection of FTP, which has announced this port%s", at, i.ineligibleNote(s, at))
+		i.addLimits(s)
+		return
+	case o.Algorithm == bpf.TcAlgorithmALGORITHM_QUIC && o.Held:
 		a.add("endpoint", OK, "%s: the server ID in the connection ID is that of this endpoint%s", at, i.ineligibleNote(s, at))
-	} else {
+	default:
 		a.add(
 			"endpoint", OK, "%s, one of %d available%s: %s (slot %d of %d)%s",
 			at, len(eligible), ofAll(len(eligible)+len(ineligible)), i.choiceReason(o, at), o.Place+1, o.Slots, retryNote(o, at),
@@ -61,6 +66,13 @@ func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 		a.add("endpoint", Warning, "%s", why)
 	}
 	i.addLimits(s)
+}
+
+// isDataConnection reports whether the packet opens a data connection of FTP. These services have
+// one port, so another one was announced.
+func (i *inquiry) isDataConnection(s *lb.Service) bool {
+	_, to := i.ends()
+	return s.Helper == lb.HelperFTP && to.Port() != s.Port
 }
 
 func ofAll(n int) string { return fmt.Sprintf(", of %d", n) }

@@ -120,6 +120,14 @@ func outer(frame []byte) string {
 	return fmt.Sprintf("IP in IP, the outer header %s > %s", p.SrcAddr().Addr(), p.DstAddr().Addr())
 }
 
+// proxyHeader returns the length of the PROXY protocol header with the client's address.
+func (i *inquiry) proxyHeader() int {
+	if i.From.Addr().Is4() {
+		return 28
+	}
+	return 52
+}
+
 // addMTU adds whether larger packets fit.
 func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
 	a := &i.answer
@@ -131,6 +139,11 @@ func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) 
 	}
 	if r.Entry.Tunnels {
 		a.add("way", OK, "in a tunnel: %s; packets of up to %d bytes fit", outer(r.Frame), mtu)
+	}
+	if s != nil && s.ProxyProtocol {
+		header := i.proxyHeader()
+		a.add("header", OK, "a PROXY protocol header of %d bytes precedes the client's data; SYN+ACKs leave room for it in the client's segments", header)
+		mtu += header
 	}
 	if mtu < i.in.MTU {
 		clamp := "--mss keeps TCP below it"
