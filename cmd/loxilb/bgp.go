@@ -41,7 +41,7 @@ func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool)
 	return &bgpSessions{speaker: speaker.New(log), hub: hub, started: time.Now(), hasRole: hasRole, paused: func() bool { return false }, changed: func(bool) {}, last: map[string]bgp.Session{}}
 }
 
-// run follows until ctx ends.
+// run refreshes the sessions when they change, until ctx ends.
 func (b *bgpSessions) run(ctx context.Context) {
 	for {
 		select {

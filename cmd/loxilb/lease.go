@@ -25,10 +25,10 @@ type kernelLeases struct {
 	parts []*leasePart
 }
 
-// leasePart has the instances of one of the two.
+// leasePart has the instances of elections, or those of roles with a lease.
 type leasePart struct {
 	*kernelLeases
-	known     bool
+	known     bool // Keep was called
 	instances []string
 }
 

@@ -17,8 +17,8 @@ const (
 // names are from section 6.8.1.
 type session struct {
 	timing        // as announced
-	before timing // until the peer has confirmed a change; zero: it has
-	next   timing // a change that waits until the peer has confirmed the one before; zero: none
+	before timing // the timing before a change that the peer has not confirmed; zero: none
+	next   timing // the next change, which waits until the peer has confirmed this one; zero: none
 	quick  bool   // see quickStart
 
 	state       State
@@ -99,7 +99,7 @@ func (s *session) expire(now time.Time) {
 func (s *session) become(state State, why Diagnostic) {
 	s.state = state
 	s.confirm()
-	if state != Init { // which does not explain why the session was down
+	if state != Init { // Init does not explain why the session was down
 		s.diagnostic = why
 	}
 }

@@ -35,7 +35,7 @@ type sources struct {
 	mu      sync.Mutex
 	routes  uint64                     // number of changes
 	known   map[netip.Addr]netdev.Path // by endpoint; zero: none
-	changed map[netip.Addr]bool        // endpoints with another path since takeChanged
+	changed map[netip.Addr]bool        // endpoints with another path since drainChanged
 }
 
 func newSources(lookup PathFinder, o Observers, wake func()) *sources {
@@ -69,7 +69,7 @@ func (s *sources) routesChanged() {
 	s.task.Mark()
 }
 
-// forget drops endpoints that no service uses any more.
+// forget drops endpoints that no service uses any longer.
 func (s *sources) forget(hosts []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

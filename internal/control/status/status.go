@@ -87,7 +87,7 @@ type Table struct {
 	now     func() time.Time
 }
 
-// NewTable returns an empty one.
+// NewTable returns an empty table.
 func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
@@ -314,7 +314,8 @@ func (w *wait) failures() (list []Status) {
 	return list
 }
 
-// change is closed when something is decided, perhaps this object. The caller holds mu.
+// change returns a channel that is closed when an object is decided, perhaps this one. The caller
+// holds mu.
 func (t *Table) change(id ID) <-chan struct{} {
 	if t.changed == nil {
 		t.changed = make(chan struct{})

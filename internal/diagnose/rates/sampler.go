@@ -57,8 +57,8 @@ type Sampler struct {
 
 	// The sampler's own.
 	read       time.Duration // when counters were read last
-	whole      bool          // they have been read once
-	failed     bool          // and the last time they could not be
+	whole      bool          // they have been read before
+	failed     bool          // the last reading failed
 	drops      map[string]uint64
 	challenges uint64
 	refused    map[lb.Key]uint64 // packets, of services that have refused any

@@ -51,7 +51,7 @@ type attached struct {
 	in, out Place // out: nil unless answers of endpoints on this machine are handled
 }
 
-// New attaches nothing yet.
+// New returns hooks without attachments.
 func New(c *loader.Collection, h Hook, e *Exchange) *Hooks {
 	return &Hooks{programs: c, hook: h.resolve(), exchange: e, attached: map[int]*attached{}}
 }
