@@ -9,8 +9,8 @@
 #include "observe/copy.h"
 #include "protocol/sctp.h"
 
-/* word: of c, before the packet whose events these are. peer: the other entry, or NULL. Global
- * (verifier: globals). */
+/* word: of c, before the packet whose events these are, without repeated ones: a client could send
+ * any number of copies. peer: the other entry, or NULL. Global (verifier: globals). */
 __noinline __maybe_unused int
 sctp_copy_if_changed(const struct connection *c, __u32 word,
 		     const struct connection *peer, __u32 events)

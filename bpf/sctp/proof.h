@@ -96,10 +96,10 @@ static __always_inline bool sctp_is_stray_proof(ctx_t *ctx,
 	       sctp_is_proof(ctx, p, &valid);
 }
 
-/* Returns the tag of packets to the client of the association by whose further path a packet
- * has come. 0: it has another tag itself, so it moves no answers. Marks the entries, so
- * sctp_is_stray_proof() is asked. */
-static __noinline __u32 sctp_tag_of_client(struct packet *p)
+/* Reports whether a packet by a further path has the tag of its association, so it moves answers.
+ * p->seq is then the tag of packets to the client, which may be unknown (0) until COOKIE ACK.
+ * Marks the entries, so sctp_is_stray_proof() is asked. */
+static __noinline bool sctp_moves_answers(struct packet *p)
 {
 	const struct connection *peer;
 	struct connection *c;
@@ -110,9 +110,10 @@ static __noinline __u32 sctp_tag_of_client(struct packet *p)
 	peer = c && sctp_has_tag(p, c) ? connection_peer(c, IPPROTO_SCTP) :
 					 NULL;
 	if (!peer)
-		return 0;
+		return false;
 	sctp_mark_paths(c);
-	return peer->ack;
+	p->seq = peer->ack;
+	return true;
 }
 
 /* Reports whether an address of the association with s->key has proven itself. s->key is then the
@@ -142,7 +143,6 @@ static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
 	struct sctp_scratch *s = sctp_scratch_get();
 	void *paths = lazy_hash_get(&sctp_paths);
 	bool answers, known, valid = false;
-	__u32 tag;
 
 	if (!s || !paths)
 		return VERDICT_CONTINUE;
@@ -156,11 +156,11 @@ static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
 	}
 	if (unlikely(answers || (!known && sctp_are_tags_guessed(s, p->now))))
 		return drop(p, DROP_UNPROVEN_ADDRESS);
-	tag = known || sctp_is_last(p) ? 0 : sctp_tag_of_client(p);
-	if (!tag)
+	if (known || sctp_is_last(p) || !sctp_moves_answers(p))
 		return VERDICT_CONTINUE;
-	p->seq = tag;
-	return drop_and_answer(p, DROP_UNPROVEN_ADDRESS, ANSWER_REFUSE);
+	return p->seq ? drop_and_answer(p, DROP_UNPROVEN_ADDRESS,
+					ANSWER_REFUSE) :
+			drop(p, DROP_UNPROVEN_ADDRESS);
 }
 
 /* Rewrites a packet into the HEARTBEAT that asks its sender for a proof. */

@@ -90,9 +90,12 @@ static __always_inline __u8 sctp_cookie_echo(const struct packet *p,
 					     struct connection *client,
 					     struct connection *reply)
 {
-	if (p->ack && (p->ack == client->seq_end || p->ack == reply->seq_end))
-		sctp_use_tags(client, p->ack, reply, 0);
-	return sctp_has_tag(p, client) ? CONN_ASSURED : 0;
+	if (sctp_has_tag(p, client))
+		return CONN_ASSURED; /* also if a copy has decided the tags */
+	if (!p->ack || (p->ack != client->seq_end && p->ack != reply->seq_end))
+		return 0;
+	sctp_use_tags(client, p->ack, reply, 0);
+	return CONN_ASSURED;
 }
 
 /* Records a COOKIE ACK: the endpoint has accepted the cookie of the client with this tag. Returns
@@ -238,7 +241,7 @@ sctp_single_entry(struct packet *p, struct connection *c, __u32 word)
 	sctp_notify_closing(&p->tuple, c, NULL, word, events);
 	c->seen = p->now; /* of a client that has restarted, too */
 	if (unlikely(copying))
-		sctp_copy_if_changed(c, word, NULL, events);
+		sctp_copy_if_changed(c, word, NULL, events & ~word);
 	return VERDICT_CONTINUE;
 }
 
@@ -251,6 +254,7 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 	struct connection *peer;
 	__u32 word, peer_word, tag;
 	__u8 events;
+	bool decided;
 
 	if (!p || !c) /* verifier: null */
 		return VERDICT_DROP;
@@ -274,18 +278,19 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 		return drop(p, DROP_CONNECTION_RACE);
 	tag = c->ack;
 	events = sctp_events(p, c, word, peer);
+	decided = events & CONN_ASSURED &&
+		  (!(word & CONN_ASSURED) || c->ack != tag);
 	if (sctp_is_sign_of_life(p, c, word))
 		c->seen = p->now;
 	if (word & CONN_REPLY_DIRECTION) {
-		if (events & CONN_ASSURED &&
-		    (!(word & CONN_ASSURED) || c->ack != tag))
+		if (decided)
 			sctp_record_tag(peer, c);
 		peer_word = connection_record_both(peer, peer_word, c, word,
 						   events);
 		sctp_assured_by_endpoint(peer, c, peer_word, events);
 		sctp_notify_closing(NULL, peer, c, peer_word, events);
 	} else {
-		if (events & CONN_ASSURED)
+		if (decided)
 			sctp_record_tag(c, peer);
 		peer_word = connection_record_both(c, word, peer, peer_word,
 						   events);
@@ -294,7 +299,8 @@ __noinline enum verdict sctp_transition(struct packet *p, struct connection *c,
 			source_mark_known(p);
 	}
 	if (unlikely(copying))
-		sctp_copy_if_changed(c, word, peer, events);
+		sctp_copy_if_changed(c, word, peer,
+				     decided ? events : events & ~word);
 	return connection_check_recorded(p, c, peer);
 }
 
