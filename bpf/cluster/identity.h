@@ -113,6 +113,8 @@ static __always_inline bool copy_follows(const struct connection_copy *r,
 	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 	const __s32 ahead = sent - seq_end;
 
+	if (r->protocol == IPPROTO_SCTP && !(r->flags & CONN_ASSURED))
+		return false; /* its INIT may be forged */
 	if (r->idle < idle)
 		return !used || r->protocol != IPPROTO_TCP || ahead > 0;
 	return r->protocol == IPPROTO_TCP && !(r->flags & closing) &&
@@ -128,6 +130,9 @@ static __always_inline bool copy_is_later(const struct connection_copy *r,
 	const __u32 now = (__u32)bpf_jiffies64(),
 		    idle = copy_idle(c, reply, now);
 
+	if (r->protocol == IPPROTO_SCTP && r->flags & ~word & CONN_ASSURED &&
+	    !connection_is_closed(r->flags))
+		return true; /* the entry's INIT may be forged */
 	if (r->idle < idle &&
 	    (connection_is_closed(word) ||
 	     idle > connection_timeout(c->endpoint, word, r->protocol)))

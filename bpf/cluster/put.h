@@ -99,10 +99,14 @@ static __always_inline bool put_restart(const struct connection_copy *r,
 	if (r->reply_ack == reply->ack ||
 	    (!r->reply_ack && (!c->ack || r->ack == c->ack)))
 		return true;
-	if (!later && (reply->ack || (r->ack && c->ack && r->ack != c->ack)))
+	/* of the same association, which may have ended meanwhile */
+	if (!reply->ack && (!r->ack || r->ack == c->ack)) {
+		reply->ack = r->reply_ack;
+		return true;
+	}
+	if (!later && (reply->ack || c->ack))
 		return false;
-	if (reply->ack)
-		c->ack = r->ack;
+	c->ack = r->ack;
 	reply->ack = r->reply_ack;
 	client_change(c, &r->client, state_read(c), ends, 0);
 	state_change(reply, state_read(reply), ends, 0);
@@ -110,9 +114,9 @@ static __always_inline bool put_restart(const struct connection_copy *r,
 }
 
 /* Takes the tags of an association that the copy knows (sctp/state.h), if this node knows none, if
- * the copy is of a later packet, or if only its node has seen which tags are the client's. word: of
- * the client's entry, before the events of the copy. */
-static __always_inline void put_tags(const struct connection_copy *r,
+ * the copy is of a later packet, or if only its node has seen which tags are the client's. Returns
+ * false if the client has restarted since the copy. word: of the client's entry. */
+static __always_inline bool put_tags(const struct connection_copy *r,
 				     struct connection *c, __u32 word,
 				     struct connection *reply)
 {
@@ -120,11 +124,13 @@ static __always_inline void put_tags(const struct connection_copy *r,
 	const bool later =
 		proves || r->idle < copy_idle(c, reply, (__u32)bpf_jiffies64());
 
-	if (word & ~r->flags & CONN_ASSURED ||
-	    (reply && !put_restart(r, c, reply, later)))
-		return;
+	if (word & ~r->flags & CONN_ASSURED)
+		return true;
+	if (reply && !put_restart(r, c, reply, later))
+		return false;
 	if (proves || (r->ack && (!c->ack || later)))
 		c->ack = r->ack;
+	return true;
 }
 
 /* Lets packets by further paths find the association (sctp/paths.h), if its service has
@@ -206,6 +212,8 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	const int merged =
 		put_outruns(r, c, word, reply) ? COPY_OUTRUN : COPY_MERGED;
 
+	if (r->protocol == IPPROTO_SCTP && !put_tags(r, c, word, reply))
+		return COPY_OLD;
 	if (r->hop & HOP_PROXY)
 		put_proxy(c, word, reply);
 	if (reply)
@@ -217,8 +225,6 @@ static __always_inline int put_merge(const struct connection_copy *r,
 		return COPY_BUSY;
 	if (events & ~word & CONN_ASSURED)
 		half_open_count_of(c->endpoint, r->protocol, -1);
-	if (r->protocol == IPPROTO_SCTP)
-		put_tags(r, c, word, reply);
 	if (r->protocol == IPPROTO_TCP) {
 		later_number(&c->seq_end, r->seq_end);
 		later_number(&c->ack, r->ack);

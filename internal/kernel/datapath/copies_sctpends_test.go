@@ -1,0 +1,138 @@
+package datapath
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb/report"
+	"loxilb/test/dptest"
+)
+
+// TestCopiesSCTPEnds checks that an association that has ended stays so when a copy completes its
+// tags, and that no end of an earlier one ends that of a client that has restarted meanwhile.
+func TestCopiesSCTPEnds(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+	opened := c.wait(3)[2]
+	put := func(tag, replyTag uint32, flags uint8, idle time.Duration, want report.CopyResult) {
+		t.Helper()
+		if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		one := opened
+		one.Numbers.Acked, one.Numbers.ReplyAcked, one.Flags, one.Idle = tag, replyTag, one.Flags|flags, idle
+		if got := c.put(one)[0]; got != want {
+			t.Errorf("a copy with the tags %d and %d: %v, want %v", tag, replyTag, got, want)
+		}
+	}
+	check := func(what string, tags [2]uint32, ended bool) {
+		t.Helper()
+		if got := c.tagsAt(c.two, client); got != tags {
+			t.Errorf("%s, the tags are %d, want %d", what, got, tags)
+		}
+		for key, row := range dptest.Connections(t, c.two.d.collection) {
+			if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) != 0 != ended {
+				t.Errorf("%s, flags are %#x of %v, ended: want %t", what, row.Flags, key, ended)
+			}
+		}
+	}
+	put(222, 0, 0, 0, report.CopyInserted)
+	c.sctp(c.two, client, vip, "tag 222 chunks abort")
+	put(0, 111, 0, 0, report.CopyMerged)
+	check("after an ABORT before the copy of COOKIE ACK", [2]uint32{222, 111}, true)
+	put(444, 333, 0, 0, report.CopyMerged)
+	check("after a restart", [2]uint32{444, 333}, false)
+	for _, tags := range [][2]uint32{{222, 111}, {222, 0}, {0, 111}} {
+		put(tags[0], tags[1], resetFlag, time.Minute, report.CopyOld)
+		check("after the end of the earlier association", [2]uint32{444, 333}, false)
+	}
+	put(444, 333, resetFlag, time.Minute, report.CopyMerged)
+	check("after the end of this association", [2]uint32{444, 333}, true)
+}
+
+// TestCopiesSCTPForgedINIT checks that an association replaces a forged INIT at a node without it,
+// and not the other way round: neither that of its client, nor one whose replies have the same ports.
+func TestCopiesSCTPForgedINIT(t *testing.T) {
+	t.Parallel()
+	const client, vip, source, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.1:40000", "192.0.2.1:5001"
+	c := newCopied(t, "10.0.0.1:2020/sctp mode=fullnat endpoints=192.0.2.1:5001")
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, source, "tag 111 chunks init-ack=222:40")
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	list := c.wait(2)
+	forged, opened := list[0], list[1]
+	forged.Generation++
+	forged.Numbers.Acked, forged.Numbers.ReplyAcked = 998, 999
+	other := forged
+	other.Client = netip.MustParseAddrPort("198.51.100.2:40000")
+	put := func(one report.ConnectionCopy, want report.CopyResult, tags [2]uint32) {
+		t.Helper()
+		if got := c.put(one)[0]; got != want {
+			t.Errorf("the copy of %s with the flags %#x: %v, want %v", one.Client, one.Flags, got, want)
+		}
+		if got := c.tagsAt(c.two, client); got != tags {
+			t.Errorf("the tags are %d, want %d", got, tags)
+		}
+		if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(forged, report.CopyInserted, [2]uint32{998, 999})
+	c.sctp(c.two, client, vip, "chunks init=999")
+	opened.Idle = time.Minute
+	ended := opened
+	ended.Flags |= resetFlag
+	put(ended, report.CopyOld, [2]uint32{998, 999})
+	put(opened, report.CopyInserted, [2]uint32{222, 111})
+	forged.Idle, other.Idle = 0, 0
+	put(forged, report.CopyOld, [2]uint32{222, 111})
+	put(other, report.CopyConflict, [2]uint32{222, 111})
+	forged.Flags = opened.Flags // its client has answered
+	put(forged, report.CopyInserted, [2]uint32{998, 999})
+}
+
+// TestCopiesSCTPRepeated checks that a client that repeats its COOKIE ECHO sends no further copies.
+func TestCopiesSCTPRepeated(t *testing.T) {
+	t.Parallel()
+	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	for _, client := range []string{"198.51.100.1:40000", "198.51.100.2:40000"} {
+		c.sctp(c.one, client, "10.0.0.1:2020", "chunks init=111")
+		c.sctp(c.one, "192.0.2.1:5001", client, "tag 111 chunks init-ack=222:40")
+		for range 10 {
+			c.sctp(c.one, client, "10.0.0.1:2020", "tag 222 chunks cookie-echo:40")
+			c.sctp(c.one, "192.0.2.1:5001", client, "tag 111 chunks cookie-ack")
+		}
+	}
+	if list := c.wait(6); len(list) != 6 || list[3].Client != netip.MustParseAddrPort("198.51.100.2:40000") {
+		t.Errorf("%d copies of two associations, want 3 of each", len(list))
+	}
+}
+
+// TestCopiesSCTPEchoAgain checks that both tags count at a node that has seen the INIT ACK of the
+// client's association as a later one, and its COOKIE ECHO only after the copy.
+func TestCopiesSCTPEchoAgain(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c.sctp(c.one, client, vip, "chunks init=999")
+	c.sctp(c.one, endpoint, client, "tag 999 chunks init-ack=998:40")
+	c.put(c.wait(1)...)
+	for _, o := range []*opener{c.one, c.two} {
+		c.sctp(o, client, vip, "chunks init=111")
+		c.sctp(o, endpoint, client, "tag 111 chunks init-ack=222:40")
+	}
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+	c.put(c.wait(3)[2])
+	c.sctp(c.two, client, vip, "tag 222 chunks cookie-echo:40")
+	if got := c.tagsAt(c.two, client); got != [2]uint32{222, 111} {
+		t.Errorf("the tags are %d, want 222 and 111", got)
+	}
+}
