@@ -215,20 +215,22 @@ int loxilb_reset(struct __sk_buff *ctx)
 	const struct end_target m = end_target_read(ctx);
 	__u32 ifindex = ctx->mark, number;
 	struct connection_key key;
+	__u8 flags = 0;
 	bool sctp;
 
-	if (!reset_key(ctx, &key) || !reset_number(&key, &m, &number))
+	if (!reset_key(ctx, &key) || !reset_number(&key, &m, &number, &flags))
 		return RESET_NOT;
 	sctp = key.protocol == IPPROTO_SCTP;
 	if (!ifindex)
-		return sctp && !abort_write_tag(ctx, number) ?
+		return sctp && !abort_write_tag(ctx, number, flags) ?
 			       RESET_NOT :
 			       reset_arrives(ctx, &key);
 	ctx->mark = 0;
 	ctx->cb[0] = 0;
 	ctx->cb[1] = 0;
 	ctx->cb[2] = 0;
-	if (!(sctp ? abort_has_tag(ctx, number) : reset_write(ctx, number)) ||
+	if (!(sctp ? abort_has_tag(ctx, number, flags) :
+		     reset_write(ctx, number)) ||
 	    bpf_clone_redirect(ctx, ifindex, BPF_F_INGRESS))
 		return RESET_NOT;
 	return RESET_SENT;

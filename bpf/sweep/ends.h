@@ -50,7 +50,7 @@ ends_are_known(const struct connection_key *key, const struct connection *c,
 
 	return (word & both) == both && states_are_of_pair(word, peer_word) &&
 	       connection_is_pair(key, word, peer, peer_word) &&
-	       (key->protocol == IPPROTO_SCTP ? abort_tags_are_known(c, peer) :
+	       (key->protocol == IPPROTO_SCTP ? abort_tag_is_known(c, peer) :
 						numbers_are_known(c, peer));
 }
 
@@ -186,11 +186,11 @@ static __always_inline bool is_end_target(const struct end_target *m,
 	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
 }
 
-/* Finds the sequence number that the receiver of a RST expects, or the tag of an ABORT.
- */
+/* Finds the sequence number that the receiver of a RST expects, or the tag and the flags of an
+ * ABORT. */
 static __always_inline bool reset_number(const struct connection_key *key,
 					 const struct end_target *m,
-					 __u32 *number)
+					 __u32 *number, __u8 *flags)
 {
 	struct connection *c = entry_find(key), *peer;
 	__u32 word;
@@ -203,7 +203,8 @@ static __always_inline bool reset_number(const struct connection_key *key,
 	peer = connection_peer(c, key->protocol);
 	if (!peer || !ends_are_known(key, c, word, peer, state_read(peer)))
 		return false;
-	*number = key->protocol == IPPROTO_SCTP ? c->ack : c->seq_end;
+	*number = key->protocol == IPPROTO_SCTP ? abort_tag(c, peer, flags) :
+						  c->seq_end;
 	return true;
 }
 
