@@ -153,8 +153,8 @@ func columnTable(b *strings.Builder, r *result, w workload) {
 	}
 }
 
-// columnMarkdown writes workloads with columns as Markdown. Workloads share a table if their columns
-// are the same, apart from additional columns at the end. Empty columns are omitted.
+// columnMarkdown writes workloads with columns as Markdown. Workloads share a table if their
+// columns are the same, apart from additional columns at the end. Empty columns are omitted.
 func columnMarkdown(b *strings.Builder, r *result, workloads []workload) {
 	for len(workloads) > 0 {
 		head := workloads[0].headings()

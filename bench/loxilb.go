@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// loxilbXDP starts the daemon with native XDP. A veth receives frames that XDP sends only if its end
-// uses NAPI, so it enables GRO at the other ends of the balancer's veths.
+// loxilbXDP starts the daemon with native XDP. A veth receives frames that XDP sends only if its
+// end uses NAPI, so it enables GRO at the other ends of the balancer's veths.
 func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 	for _, h := range append([]*netnstest.Host{r.Client}, r.serving...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {

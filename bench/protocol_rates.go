@@ -251,8 +251,8 @@ func serveTFTP(ctx context.Context, r *rig, h *netnstest.Host) error {
 	})
 }
 
-// fetch measures downloads of files. units is the number of files or megabytes that each run of curl
-// downloads.
+// fetch measures downloads of files. units is the number of files or megabytes that each run of
+// curl downloads.
 func fetch(scheme, files string, units float64) run {
 	return func(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		return throughput(s.Seconds, units, func() error {

@@ -186,8 +186,8 @@ func protocolCosts() (text string, err error) {
 	return b.String(), err
 }
 
-// fewest returns the cheapest of several runs of a path: the one with the fewest instructions. A run
-// costs more if another connection occupies the home row of its own.
+// fewest returns the cheapest of several runs of a path: the one with the fewest instructions. A
+// run costs more if another connection occupies the home row of its own.
 func (p *profiler) fewest(path path, number int) (fewest profiled, err error) {
 	if path.under.includes(extended) && !p.extended { // the other paths run without services of other protocols
 		if err := p.extend(); err != nil {

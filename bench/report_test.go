@@ -158,8 +158,8 @@ func TestImbalance(t *testing.T) {
 	}
 }
 
-// TestCatalogue checks that names are unique, that groups select their workloads, and that the error
-// for an unknown name lists the known ones.
+// TestCatalogue checks that names are unique, that groups select their workloads, and that the
+// error for an unknown name lists the known ones.
 func TestCatalogue(t *testing.T) {
 	s := setting{Works: []string{"crr", "rr-1"}}
 	ws, err := workloadsNamed(s)

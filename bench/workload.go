@@ -91,8 +91,8 @@ func cpuNote(s setting) string {
 	return ""
 }
 
-// workloadsNamed returns the workloads that the setting names, alone or by group, or all if it names
-// none. Extras are part of their group.
+// workloadsNamed returns the workloads that the setting names, alone or by group, or all if it
+// names none. Extras are part of their group.
 func workloadsNamed(s setting) ([]workload, error) {
 	all := workloads(s)
 	for _, n := range s.Works {

@@ -64,8 +64,8 @@ func credentialsOf(c *config.Cluster, name string) (*transport.Credentials, erro
 	return credentials, nil
 }
 
-// checkCredentials checks that this build accepts the key or certificates. An older build may accept
-// others, and an upgrade would then end in a daemon that does not start.
+// checkCredentials checks that this build accepts the key or certificates. An older build may
+// accept others, and an upgrade would then end in a daemon that does not start.
 func checkCredentials(c *config.Cluster) error {
 	if !c.On() {
 		return nil

@@ -12,8 +12,8 @@ import (
 
 const (
 	// refreshEvery is the interval of scans for closing connections, and for connections whose
-	// copies would expire. The pause after a scan is at least refreshPause times its duration, of
-	// which a third is CPU time: scans cost at most 3 % of a core.
+	// copies would expire. The pause after a scan is at least refreshPause times its duration,
+	// of which a third is CPU time: scans cost at most 3 % of a core.
 	refreshEvery = 5 * time.Second
 	refreshPause = 10
 	// overlap is the time that a scan looks back beyond its interval.

@@ -160,8 +160,8 @@ func (n *Node) refusal() string {
 	return stranger
 }
 
-// SessionsChanged reports that BGP sessions began or ended. isolated: this node has neighbors, and a
-// session with none of them. A router that leaves this node sends its packets to others, perhaps
+// SessionsChanged reports that BGP sessions began or ended. isolated: this node has neighbors, and
+// a session with none of them. A router that leaves this node sends its packets to others, perhaps
 // before they have the records: they refuse no unknown segments for a while, either.
 func (n *Node) SessionsChanged(isolated bool) {
 	n.MembershipChanged()

@@ -17,7 +17,8 @@ const (
 	// RestartTime is how long a peer waits for a node that restarts. Its kernel answers for the
 	// VIPs and forwards meanwhile.
 	RestartTime = 10 * time.Second
-	// grantTime is how long a node that restarts waits until its peer has agreed to wait for it.
+	// grantTime is how long a node that restarts waits until its peer has agreed to wait for
+	// it.
 	grantTime = 300 * time.Millisecond
 	grantPoll = 10 * time.Millisecond
 )

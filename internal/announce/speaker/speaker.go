@@ -204,8 +204,8 @@ func (s *Speaker) requestRetry() {
 	}
 }
 
-// canRun reports whether the speaker can run: it is configured, and has a neighbor and, with graceful
-// restart, routes.
+// canRun reports whether the speaker can run: it is configured, and has a neighbor and, with
+// graceful restart, routes.
 func (w *wanted) canRun() bool {
 	return w.speaker.ASN != 0 && len(w.neighbors) > 0 && (w.hasRoutes || w.speaker.GracefulRestart == 0)
 }
