@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestDocs runs the commands of the documents in their order, each document on a balancer of its
-// own: lines that are indented by four spaces, and on an endpoint blocks fenced as `endpoint`.
+// TestDocs runs the commands of the documents in their order, each document on a balancer without
+// objects: lines that are indented by four spaces, and on an endpoint blocks fenced as `endpoint`.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range documents(t) {
@@ -113,11 +113,11 @@ func wantTarget(t *testing.T, name, line string) {
 }
 
 func (d document) run(t *testing.T) {
-	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) {
-		for _, name := range []string{"eth1", "eth2", "eth3"} { // named in documents
-			rig.MustRun(t, s.LB, "ip", "link", "add", name, "type", "veth", "peer", "name", "peer-"+name)
-		}
-	}})
+	r := rig.Shared(t)
+	for _, name := range []string{"eth1", "eth2", "eth3"} { // named in documents
+		rig.MustRun(t, r.LB, "ip", "link", "add", name, "type", "veth", "peer", "name", "peer-"+name)
+		t.Cleanup(func() { rig.MustRun(t, r.LB, "ip", "link", "delete", name) })
+	}
 	dir := t.TempDir()
 	d.prepare(t, r, dir)
 	for _, c := range d.commands {
