@@ -58,7 +58,8 @@ func TestCopiesSCTPEnds(t *testing.T) {
 }
 
 // TestCopiesSCTPForgedINIT checks that an association replaces a forged INIT at a node without it,
-// and not the other way round: neither that of its client, nor one whose replies have the same ports.
+// and not the other way round: neither that of its client, nor one whose replies have the same
+// ports.
 func TestCopiesSCTPForgedINIT(t *testing.T) {
 	t.Parallel()
 	const client, vip, source, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.1:40000", "192.0.2.1:5001"
