@@ -306,7 +306,8 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	if ((v != VERDICT_CONTINUE && v != VERDICT_REDIRECT) ||
 	    p->length <= p->mtu)
 		return v;
-	fits = mtu_check(ctx, p, p->mtu);
+	/* the sender of a fragment learns its MTU at once, not in two steps */
+	fits = mtu_check(ctx, p, p->mtu - fragment_growth(p, c));
 	return fits == VERDICT_CONTINUE ? v : fits;
 }
 

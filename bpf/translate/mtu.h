@@ -9,6 +9,7 @@
 #include "packet/address.h"
 #include "packet/ctx.h"
 #include "packet/packet.h"
+#include "parse/parse.h"
 #include "protocol/protocol.h"
 #include "proxy/header.h"
 
@@ -46,6 +47,16 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 	if (leaves_as_ipv6(c))
 		return mtu - FAMILY_GROWTH;
 	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
+}
+
+/* Returns how much longer a fragment becomes by the fragment header of IPv6, which
+ * mtu_before() does not consider. */
+static __always_inline __u16 fragment_growth(const struct packet *p,
+					     const struct connection *c)
+{
+	return !p->ipv6 && p->fragment && c->hop & HOP_FAMILY ?
+		       sizeof(struct fragment_header) :
+		       0;
 }
 
 /* A packet of more than 64 KiB has this before its TCP header while it is
