@@ -25,6 +25,7 @@ struct outer {
 	struct ip_addr daddr;
 	__u32 l3; /* its offset */
 	__u32 size; /* UDP included */
+	__u32 length; /* of the packet, as the header states */
 	__u8 ipv6;
 	__u8 tos;
 	__u8 protocol;
@@ -45,6 +46,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 		o->protocol = ip6->nexthdr;
 		o->tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
 		o->size = sizeof(*ip6);
+		o->length = sizeof(*ip6) + bpf_ntohs(ip6->payload_len);
 		__builtin_memcpy(&o->saddr, &ip6->saddr, 16);
 		__builtin_memcpy(&o->daddr, &ip6->daddr, 16);
 		return true;
@@ -58,6 +60,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 	o->protocol = ip->protocol;
 	o->tos = ip->tos;
 	o->size = sizeof(*ip);
+	o->length = bpf_ntohs(ip->tot_len);
 	map_ipv4(&o->saddr, ip->saddr);
 	map_ipv4(&o->daddr, ip->daddr);
 	return true;

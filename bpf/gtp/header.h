@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/udp.h>
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
@@ -77,6 +78,33 @@ static __always_inline bool gtp_pass_options(ctx_t *ctx, struct outer *o,
 	return !next;
 }
 
+/* The beginning of an IP packet of either version. */
+struct gtp_inner {
+	__u8 version; /* in the upper half */
+	__u8 tos;
+	__be16 length4; /* IPv4: of the packet */
+	__be16 length6; /* IPv6: of what follows the header */
+};
+
+/* Reads the IP version of a user's packet at o->size. Returns false if it is none, or ends
+ * behind an offset from the outer header: what follows a datagram, such as padding, is not
+ * part of it. */
+static __always_inline bool gtp_inner(ctx_t *ctx, struct outer *o, __u32 end)
+{
+	struct gtp_inner *inner =
+		ctx_header(ctx, o->l3 + o->size, sizeof(*inner));
+	__u32 length;
+
+	if (!inner)
+		return false;
+	o->inner_ipv6 = inner->version >> 4 == 6;
+	length = o->inner_ipv6 ?
+			 sizeof(struct ipv6hdr) + bpf_ntohs(inner->length6) :
+			 bpf_ntohs(inner->length4);
+	return (o->inner_ipv6 || inner->version >> 4 == 4) &&
+	       o->size + length <= end;
+}
+
 /* Reports whether an outer header holds a user's IP packet in a tunnel. Then o->size
  * includes UDP and GTP. */
 static __always_inline bool gtp_holds(ctx_t *ctx, struct outer *o, __u32 *teid)
@@ -85,8 +113,8 @@ static __always_inline bool gtp_holds(ctx_t *ctx, struct outer *o, __u32 *teid)
 		ctx_header(ctx, o->l3 + o->size,
 			   sizeof(struct udphdr) + sizeof(struct gtp));
 	struct gtp *gtp;
-	__u8 *version;
 	__u8 flags;
+	__u32 end;
 
 	if (!udp || udp->dest != bpf_htons(GTP_PORT))
 		return false;
@@ -96,14 +124,10 @@ static __always_inline bool gtp_holds(ctx_t *ctx, struct outer *o, __u32 *teid)
 	    gtp->type != GTP_USER_DATA)
 		return false;
 	*teid = bpf_ntohl(gtp->teid);
+	end = o->size + bpf_ntohs(udp->len);
 	o->size += sizeof(*udp) + sizeof(*gtp);
-	if (!gtp_pass_options(ctx, o, flags))
-		return false;
-	version = ctx_header(ctx, o->l3 + o->size, 1);
-	if (!version)
-		return false;
-	o->inner_ipv6 = *version >> 4 == 6;
-	return o->inner_ipv6 || *version >> 4 == 4;
+	return end <= o->length && gtp_pass_options(ctx, o, flags) &&
+	       gtp_inner(ctx, o, end);
 }
 
 #endif

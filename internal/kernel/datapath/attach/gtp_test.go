@@ -105,6 +105,10 @@ func TestGTP(t *testing.T) {
 		{"another destination", in(gtpHeader(0x30, 255, 9, ""), "tcp 88.88.88.88:4000 > 20.20.20.2:80 S"), "", ""},
 		{"another port", build(t, "udp 10.10.10.56:2152 > 10.10.10.59:2153 csum zero data "+gtpHeader(0x30, 255, 9, "")+hex.EncodeToString(build(t, gtpInner)[14:])), "", ""},
 		{"an IP header that is too short", in(gtpHeader(0x30, 255, 9, ""), gtpInner+" ihl 1"), "", ""},
+		{"behind the end of the datagram", gtpFrame(t, gtpOuter+" udplen 16", gtpHeader(0x30, 255, 9, ""), gtpInner), "", ""},
+		{"that exceeds the datagram by a byte", gtpFrame(t, gtpOuter+" udplen 88", gtpHeader(0x30, 255, 9, ""), gtpInner), "", ""},
+		{"behind the end of the outer packet", gtpFrame(t, gtpOuter+" iplen 108", gtpHeader(0x30, 255, 9, ""), gtpInner), "", ""},
+		{"behind the end of the outer packet of IPv6", gtpFrame(t, gtpOuter6+" iplen 48", gtpHeader(0x34, 255, 12, "00000085"+"01101000"), strings.Replace(gtpInner6, "88::1", "88::2", 1)), "", ""},
 		{"no user's packet", build(t, gtpOuter+" data "+gtpHeader(0x30, 255, 9, "")), "", ""},
 	} {
 		before, err := g.GTPCounts()
