@@ -121,6 +121,15 @@ static __always_inline bool copy_follows(const struct connection_copy *r,
 	       r->idle < idle + hz && ahead >= (__s32)TCP_MAX_AHEAD;
 }
 
+/* Reports whether the client of an open copy has answered, and that of an entry with this word has
+ * not: the entry's INIT may be forged, and packets that are forged keep it in use. */
+static __always_inline bool copy_is_proven(const struct connection_copy *r,
+					   __u32 word)
+{
+	return r->protocol == IPPROTO_SCTP && r->flags & ~word & CONN_ASSURED &&
+	       !connection_is_closed(r->flags);
+}
+
 /* Reports whether the copy belongs to a later connection than this client's entry. */
 static __always_inline bool copy_is_later(const struct connection_copy *r,
 					  const struct connection *c,
@@ -130,9 +139,8 @@ static __always_inline bool copy_is_later(const struct connection_copy *r,
 	const __u32 now = (__u32)bpf_jiffies64(),
 		    idle = copy_idle(c, reply, now);
 
-	if (r->protocol == IPPROTO_SCTP && r->flags & ~word & CONN_ASSURED &&
-	    !connection_is_closed(r->flags))
-		return true; /* the entry's INIT may be forged */
+	if (copy_is_proven(r, word))
+		return true;
 	if (r->idle < idle &&
 	    (connection_is_closed(word) ||
 	     idle > connection_timeout(c->endpoint, word, r->protocol)))

@@ -322,8 +322,8 @@ static __always_inline int put_result(int err)
 	return err == -EEXIST ? COPY_CONFLICT : COPY_BUSY;
 }
 
-/* Reports whether the connection with the key of the copy's replies is over: another
- * node uses the source port again. old: its entry of replies. */
+/* Reports whether the connection with the key of the copy's replies is over, since another
+ * node uses the source port again, or its client may not exist. old: its entry of replies. */
 static __always_inline bool put_succeeds(const struct connection_copy *r,
 					 const struct connection *old,
 					 __u32 word)
@@ -332,7 +332,7 @@ static __always_inline bool put_succeeds(const struct connection_copy *r,
 	const struct connection *client;
 
 	if (connection_is_orphan(old, r->protocol) ||
-	    connection_is_closed(word) ||
+	    connection_is_closed(word) || copy_is_proven(r, word) ||
 	    connection_is_expired(old, r->protocol, now, 0))
 		return true;
 	client = connection_peer(old, r->protocol);

@@ -99,6 +99,43 @@ func TestCopiesSCTPForgedINIT(t *testing.T) {
 	put(forged, report.CopyInserted, [2]uint32{998, 999})
 }
 
+// TestCopiesSCTPForgedPort checks that an association takes the ports of its endpoint's replies from
+// a half-open one to another VIP: anyone can forge INITs there with the client's address.
+func TestCopiesSCTPForgedPort(t *testing.T) {
+	t.Parallel()
+	const client, vip, other, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.2:2020", "192.0.2.1:5001"
+	c := newCopied(t, vip+"/sctp endpoints="+endpoint, other+"/sctp endpoints="+endpoint)
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	list := c.wait(2)
+	announced, opened := list[0], list[1]
+	announced.Idle, opened.Idle = time.Minute, time.Minute
+	ended := opened
+	ended.Flags |= resetFlag
+	c.sctp(c.two, client, other, "chunks init=999")
+	for _, one := range []struct {
+		name string
+		copy report.ConnectionCopy
+		want report.CopyResult
+		half uint64
+	}{
+		{"INIT ACK", announced, report.CopyConflict, 1},
+		{"ABORT", ended, report.CopyConflict, 1},
+		{"COOKIE ECHO", opened, report.CopyInserted, 0},
+	} {
+		if got := c.put(one.copy)[0]; got != one.want {
+			t.Errorf("the copy of %s: %v, want %v", one.name, got, one.want)
+		}
+		if n := halfOpens(t, c.two.d)[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]; uint64(n) != one.half {
+			t.Errorf("after the copy of %s, %d associations are half-open, want %d", one.name, n, one.half)
+		}
+	}
+	if n := len(dptest.Connections(t, c.two.d.collection)); n != 2 {
+		t.Errorf("%d entries, want 2 of one association", n)
+	}
+}
+
 // TestCopiesSCTPRepeated checks that a client that repeats its COOKIE ECHO sends no further copies.
 func TestCopiesSCTPRepeated(t *testing.T) {
 	t.Parallel()
