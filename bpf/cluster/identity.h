@@ -100,21 +100,22 @@ static __always_inline bool entry_was_used(const struct connection *c,
 	return c->packets || (other && other->packets);
 }
 
-/* Reports whether the copy belongs to a later connection than an open entry. idle: for
- * how long the entry has been silent. used: packets of it were seen here. sent, seq_end:
- * the numbers of the copy and of the entry, in the direction that both share. A later
+/* Reports whether the copy belongs to a later connection than an open entry with this word.
+ * idle: for how long the entry has been silent. used: packets of it were seen here. sent,
+ * seq_end: the numbers of the copy and of the entry, in the direction that both share. A later
  * TCP connection has higher numbers (RFC 6528). A copy that is up to a second older than the
  * entry needs much higher ones: then the last packets that were seen here may belong to the
  * later connection, as they do not continue the entry's numbers. */
 static __always_inline bool copy_follows(const struct connection_copy *r,
-					 __u32 idle, bool used, __u32 sent,
-					 __u32 seq_end)
+					 __u32 word, __u32 idle, bool used,
+					 __u32 sent, __u32 seq_end)
 {
 	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 	const __s32 ahead = sent - seq_end;
 
-	if (r->protocol == IPPROTO_SCTP && !(r->flags & CONN_ASSURED))
-		return false; /* its INIT may be forged */
+	if (r->protocol == IPPROTO_SCTP && !(r->flags & CONN_ASSURED) &&
+	    word & CONN_REPLIED)
+		return false; /* its INIT may be forged; it ends an unanswered one only */
 	if (r->idle < idle)
 		return !used || r->protocol != IPPROTO_TCP || ahead > 0;
 	return r->protocol == IPPROTO_TCP && !(r->flags & closing) &&
@@ -145,7 +146,7 @@ static __always_inline bool copy_is_later(const struct connection_copy *r,
 	    (connection_is_closed(word) ||
 	     idle > connection_timeout(c->endpoint, word, r->protocol)))
 		return true;
-	return copy_follows(r, idle, entry_was_used(c, reply), r->seq_end,
+	return copy_follows(r, word, idle, entry_was_used(c, reply), r->seq_end,
 			    c->seq_end);
 }
 

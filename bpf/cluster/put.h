@@ -336,7 +336,7 @@ static __always_inline bool put_succeeds(const struct connection_copy *r,
 	    connection_is_expired(old, r->protocol, now, 0))
 		return true;
 	client = connection_peer(old, r->protocol);
-	return copy_follows(r, copy_idle(old, client, now),
+	return copy_follows(r, word, copy_idle(old, client, now),
 			    entry_was_used(old, client), r->reply_seq_end,
 			    old->seq_end);
 }

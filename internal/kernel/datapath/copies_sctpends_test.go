@@ -99,6 +99,43 @@ func TestCopiesSCTPForgedINIT(t *testing.T) {
 	put(forged, report.CopyInserted, [2]uint32{998, 999})
 }
 
+// TestCopiesSCTPAnsweredElsewhere checks that a client whose INIT has remained unanswered at a node,
+// and was answered through another one, can send COOKIE ECHO through the first: that node takes the
+// copy of INIT ACK, and none of a forged INIT afterwards.
+func TestCopiesSCTPAnsweredElsewhere(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
+	c := newCopied(t, vip+"/sctp endpoints="+endpoint)
+	c.sctp(c.two, client, vip, "chunks init=110")
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	answered := c.wait(1)[0]
+	for _, row := range dptest.Connections(t, c.two.d.collection) {
+		answered.Generation = row.Generation + 1
+	}
+	forged := answered
+	forged.Generation++
+	forged.Numbers.Acked, forged.Numbers.ReplyAcked = 998, 999
+	for i, one := range []report.ConnectionCopy{answered, forged} {
+		if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		one.Idle = 0
+		if got, want := c.put(one)[0], [...]report.CopyResult{report.CopyInserted, report.CopyOld}[i]; got != want {
+			t.Errorf("copy %d of INIT ACK: %v, want %v", i, got, want)
+		}
+	}
+	c.sctp(c.two, client, vip, "tag 222 chunks cookie-echo:40")
+	if got := c.tagsAt(c.two, client); got != [2]uint32{222, 111} {
+		t.Errorf("the tags are %d, want 222 and 111", got)
+	}
+	for key, row := range dptest.Connections(t, c.two.d.collection) {
+		if row.Flags&uint8(bpf.TcConnectionFlagCONN_ASSURED) == 0 {
+			t.Errorf("COOKIE ECHO has not assured %v", key)
+		}
+	}
+}
+
 // TestCopiesSCTPForgedPort checks that an association takes the ports of its endpoint's replies from
 // a half-open one to another VIP: anyone can forge INITs there with the client's address.
 func TestCopiesSCTPForgedPort(t *testing.T) {
