@@ -46,7 +46,9 @@ __noinline enum verdict flow_transition(struct packet *p, struct connection *c,
 	} else {
 		peer_word = connection_record_both(c, word, peer, peer_word,
 						   events);
-		if (connection_count_assured(p, c, peer_word, events))
+		/* without an answer, the client may be forged */
+		if (connection_count_assured(p, c, peer_word, events) &&
+		    word & CONN_REPLIED)
 			source_mark_known(p);
 	}
 	if (unlikely(copying))

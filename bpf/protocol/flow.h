@@ -13,6 +13,10 @@
 #include "config.h"
 #include "protocol/facts.h"
 
+/* A tunnel of GTP-U, which has no answers: endpoints send to the base station by a tunnel of
+ * their own (gtp/source_port.h). Otherwise it would stay half-open. */
+#define STATE_TUNNEL ((__u32)HOP_NO_XDP << STATE_HOP_SHIFT)
+
 /* Reports whether a packet leaves the state unchanged. The endpoint's first answer,
  * and the client's packet after it, do not; where answers are not seen, the client's
  * second packet does not. */
@@ -23,7 +27,8 @@ static __always_inline bool flow_is_settled(__u32 word)
 
 	return (word & (done | CONN_RESET)) == done ||
 	       (word & (replied | CONN_RESET)) == replied ||
-	       !(word & (replied | CONN_RESET | STATE_TRAIT(CONN_ONE_WAY)));
+	       !(word & (replied | CONN_RESET | STATE_TRAIT(CONN_ONE_WAY) |
+			 STATE_TUNNEL));
 }
 
 /* Returns the events that a packet adds to the state. peer_word is the state word of
@@ -35,7 +40,7 @@ static __always_inline __u8 flow_events(__u32 word, __u32 peer_word)
 		return CONN_REPLIED | CONN_ASSURED;
 	if (word & CONN_REPLY_DIRECTION)
 		return CONN_REPLIED | (peer_word & CONN_ASSURED);
-	return CONN_ASSURED;
+	return CONN_ASSURED | (word & STATE_TUNNEL ? CONN_REPLIED : 0);
 }
 
 /* Returns the timeout of a flow: short, since the client is not proven to exist. */

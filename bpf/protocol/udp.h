@@ -60,7 +60,8 @@ static __always_inline struct timeout udp_timeout(__u32 word)
 {
 	const __u32 both = CONN_REPLIED | CONN_ASSURED;
 	bool lasts = (word & both) == both;
-	bool answered = lasts && !(word & STATE_TRAIT(CONN_ONE_WAY));
+	bool answered =
+		lasts && !(word & (STATE_TRAIT(CONN_ONE_WAY) | STATE_TUNNEL));
 
 	return flow_timeout(
 		lasts ? timeout_udp_replied : timeout_udp_unreplied,
