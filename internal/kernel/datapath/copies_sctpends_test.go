@@ -99,9 +99,9 @@ func TestCopiesSCTPForgedINIT(t *testing.T) {
 	put(forged, report.CopyInserted, [2]uint32{998, 999})
 }
 
-// TestCopiesSCTPAnsweredElsewhere checks that a client whose INIT has remained unanswered at a node,
-// and was answered through another one, can send COOKIE ECHO through the first: that node takes the
-// copy of INIT ACK, and none of a forged INIT afterwards.
+// TestCopiesSCTPAnsweredElsewhere checks that a client whose INIT has remained unanswered at a
+// node, and was answered through another one, can send COOKIE ECHO through the first: that node
+// takes the copy of INIT ACK, and none of a forged INIT afterwards.
 func TestCopiesSCTPAnsweredElsewhere(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
@@ -136,8 +136,8 @@ func TestCopiesSCTPAnsweredElsewhere(t *testing.T) {
 	}
 }
 
-// TestCopiesSCTPForgedPort checks that an association takes the ports of its endpoint's replies from
-// a half-open one to another VIP: anyone can forge INITs there with the client's address.
+// TestCopiesSCTPForgedPort checks that an association takes the ports of its endpoint's replies
+// from a half-open one to another VIP: anyone can forge INITs there with the client's address.
 func TestCopiesSCTPForgedPort(t *testing.T) {
 	t.Parallel()
 	const client, vip, other, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.2:2020", "192.0.2.1:5001"
