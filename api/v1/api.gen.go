@@ -3581,6 +3581,9 @@ type ExplainParams struct {
 
 	// ConnectionID Connection ID of a QUIC packet, 1 to 20 bytes in hexadecimal. It implies proto udp, and goes with from and to.
 	ConnectionID string `form:"connectionID,omitempty" json:"connectionID,omitempty"`
+
+	// Teid TEID of the GTP-U tunnel to a service with algorithm n3, decimal or 0x and hexadecimal digits. It implies proto udp.
+	Teid string `form:"teid,omitempty" json:"teid,omitempty"`
 }
 
 // GetLogsParams defines parameters for GetLogs.
@@ -11639,6 +11642,14 @@ func NewExplainRequest(server string, params *ExplainParams) (*http.Request, err
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "teid", params.Teid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -16683,6 +16694,19 @@ func (siw *ServerInterfaceWrapper) Explain(w http.ResponseWriter, r *http.Reques
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "connectionID"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "connectionID", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "teid" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "teid", r.URL.Query(), &params.Teid, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "teid"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "teid", Err: err})
 		}
 		return
 	}

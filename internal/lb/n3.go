@@ -5,6 +5,13 @@ import "strconv"
 // GTPPort is the UDP port of GTP-U.
 const GTPPort = 2152
 
+// TunnelPort returns the source port that packets of a tunnel to a service of algorithm N3 get
+// before an endpoint is chosen: 49152 or higher (bpf/gtp/source_port.h).
+func TunnelPort(teid uint32) uint16 {
+	const first, bits, factor = 0xc000, 14, 0x9e3779b1
+	return uint16(first | teid*factor>>(32-bits))
+}
+
 // validateN3 checks that packets of a service of algorithm N3 can belong to tunnels.
 func (s *Service) validateN3() error {
 	const allowed = "another algorithm, or --udp=2152"

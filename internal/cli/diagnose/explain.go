@@ -64,6 +64,7 @@ func explainCommand(o *session.Options) *cobra.Command {
 	fs.StringVar(&params.Interface, "interface", "", "interface that receives the packet (default: that of the route to its source)")
 	fs.Uint32Var(&params.Mark, "mark", 0, "mark of the packet (skb->mark)")
 	fs.StringVar(&params.ConnectionID, "connection-id", "", "QUIC connection ID of the packet, in hexadecimal: which endpoint it names (implies --proto udp)")
+	fs.StringVar(&params.Teid, "teid", "", "TEID of the packet's GTP-U tunnel: which endpoint of a service with --select=n3 it gets (implies --proto udp)")
 	fs.IntVar(&params.Length, "length", 0, "length of the IP packet in bytes, 60 to 3500 (default: headers only)")
 	return cmd
 }

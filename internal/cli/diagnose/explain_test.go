@@ -44,6 +44,7 @@ func TestAsks(t *testing.T) {
 		"explain --from 1.1.1.1:7 --to [2001:db8::1]:80 --proto udp --interface eth0 --mark 7 --length 1400",
 		"explain --client 1.1.1.1 --endpoint 31.31.31.1:80",
 		"explain --from 1.1.1.1 --to 20.20.20.1:443 --connection-id 000b01020304",
+		"explain --from 1.1.1.1 --to 20.20.20.1:2152 --teid 0x12ab",
 	} {
 		_ = clitest.Run(t, "", s.Args(args)...)
 	}
@@ -51,6 +52,7 @@ func TestAsks(t *testing.T) {
 		"GET /netlox/v1/explain?from=1.1.1.1%3A7&interface=eth0&length=1400&mark=7&proto=udp&to=%5B2001%3Adb8%3A%3A1%5D%3A80",
 		"GET /netlox/v1/explain?client=1.1.1.1&endpoint=31.31.31.1%3A80&length=0&mark=0",
 		"GET /netlox/v1/explain?connectionID=000b01020304&from=1.1.1.1&length=0&mark=0&to=20.20.20.1%3A443",
+		"GET /netlox/v1/explain?from=1.1.1.1&length=0&mark=0&teid=0x12ab&to=20.20.20.1%3A2152",
 	}, s.Requests); diff != "" {
 		t.Errorf("the requests differ (-want +got):\n%s", diff)
 	}

@@ -98,7 +98,10 @@ func (i *inquiry) choiceReason(o *dryrun.Opening, at netip.AddrPort) string {
 	case bpf.TcAlgorithmALGORITHM_HASH:
 		return "by the hash of addresses and ports, while the endpoints stay the same"
 	case bpf.TcAlgorithmALGORITHM_N3:
-		return "by the hash of the source port; a packet in a GTP-U tunnel gets the port of its tunnel first"
+		if i.TEID != 0 {
+			return "by the hash of the source port of the tunnel"
+		}
+		return "by the hash of the source port; a packet in a GTP-U tunnel gets the port of its tunnel first (--teid)"
 	case bpf.TcAlgorithmALGORITHM_QUIC:
 		if len(i.ConnectionID) > 0 {
 			return "by the hash of addresses and ports: the connection ID has no configuration of the service, or names no endpoint that serves"

@@ -104,6 +104,9 @@ func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
 	}
 	now := x.Desired.Snapshot()
 	i := &inquiry{Explainer: x, ctx: ctx, now: now, services: x.Desired.Services.At(now), Question: *q}
+	if err := i.checkTunnel(); err != nil {
+		return nil, err
+	}
 	if q.Reverse || len(q.ConnectionID) == 0 && i.isEndpoint(q.To) && !i.services.HasVIP(q.To.Addr()) {
 		return i.reach()
 	}

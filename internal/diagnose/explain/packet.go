@@ -95,6 +95,18 @@ func nameList(links []netdev.Link) string {
 	return strings.Join(names, ", ")
 }
 
+// checkTunnel refuses a packet of a tunnel to a service that does not balance tunnels.
+func (i *inquiry) checkTunnel() error {
+	if i.TEID == 0 {
+		return nil
+	}
+	s, _ := i.services.Reach(lb.Key{VIP: i.To.Addr(), Port: i.To.Port(), Protocol: i.Protocol, Mark: i.Mark})
+	if s.Algorithm != lb.N3 {
+		return lb.NewFieldError("to", i.To.String(), "is not a service of algorithm n3, and teid is given", "a VIP of such a service")
+	}
+	return nil
+}
+
 // line returns the packet in the words of packet scripts.
 func (i *inquiry) line() string {
 	if !i.Protocol.HasPorts() {
@@ -102,6 +114,9 @@ func (i *inquiry) line() string {
 	}
 	if len(i.ConnectionID) > 0 {
 		return fmt.Sprintf("%s %s > %s, QUIC connection ID %x", i.Protocol, i.From, i.To, i.ConnectionID)
+	}
+	if i.TEID != 0 {
+		return fmt.Sprintf("%s %s > %s, GTP-U TEID %d", i.Protocol, i.From, i.To, i.TEID)
 	}
 	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
 }

@@ -16,8 +16,9 @@ type Question struct {
 	Mark      uint32
 	// ConnectionID is that of a packet of QUIC; nil: it has none.
 	ConnectionID []byte
-	Length       int  // of the IP packet; 0: as short as possible
-	Reverse      bool // To is an endpoint: find the services through which From reaches it
+	TEID         uint32 // of the packet's tunnel of GTP-U, which decides the port of From; 0: none
+	Length       int    // of the IP packet; 0: as short as possible
+	Reverse      bool   // To is an endpoint: find the services through which From reaches it
 }
 
 // anyPort is the default source port of a client.
@@ -109,6 +110,31 @@ func (q *Question) SetConnectionID(text, protocol string) error {
 		return lb.NewFieldError("connectionID", text, "does not go with client and endpoint", "from and to")
 	}
 	q.ConnectionID, q.Protocol = id, lb.UDP
+	return nil
+}
+
+// SetTEID makes the packet one of a tunnel of GTP-U, with a TEID in decimal or hexadecimal digits,
+// by default to its port; "": it stays as it is. protocol: as asked.
+func (q *Question) SetTEID(text, protocol string) error {
+	if text == "" {
+		return nil
+	}
+	teid, err := strconv.ParseUint(text, 0, 32)
+	switch {
+	case err != nil || teid == 0:
+		return lb.NewFieldError("teid", text, "is not a TEID", "1 to 4294967295, or hexadecimal as 0x12ab")
+	case protocol != "" && q.Protocol != lb.UDP:
+		return lb.NewFieldError("teid", text, "does not go with proto "+protocol, "udp, which it implies")
+	case q.Reverse:
+		return lb.NewFieldError("teid", text, "does not go with client and endpoint", "from and to")
+	case len(q.ConnectionID) > 0:
+		return lb.NewFieldError("teid", text, "does not go with connectionID", "one of them")
+	}
+	q.TEID, q.Protocol = uint32(teid), lb.UDP
+	q.From = netip.AddrPortFrom(q.From.Addr(), lb.TunnelPort(q.TEID))
+	if q.To.Port() == 0 {
+		q.To = netip.AddrPortFrom(q.To.Addr(), lb.GTPPort)
+	}
 	return nil
 }
 

@@ -86,6 +86,47 @@ func TestConnectionID(t *testing.T) {
 	}
 }
 
+// TestTEID checks that a TEID makes the packet one of its tunnel, and refuses others.
+func TestTEID(t *testing.T) {
+	t.Parallel()
+	const allowed = " (allowed: 1 to 4294967295, or hexadecimal as 0x12ab)"
+	for _, c := range []struct {
+		teid, protocol string
+		from           uint16
+		want           string
+	}{
+		{"", "tcp", 0, ""},
+		{"9", "", lb.TunnelPort(9), ""},
+		{"0xffffffff", "udp", lb.TunnelPort(0xffffffff), ""},
+		{"0", "", 0, `teid "0" is not a TEID` + allowed},
+		{"0x100000000", "", 0, `teid "0x100000000" is not a TEID` + allowed},
+		{"-1", "", 0, `teid "-1" is not a TEID` + allowed},
+		{"9", "sctp", 0, `teid "9" does not go with proto sctp (allowed: udp, which it implies)`},
+	} {
+		q, err := Parse("1.1.1.1", "10.0.0.1", c.protocol, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if err := q.SetTEID(c.teid, c.protocol); err != nil {
+			got = err.Error()
+		}
+		if got != c.want || q.From.Port() != c.from || c.from != 0 && (q.Protocol != lb.UDP || q.To.Port() != lb.GTPPort) {
+			t.Errorf("%+v: got error %q, question %+v", c, got, q)
+		}
+	}
+	q, err := ParseReverse("1.1.1.1", "31.31.31.1", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.SetTEID("9", ""); err == nil {
+		t.Error("a client and an endpoint have a TEID")
+	}
+	if err := (&Question{ConnectionID: []byte{0}}).SetTEID("9", ""); err == nil {
+		t.Error("a packet has a connection ID and a TEID")
+	}
+}
+
 // TestLengthIsBounded checks that no form of a question builds a packet of gigabytes.
 func TestLengthIsBounded(t *testing.T) {
 	t.Parallel()

@@ -1,12 +1,15 @@
 package modes_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "loxilb/api/v1"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
 )
@@ -74,6 +77,13 @@ func TestN3(t *testing.T) {
 			if len(used) != len(functions) {
 				t.Errorf("tunnels are at %v", used)
 			}
+			for teid := uint32(1); teid < 9; teid++ {
+				wantTunnelExplained(t, r, c.vip, teid, strings.Split(c.endpoints, ",")[at[teid]])
+			}
+			out, err := r.Command("explain", "--from", c.vip, "--to", rig.Join(c.vip, 53), "--teid", "9")
+			if err == nil || !strings.Contains(out, "is not a service of algorithm n3") {
+				t.Errorf("another port is explained: %v, %s", err, out)
+			}
 			r.Kill()
 			round("without the daemon")
 			r.Restart()
@@ -84,6 +94,23 @@ func TestN3(t *testing.T) {
 				t.Error("the programs stay without services")
 			}
 		})
+	}
+}
+
+// wantTunnelExplained checks that explain names the endpoint of a tunnel, for another base station.
+func wantTunnelExplained(t *testing.T, r *rig.Rig, vip string, teid uint32, endpoint string) {
+	t.Helper()
+	station := "100.100.100.77"
+	if strings.Contains(vip, ":") {
+		station = "2001:db8:100::77"
+	}
+	var got v1.Explanation
+	out := r.Loxicmd("explain --from %s --to %s --teid %d -o json", station, vip, teid)
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.TrimSuffix(endpoint, ":1") + ":2152"; got.Endpoint != want || got.Verdict != "forwarded" {
+		t.Errorf("tunnel %d is explained as %s to %s, want %s:\n%s", teid, got.Verdict, got.Endpoint, want, out)
 	}
 }
 

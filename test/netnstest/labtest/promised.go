@@ -25,7 +25,7 @@ func Promised(t testing.TB, promise time.Duration, f func(context.Context) error
 	await.NoError(t, patienceFactor*promise, func() error {
 		passed, waited := time.Since(start), waitedForCPU()-before
 		if err != nil && passed-waited > promise {
-			t.Fatalf("not after %v, in %v of which tasks waited for a CPU: %v", passed, waited, err)
+			t.Fatalf("not after %v (tasks waited for a CPU for %v): %v", passed, waited, err)
 		}
 		err = f(ctx)
 		return err

@@ -63,7 +63,10 @@ func question(p *v1.ExplainParams) (q *explain.Question, err error) {
 		return nil, err
 	}
 	q.Mark, q.Length = p.Mark, p.Length
-	return q, q.SetConnectionID(p.ConnectionID, p.Proto)
+	if err := q.SetConnectionID(p.ConnectionID, p.Proto); err != nil {
+		return nil, err
+	}
+	return q, q.SetTEID(p.Teid, p.Proto)
 }
 
 func explanation(a *explain.Answer) v1.Explanation {

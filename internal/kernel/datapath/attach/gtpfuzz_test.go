@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 )
 
@@ -95,7 +96,7 @@ func FuzzGTPBalanced(f *testing.F) {
 		if udp[2] != 2152>>8 || udp[3] != 2152&0xff || datagram[8]&0xf0 != 0x30 || datagram[9] < 254 {
 			t.Fatalf("%x became %x although it is not in a tunnel", frame, got)
 		}
-		if want := withSource(frame, 0xc000|gtpClass(teid)); !bytes.Equal(got, want) {
+		if want := withSource(frame, lb.TunnelPort(teid)); !bytes.Equal(got, want) {
 			t.Fatalf("%x became %x, want %x", frame, got, want)
 		}
 	})

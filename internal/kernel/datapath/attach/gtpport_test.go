@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"loxilb/internal/kernel/datapath/testrun"
+	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 )
 
@@ -43,7 +44,7 @@ func TestGTPSourcePort(t *testing.T) {
 		verdict, got := runGTP(t, g, bytes.Clone(frame))
 		want := frame
 		if c.set {
-			want = withSource(frame, 0xc000|gtpClass(9))
+			want = withSource(frame, lb.TunnelPort(9))
 		}
 		if verdict != testrun.Next || !bytes.Equal(got, want) {
 			t.Errorf("%s: got verdict %d, want the packet passed on\nwant %s\ngot  %s", c.what, verdict, pkt.Decode(want), pkt.Decode(got))
@@ -59,9 +60,6 @@ func TestGTPSourcePort(t *testing.T) {
 		t.Errorf("1,000 tunnels share %d source ports, want at least 900", len(ports))
 	}
 }
-
-// gtpClass returns the low 14 bits of the source port of a tunnel.
-func gtpClass(teid uint32) uint16 { return uint16(teid * 0x9e3779b1 >> 18) }
 
 // withSource returns a UDP packet with another source port.
 func withSource(frame []byte, port uint16) []byte {
@@ -94,7 +92,7 @@ func TestGTPSourcePortTruncated(t *testing.T) {
 		_, got := runGTP(t, g, bytes.Clone(whole[:n]))
 		want := whole[:n]
 		if n >= 34+8+8 {
-			want = withSource(want, 0xc000|gtpClass(9))
+			want = withSource(want, lb.TunnelPort(9))
 		}
 		if !bytes.Equal(got, want) {
 			t.Errorf("packet cut to %d bytes\nwant %x\ngot  %x", n, want, got)
