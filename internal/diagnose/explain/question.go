@@ -101,15 +101,23 @@ func (q *Question) SetConnectionID(text, protocol string) error {
 		return nil
 	}
 	id, err := hex.DecodeString(text)
-	switch {
-	case err != nil || len(id) > maxConnectionID:
+	if err != nil || len(id) > maxConnectionID {
 		return lb.NewFieldError("connectionID", text, "is not a connection ID", "1 to "+strconv.Itoa(maxConnectionID)+" bytes, two hexadecimal digits each")
-	case protocol != "" && q.Protocol != lb.UDP:
-		return lb.NewFieldError("connectionID", text, "does not go with proto "+protocol, "udp, which it implies")
-	case q.Reverse:
-		return lb.NewFieldError("connectionID", text, "does not go with client and endpoint", "from and to")
 	}
-	q.ConnectionID, q.Protocol = id, lb.UDP
+	q.ConnectionID = id
+	return q.implyUDP("connectionID", text, protocol)
+}
+
+// implyUDP makes the packet one of UDP, since a field is only for such packets. text: of the field.
+// protocol: as asked.
+func (q *Question) implyUDP(field, text, protocol string) error {
+	switch {
+	case protocol != "" && q.Protocol != lb.UDP:
+		return lb.NewFieldError(field, text, "does not go with proto "+protocol, "udp, which it implies")
+	case q.Reverse:
+		return lb.NewFieldError(field, text, "does not go with client and endpoint", "from and to")
+	}
+	q.Protocol = lb.UDP
 	return nil
 }
 
@@ -120,17 +128,16 @@ func (q *Question) SetTEID(text, protocol string) error {
 		return nil
 	}
 	teid, err := strconv.ParseUint(text, 0, 32)
-	switch {
-	case err != nil || teid == 0:
+	if err != nil || teid == 0 {
 		return lb.NewFieldError("teid", text, "is not a TEID", "1 to 4294967295, or hexadecimal as 0x12ab")
-	case protocol != "" && q.Protocol != lb.UDP:
-		return lb.NewFieldError("teid", text, "does not go with proto "+protocol, "udp, which it implies")
-	case q.Reverse:
-		return lb.NewFieldError("teid", text, "does not go with client and endpoint", "from and to")
-	case len(q.ConnectionID) > 0:
+	}
+	if err := q.implyUDP("teid", text, protocol); err != nil {
+		return err
+	}
+	if len(q.ConnectionID) > 0 {
 		return lb.NewFieldError("teid", text, "does not go with connectionID", "one of them")
 	}
-	q.TEID, q.Protocol = uint32(teid), lb.UDP
+	q.TEID = uint32(teid)
 	q.From = netip.AddrPortFrom(q.From.Addr(), lb.TunnelPort(q.TEID))
 	if q.To.Port() == 0 {
 		q.To = netip.AddrPortFrom(q.To.Addr(), lb.GTPPort)

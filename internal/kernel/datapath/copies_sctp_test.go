@@ -27,6 +27,17 @@ func (c *copied) sctp(o *opener, from, to, words string) []byte {
 	return c.run(o, frame)
 }
 
+// openSCTP opens an association at the first node, with the tags 222 to the endpoint and 111 to the
+// client. It returns the copy of COOKIE ACK.
+func (c *copied) openSCTP(client, vip, endpoint string) report.ConnectionCopy {
+	c.t.Helper()
+	c.sctp(c.one, client, vip, "chunks init=111")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
+	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
+	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
+	return c.wait(3)[2]
+}
+
 // answered does the same in a network with routes, which answers and endpoints need.
 func (c *copied) answered(o *opener, from, to, words string) []byte {
 	c.t.Helper()
@@ -310,11 +321,7 @@ func TestCopiesSCTPRestart(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
 	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
-	c.sctp(c.one, client, vip, "chunks init=111")
-	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
-	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
-	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
-	opened := c.wait(3)[2]
+	opened := c.openSCTP(client, vip, endpoint)
 	cases := []struct {
 		name  string
 		steps func(r *restartedCopy)

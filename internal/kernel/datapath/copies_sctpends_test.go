@@ -16,11 +16,7 @@ func TestCopiesSCTPEnds(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
 	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
-	c.sctp(c.one, client, vip, "chunks init=111")
-	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
-	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
-	c.sctp(c.one, endpoint, client, "tag 111 chunks cookie-ack")
-	opened := c.wait(3)[2]
+	opened := c.openSCTP(client, vip, endpoint)
 	put := func(tag, replyTag uint32, flags uint8, idle time.Duration, want report.CopyResult) {
 		t.Helper()
 		if err := dptest.AgeConnections(c.two.d.collection.Conntrack, c.two.d.collection.Jiffies(time.Second)); err != nil {
