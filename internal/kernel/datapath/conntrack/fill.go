@@ -185,14 +185,25 @@ func bucketTakes(control uint64, placed bpf.TcPlacement) bool {
 
 // putInBucket writes a row into a free place of a bucket.
 func putInBucket(b *bpf.TcTableBucket, h uint64, row bpf.TcTableRow) bool {
-	for r := range rowsPerBucket {
-		i := (homeOf(h) + r) % rowsPerBucket
-		if b.Rows[i].Status&rowLive != 0 {
-			continue
-		}
+	i, ok := freeRow(b, h)
+	if ok {
 		b.Rows[i] = row
 		b.Tags[i/tagsPerWord] |= tag(h) << (i % tagsPerWord * tagBits)
-		return true
 	}
-	return false
+	return ok
+}
+
+// freeRow returns the home row of a key or, as pair_insert() of bpf/table/pair.h, the same side of
+// the next pairs, so both directions of a connection meet in a pair; without one, any free row.
+func freeRow(b *bpf.TcTableBucket, h uint64) (row uint32, ok bool) {
+	for n := range rowsPerBucket {
+		row = (homeOf(h) + 2*n) % rowsPerBucket
+		if n >= rowsPerBucket/2 {
+			row ^= hashRow
+		}
+		if b.Rows[row].Status&rowLive == 0 {
+			return row, true
+		}
+	}
+	return 0, false
 }
