@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -29,6 +30,14 @@ import (
 
 // pathRuns is the number of runs of a path. Each run has its own connection.
 const pathRuns = 300
+
+// pathPort returns the first client port of the path with this number. The path uses pathRuns + 2
+// ports: for a first run, for those that are measured, and for the one that is counted.
+func pathPort(number int) int { return 33_000 + number*(pathRuns+2) }
+
+// arriving is the number of connections for which there is room when a round begins: more than the
+// table makes room for once it sees the new ones (growEvery in internal/kernel/datapath/connections).
+const arriving = 1 << 16
 
 // manyRuns is a number of packets of a kind at which the program detects a surge of them
 // (bpf/filter/surge.h).
@@ -158,6 +167,10 @@ func (res *packetResult) measure(small bool) (err error) {
 		}
 		res.ConnectionSize = float64(mapmemory.OfProcess(os.Getpid())-before) / float64(step[1]-connections)
 		services, connections = step[0], step[1]
+		// the table would grow while it is measured
+		if err := l.Datapath.MakeRoom(context.Background(), arriving); err != nil {
+			return err
+		}
 		if err := res.round(l, p, services, connections, i+2); err != nil {
 			return err
 		}
@@ -181,20 +194,25 @@ func addServiceLines(l *lab.Lab, lines []string) error {
 	return nil
 }
 
-// round measures the paths. The first round measures all of them.
+// round measures the paths. The first round measures all of them. No sweep is promised: a new
+// connection would visit further buckets once the promise is broken, as without a daemon
+// (bpf/conntrack/reclaim.h).
 func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
+	if err := l.Programs().ForgetPromise(); err != nil {
+		return err
+	}
 	for i, path := range paths() {
 		if round > 1 && !path.under.includes(large) {
 			continue
 		}
-		c, err := path.in(round).measure(l, p, 33_000+i*(pathRuns+1))
+		c, err := path.in(round).measure(l, p, pathPort(i))
 		if err != nil {
 			return fmt.Errorf("%s: %w", path.name, err)
 		}
 		c.Services, c.Connections = services, connections
 		res.Costs = append(res.Costs, c)
 	}
-	c, err := measureLife(l, p, round, 33_000+len(paths())*(pathRuns+1))
+	c, err := measureLife(l, p, round, pathPort(len(paths())))
 	if err != nil {
 		return fmt.Errorf("%s: %w", lifeName, err)
 	}
@@ -235,7 +253,7 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 				return c, fmt.Errorf("the packet's verdict is %q, not %q", got, path.want)
 			}
 			// The connection is open now: the next counted one needs another port.
-			if link, frame, err = path.prepare(l, port+16_000); err != nil {
+			if link, frame, err = path.prepare(l, port+pathRuns+1); err != nil {
 				return c, err
 			}
 			if c.Lookups, c.Helpers, err = p.calls(frame, link.Index); err != nil {

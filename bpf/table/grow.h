@@ -35,47 +35,68 @@ struct group_move {
 	__u32 group;
 	__u32 goal; /* groups of the new size */
 	__u32 first; /* the first group to which its keys go */
-	bool failed; /* a lock was not available: try again */
+	bool failed; /* a lock was not available, or no room: try again */
 };
 
-/* Copies a row to its new group. */
-static __always_inline bool row_copy(struct table_row *row, __u32 to,
-				     __u64 hash)
+/* Copies a row to where its key is placed like this. group: the group that is being moved, whose
+ * locks are held. Returns 0, -E2BIG if there is no room, -EBUSY if a lock was not available.
+ * Global (verifier: globals). */
+__noinline int row_copy(struct table_row *row, __u32 group,
+			enum placement placed)
 {
-	struct table_bucket *b = bucket_get(to, hash_bucket(hash));
+	struct table_state *t = table_state_get();
 	struct connection *copy;
-	__u32 zero = 0, word;
+	struct table_bucket *b;
+	__u32 zero = 0, word, to;
+	__u64 hash, status;
 	int err;
 
+	if (!row) /* verifier: null */
+		return -EBUSY;
+	hash = hash_by(t, &row->key, placed);
+	to = table_group(hash, table_size(t));
+	b = bucket_get(to, hash_bucket(hash));
 	copy = bpf_map_lookup_elem(&moved_entries, &zero);
-	if (!b || !copy || !bucket_lock(b))
-		return false;
+	if (!b || !copy || (to != group && !bucket_lock(b)))
+		return -EBUSY;
 	word = __sync_fetch_and_or((__u32 *)&row->connection.flags,
 				   STATE_ENDED);
 	*copy = row->connection;
 	*(__u32 *)&copy->flags = word;
-	err = group_put(b, to, &row->key, copy, hash, row->status);
+	status = (row->status & ~ROW_PLACED) | (__u64)placed
+						       << ROW_PLACED_SHIFT;
+	err = group_put(b, to, &row->key, copy, hash, status);
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
 	else
 		location_record_entry(copy, to);
-	bucket_unlock(b);
+	if (to != group)
+		bucket_unlock(b);
 	/* the sweep may have visited the new place, and not the old one */
-	key_mark_away(&row->key, row_placement(row));
-	return !err;
+	key_mark_away(&row->key, placed);
+	return err;
 }
 
-/* Returns the hash by which a row was placed. */
-static __always_inline __u64 row_hash(const struct table_state *t,
-				      const struct table_row *row)
+/* Copies a row to its key's home in the new group or, if that is full, to the other one. Among
+ * millions of connections some group is full, and its connections may last for days. */
+static __always_inline int row_copy_home(struct table_row *row, __u32 group)
 {
-	return hash_by(t, &row->key, row_placement(row));
+	struct table_state *t = table_state_get();
+	const enum placement placed = row_placement(row);
+	bool is_first;
+	int err;
+
+	err = row_copy(row, group, placed);
+	if (likely(err != -E2BIG) || !t->has_homes)
+		return err;
+	is_first = placed == key_placement(t, &row->key, false);
+	return row_copy(row, group, key_placement(t, &row->key, is_first));
 }
 
 /* Moves the n-th row of a group, if it belongs elsewhere. */
 static long row_move(__u32 n, struct group_move *m)
 {
-	__u32 bucket = n / ROWS_PER_BUCKET, i = n % ROWS_PER_BUCKET, to;
+	__u32 bucket = n / ROWS_PER_BUCKET, i = n % ROWS_PER_BUCKET;
 	struct table_bucket *b = bucket_get(m->group, bucket);
 	struct table_state *t = table_state_get();
 	struct table_row *row;
@@ -84,11 +105,10 @@ static long row_move(__u32 n, struct group_move *m)
 	row = b ? bucket_row(b, i) : NULL;
 	if (!row || !(row->status & ROW_LIVE))
 		return 0;
-	hash = row_hash(t, row);
-	to = hash_group(hash, m->goal);
-	if (to == m->group)
+	hash = hash_by(t, &row->key, row_placement(row));
+	if (hash_group(hash, m->goal) == m->group)
 		return 0;
-	if (!row_copy(row, to, hash)) {
+	if (row_copy_home(row, m->group)) {
 		m->failed = true;
 		return 1;
 	}

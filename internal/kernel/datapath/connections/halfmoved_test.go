@@ -1,7 +1,9 @@
 package connections
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -67,7 +69,14 @@ func TestMoveGivenUp(t *testing.T) {
 	const flows = 3000
 	for name, obstruct := range map[string]func(d *Table, on bool, group int) error{
 		"no lock": func(d *Table, on bool, group int) error { return d.holdBucket(on, group, 3) },
-		"no room": func(d *Table, on bool, group int) error { return dptest.CrowdGroup(d.shared.Conntrack, on, group) },
+		"no room": func(d *Table, on bool, last int) error {
+			for group := range last + 1 { // at neither home
+				if err := dptest.CrowdGroup(d.shared.Conntrack, on, group); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -96,6 +105,69 @@ func TestMoveGivenUp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMoveToOtherHome checks that the table grows although a new group has no room: among a million
+// connections, some group is full, and its connections may all last for days. Its entries go to
+// their other home, where packets, new connections and the sweep find them.
+func TestMoveToOtherHome(t *testing.T) {
+	t.Parallel()
+	const flows = 3000
+	d := open(t, loader.Settings{Connections: 60_000})
+	d.die()
+	send := d.newFlows(t)
+	sendAll := func() {
+		t.Helper()
+		for i := range flows {
+			if err := send(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sendAll()
+	before := d.placements(t)
+	full, _, err := d.shared.Conntrack.GroupsFor(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goal := full + 1
+	if err := errors.Join(d.shared.Conntrack.Extend(goal), dptest.CrowdGroup(d.shared.Conntrack, true, int(full))); err != nil {
+		t.Fatal(err)
+	}
+	for range goal + 1 { // each moves a group at least, and the first one reports the growth
+		if _, err := d.runMarked(growTable, goal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// an entry in a hundred has both homes in that group, and waits for room
+	if err := errors.Join(dptest.CrowdGroup(d.shared.Conntrack, false, int(full)), d.grow(t.Context(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	if now := d.placements(t); maps.Equal(now, before) {
+		t.Errorf("entries are placed as before, %v: none had to go to the full group", now)
+	}
+	sendAll()
+	wantFlows(t, d, flows, flows)
+	wantNoneEnded(t, d)
+	if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantFlows(t, d, flows, 0)
+	sendAll()
+	wantFlows(t, d, 2*flows, flows)
+}
+
+// placements counts the entries by how they are placed.
+func (t *Table) placements(tb testing.TB) map[bpf.TcPlacement]int {
+	tb.Helper()
+	n := map[bpf.TcPlacement]int{}
+	if err := dptest.EachPlaced(t.shared.Conntrack, func(p bpf.TcPlacement) { n[p]++ }); err != nil {
+		tb.Fatal(err)
+	}
+	return n
 }
 
 // die stops the process's work on the table, except for what the test calls.

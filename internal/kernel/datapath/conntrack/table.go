@@ -24,8 +24,8 @@ const (
 	EntriesPerConnection = uint64(bpf.TcTableLayoutENTRIES_PER_CONNECTION)
 
 	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
-	// A table grows when it is 72 percent full, to be 68 percent full: a group of 240 rows is then
-	// full early once in 10^7.
+	// A table grows when it is 72 percent full, to be 68 percent full: then one of 4,000 to 40,000
+	// groups is full, and its connections have their other home.
 	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds the initial table: 32,000 entries.
 	firstGroups = 132
