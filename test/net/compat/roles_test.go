@@ -156,9 +156,9 @@ func (n *node) becomes(role string) {
 	})
 }
 
-// keepalived starts keepalived on a node, with a notify script. keepalived does not wait for a
-// script before it runs the next one, so each sets the last state, one after the other.
-func (n *node) keepalived(priority int, notify string) *netnstest.Process {
+// keepalived starts keepalived on a node, with the script of docs/ha.md, which sets $ROLE by this
+// command.
+func (n *node) keepalived(priority int, set string) *netnstest.Process {
 	n.T.Helper()
 	dir := n.T.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
@@ -168,32 +168,29 @@ func (n *node) keepalived(priority int, notify string) *netnstest.Process {
 		}
 		return path
 	}
-	script := file("notify.sh", fmt.Sprintf(`#!/bin/sh
-# TYPE NAME STATE PRIORITY
-echo "$3" >%[1]s/state
-exec 9>%[1]s/lock
-flock 9
-set -- "$1" "$2" "$(cat %[1]s/state)"
-%[2]s
-`, dir, notify), 0o755)
+	script := file("notify.sh", strings.NewReplacer(
+		`loxicmd set hastate "$(cat /run/loxilb.role)"`, strings.ReplaceAll(set, "$ROLE", "$(cat "+dir+"/role)"),
+		"/run/loxilb.role", dir+"/role",
+	).Replace(roleScript(n.T)), 0o755)
 	conf := file("keepalived.conf", fmt.Sprintf(`
 global_defs {
 	script_user root
 	vrrp_rt_priority 50
+	vrrp_notify_fifo %[1]s/fifo
+	vrrp_notify_fifo_script %[2]s
 }
 vrrp_instance pair {
 	version 3
 	state BACKUP
 	interface eth0
 	virtual_router_id 101
-	priority %d
+	priority %[3]d
 	advert_int 0.1
 	virtual_ipaddress {
 		100.100.100.150/32 dev lo
 	}
-	notify %s
 }
-`, priority, script), 0o644)
+`, dir, script, priority), 0o644)
 	p, err := n.LB.Start(netnstest.Command{Args: []string{"keepalived", "-n", "-l", "-P", "-f", conf, "-p", filepath.Join(dir, "pid"), "-r", filepath.Join(dir, "vrrp.pid")}})
 	if err != nil {
 		n.T.Fatal(err)
@@ -206,6 +203,22 @@ vrrp_instance pair {
 		}
 	})
 	return p
+}
+
+// roleScript returns the script of docs/ha.md for keepalived.
+func roleScript(tb testing.TB) string {
+	tb.Helper()
+	text, err := os.ReadFile("../../../docs/ha.md")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	const first = "#!/bin/sh\n# /etc/keepalived/loxilb.sh"
+	_, after, found := strings.Cut(string(text), "```\n"+first)
+	rest, _, closed := strings.Cut(after, "```")
+	if !found || !closed {
+		tb.Fatal("docs/ha.md has no script for keepalived")
+	}
+	return first + rest
 }
 
 // P50 With keepalived and two load balancers, new connections follow the new master within a
@@ -225,9 +238,9 @@ func TestKeepalived(t *testing.T) {
 
 	// One node gets its role by the command line, the other as the contract's documentation
 	// describes.
-	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
+	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$ROLE"`)
 	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
-		`-d "{\"instance\":\"default\",\"state\":\"$3\",\"vip\":\"0.0.0.0\"}"`)
+		`-d "{\"instance\":\"default\",\"state\":\"$ROLE\",\"vip\":\"0.0.0.0\"}"`)
 	a.becomes("MASTER")
 	p.follows(a)
 	b.becomes("BACKUP")
@@ -272,7 +285,7 @@ func TestKeepalived(t *testing.T) {
 	a.owns(false)
 	p.follows(b)
 
-	a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
+	a.keepalived(150, rig.Program("loxicmd")+` set hastate "$ROLE"`)
 	a.becomes("MASTER")
 	p.follows(a)
 	b.becomes("BACKUP")
