@@ -5,23 +5,14 @@ import (
 	"encoding/json"
 )
 
-// asJSON stores objects as their JSON, and refuses members that it does not know: they are of a
-// newer build.
+// asJSON stores objects as JSON. It refuses unknown members, which a newer build has written.
 func asJSON[T comparable](key func(T) string, validate func(T) error) Stored[T] {
-	return Stored[T]{
-		Key:      key,
-		Validate: validate,
-		Equal:    func(a, b T) bool { return a == b },
-		Format:   1,
-		Encode:   func(o T) (int, []byte, error) { b, err := json.Marshal(o); return 1, b, err },
-		Decode: func(_ int, object []byte) (o T, err error) {
-			err = decodeStrict(object, &o)
-			return o, err
-		},
-	}
+	s := asJSONOf(key, validate, nil)
+	s.Equal = func(a, b T) bool { return a == b }
+	return s
 }
 
-// asJSONOf is asJSON for objects with lists, which are equal if their JSON is.
+// asJSONOf is asJSON for objects with lists: two objects are equal if their JSON is.
 func asJSONOf[T any](key func(T) string, validate func(T) error, clone func(T) T) Stored[T] {
 	return Stored[T]{
 		Key:      key,

@@ -79,7 +79,8 @@ func policerType(word string) (int, error) {
 	return 0, err
 }
 
-// inWords returns an object's document with words for numbers, and without a service's defaults.
+// inWords returns an object's document with words instead of numbers, and without the defaults of a
+// service.
 func inWords(document json.RawMessage) (json.RawMessage, error) {
 	var o struct {
 		APIVersion string          `json:"apiVersion"`
@@ -151,16 +152,17 @@ func (w *wordField) wordOf(number string) string {
 	}
 	word := w.word(int(n))
 	if word == number || strings.Contains(word, "(") {
-		return "" // of a server that is newer than this program
+		return "" // a newer server knows more words than this program
 	}
 	return word
 }
 
-// dropDefaults removes defaults from a service, which the API writes.
+// dropDefaults removes the defaults that the API writes from a service.
 func dropDefaults(spec map[string]any) {
 	args, _ := spec["serviceArguments"].(map[string]any)
 	for name, value := range args {
-		if value == false || value == "" || fmt.Sprint(value) == "0" {
+		_, isText := value.(string) // the text "0" is no default
+		if value == false || value == "" || !isText && fmt.Sprint(value) == "0" {
 			delete(args, name)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 const savedNumbers = `{"objects":[
-{"apiVersion":"netlox/v1","kind":"Loadbalancer","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","mode":1,"sel":2,"bgp":false,"block":0,"name":""},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":0}]}},
+{"apiVersion":"netlox/v1","kind":"Loadbalancer","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","mode":1,"sel":2,"bgp":false,"block":0,"name":"","proberesp":"0"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":0}]}},
 {"apiVersion":"netlox/v1","kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":1,"committedInfoRate":50},"targetObject":{"attachment":2,"polObjName":"web"}}},
 {"apiVersion":"netlox/v1","kind":"Mirror","spec":{"mirrorIdent":"m","mirrorInfo":{"type":3,"port":""},"targetObject":{"attachment":4,"mirrObjName":"preference:1"}}},
 {"apiVersion":"netlox/v1","kind":"Firewall","spec":{"ruleArguments":{"protocol":6,"preference":1},"opts":{"drop":true,"fwMark":0}}},
@@ -31,6 +31,7 @@ spec:
     externalIP: 20.20.20.1
     mode: onearm
     port: 80
+    proberesp: "0"
     protocol: tcp
     select: priority
 ---
@@ -112,7 +113,7 @@ func TestSavedWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	saved.Objects[0].Spec["serviceArguments"] = map[string]any{
-		"externalIP": "20.20.20.1", "port": float64(80), "protocol": "tcp", "mode": "onearm", "select": "priority",
+		"externalIP": "20.20.20.1", "port": float64(80), "protocol": "tcp", "mode": "onearm", "select": "priority", "proberesp": "0",
 	}
 	if diff := cmp.Diff(saved, sent); diff != "" {
 		t.Errorf("sent objects differ from saved ones (-want +got):\n%s", diff)

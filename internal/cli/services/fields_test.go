@@ -127,13 +127,14 @@ func TestErrorsNameFlags(t *testing.T) {
 		refused(c[0], c[1], c[2])
 	}
 	for args, want := range map[string]string{
-		create + " --inatimeout=x":                `--inatimeout "x" is not a duration`,
-		create + " --sources=1.1.1.0/24,x":        `--sources: source "x" is not a prefix`,
-		create + " --endpoints=2.2.2.2:70000":     `--endpoints: weight "70000" is out of range`,
-		create + " --backup=3.3.3.3":              `--backup: endpoint "3.3.3.3" has no weight`,
-		"create ep 1.1.1.1 --retries=101":         `--retries "101" is out of range`,
-		"set bgp --asn=4294967296":                `--asn "4294967296" is not an AS number`,
-		"create policy p --rate=1:1 --target=a:9": `--target: attachment "9" is nothing to attach to`,
+		create + " --inatimeout=x":                                         `--inatimeout "x" is not a duration`,
+		create + " --sources=1.1.1.0/24,x":                                 `--sources: source "x" is not a prefix`,
+		create + " --endpoints=2.2.2.2:70000":                              `--endpoints: weight "70000" is out of range`,
+		create + " --backup=3.3.3.3":                                       `--backup: endpoint "3.3.3.3" has no weight`,
+		"create ep 1.1.1.1 --retries=101":                                  `--retries "101" is out of range`,
+		"set bgp --asn=4294967296":                                         `--asn "4294967296" is not an AS number`,
+		"create mirror m --mirrorInfo=type --targetObject=attachment:port": `--mirrorInfo "type" is not KEY:VALUE (allowed keys: port, `,
+		"create policy p --rate=1:1 --target=a:9":                          `--target: attachment "9" is nothing to attach to`,
 	} {
 		if got := clitest.Run(t, "", strings.Fields(args)...); got.Code != session.ExitUsage || !strings.HasPrefix(got.Stderr, "Error: "+want) {
 			t.Errorf("%s: got %+v, want exit code ExitUsage, Error: %s", args, got, want)

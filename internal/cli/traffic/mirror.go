@@ -89,13 +89,13 @@ func wholeKeys(target []string) (out []string) {
 	return out
 }
 
-// setPairs parses KEY:VALUE; a value may have colons.
+// setPairs calls the function of each KEY:VALUE with the value, which may contain colons.
 func setPairs(flag string, pairs []string, set map[string]func(string) error) error {
 	for _, pair := range pairs {
 		key, value, found := strings.Cut(pair, ":")
 		f := set[key]
 		if !found || f == nil {
-			return fmt.Errorf("%s has an unknown key %q (allowed: %s)", flag, pair, strings.Join(slices.Sorted(maps.Keys(set)), ", "))
+			return fmt.Errorf("%s %q is not KEY:VALUE (allowed keys: %s)", flag, pair, strings.Join(slices.Sorted(maps.Keys(set)), ", "))
 		}
 		if err := f(value); err != nil {
 			return fmt.Errorf("%s %s: %w", flag, key, err)
