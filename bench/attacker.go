@@ -11,8 +11,8 @@ import (
 )
 
 // attacker is a host on its own link to the balancer, which routes all unknown addresses to it. It
-// sends a flood and silently drops answers to its forged addresses. Its link has its own queue,
-// like one of several network cards, so the flood does not crowd out clients' packets.
+// sends a flood and silently drops answers to its forged addresses. The link has a queue of its
+// own, as with several network cards, so the flood does not displace packets of clients.
 type attacker struct {
 	*netnstest.Host
 	rig     *rig
@@ -41,11 +41,11 @@ func (r *rig) addAttacker() error {
 		return err
 	}
 	a := &attacker{Host: h, rig: r}
-	for world, via := range map[netip.Prefix]netip.Addr{
+	for prefix, via := range map[netip.Prefix]netip.Addr{
 		netip.PrefixFrom(netip.IPv4Unspecified(), 0): n.V4.Addr(),
 		netip.PrefixFrom(netip.IPv6Unspecified(), 0): n.V6.Addr(),
 	} {
-		if err := r.LB.AddRoute(world, via); err != nil {
+		if err := r.LB.AddRoute(prefix, via); err != nil {
 			return err
 		}
 		if err := a.addNeighbor(via); err != nil {
@@ -83,9 +83,9 @@ func (a *attacker) addNeighbor(address netip.Addr) error {
 	return nil
 }
 
-// addClients assigns networks of addresses to the client.
+// addClients routes the networks of client addresses to the client.
 func (r *rig) addClients() error {
-	if err := r.Client.Sysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil { // IPv6 has no other way to bind to them
+	if err := r.Client.Sysctl("net/ipv6/ip_nonlocal_bind", "1"); err != nil { // IPv6 sockets cannot bind to them otherwise
 		return err
 	}
 	n := netnstest.StandardNetworks()[0]
@@ -100,7 +100,7 @@ func (r *rig) addClients() error {
 	return nil
 }
 
-// target returns where the attacker's packets go.
+// target returns the destination of the attacker's packets.
 func (a *attacker) target(s service, to netip.AddrPort) (t target, err error) {
 	t = target{address: to, udp: uint16(s.udp)}
 	if t.from, err = a.MAC("eth0"); err != nil {

@@ -25,12 +25,12 @@ type generator struct {
 	host    *netnstest.Host
 	cpu     int
 	size    int       // of a frame
-	frames  *ebpf.Map // all frames; nil if the program makes them
-	next    *ebpf.Map // index of the next one
+	frames  *ebpf.Map // all frames; nil if the program builds them
+	next    *ebpf.Map // index of the next frame
 	program *ebpf.Program
 }
 
-// newGenerator makes a generator that sends frames in turn.
+// newGenerator returns a generator that sends the frames in round-robin order.
 func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize]byte) (*generator, error) {
 	g := &generator{host: h, cpu: cpu, size: frameSize}
 	var err error
@@ -50,8 +50,8 @@ func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize
 	return g, nil
 }
 
-// first returns a generator of the first n frames of another, which must outlive it.
-func (g *generator) first(device string, n int) (*generator, error) {
+// truncated returns a generator that sends only the first n frames.
+func (g *generator) truncated(device string, n int) (*generator, error) {
 	f := &generator{host: g.host, cpu: g.cpu, size: g.size}
 	var err error
 	if f.frames, err = g.frames.Clone(); err != nil {
@@ -80,10 +80,11 @@ func (g *generator) load(device string, n int) (err error) {
 	return nil
 }
 
-// generatorProgram writes the next of n frames and redirects it to an interface.
+// generatorProgram returns a program that writes the next of n frames and redirects it to an
+// interface.
 func generatorProgram(frames, next *ebpf.Map, n, ifindex int) asm.Instructions {
 	const drop = "drop"
-	lookup := func(m *ebpf.Map) asm.Instructions { // of the key at r10-4
+	lookup := func(m *ebpf.Map) asm.Instructions { // looks up the key at r10-4
 		return asm.Instructions{
 			asm.LoadMapPtr(asm.R1, m.FD()),
 			asm.Mov.Reg(asm.R2, asm.R10),
@@ -147,23 +148,23 @@ func (g *generator) send(frames int) (took time.Duration, err error) {
 
 // pinThread keeps this thread on a CPU and blocks its signals: a signal would end the run.
 func pinThread(cpu int) (restore func(), err error) {
-	var before, here unix.CPUSet
+	var before, pinned unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return nil, fmt.Errorf("read the thread's CPUs: %w", err)
+		return nil, fmt.Errorf("read the CPU affinity of the thread: %w", err)
 	}
-	here.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &here); err != nil {
-		return nil, fmt.Errorf("keep to CPU %d: %w", cpu, err)
+	pinned.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &pinned); err != nil {
+		return nil, fmt.Errorf("pin the thread to CPU %d: %w", cpu, err)
 	}
-	var all, had unix.Sigset_t
+	var all, former unix.Sigset_t
 	for i := range all.Val {
 		all.Val[i] = ^uint64(0)
 	}
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &had); err != nil {
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &former); err != nil {
 		return nil, errors.Join(fmt.Errorf("block signals: %w", err), unix.SchedSetaffinity(0, &before))
 	}
 	return func() {
-		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &had, nil)
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &former, nil)
 		_ = unix.SchedSetaffinity(0, &before)
 	}, nil
 }
@@ -211,7 +212,7 @@ func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) 
 		return out, err
 	}
 	if n := copy(out[:], p.Build()); n != frameSize {
-		return out, fmt.Errorf("a frame has %d bytes, not %d", n, frameSize)
+		return out, fmt.Errorf("the frame has %d bytes, not %d", n, frameSize)
 	}
 	return out, nil
 }

@@ -67,7 +67,7 @@ func gtpCosts() (costs []profiled, err error) {
 	spec.Programs[name].Instructions = program
 	c, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("load a copy of the program of GTP-U: %w", err)
+		return nil, fmt.Errorf("load a copy of the GTP-U program: %w", err)
 	}
 	defer c.Close()
 	addr := func(text string) bpf.GtpIpAddr { return bpf.GtpIpAddr(bpf.Addr(netip.MustParseAddr(text))) }
@@ -79,7 +79,7 @@ func gtpCosts() (costs []profiled, err error) {
 	)
 	for _, path := range gtpPaths() {
 		frame, failed := path.frame()
-		if err = errors.Join(err, failed, b.counts.Put(uint32(0), make([]byte, b.counts.ValueSize()))); err != nil {
+		if err = errors.Join(err, failed, b.reset()); err != nil {
 			return nil, err
 		}
 		if err := runOnce(c.Programs[name], frame, 1); err != nil {

@@ -31,7 +31,7 @@ func measureHeld(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sam
 	if err != nil {
 		return nil, err
 	}
-	some, err := g.first("eth0", ppsFlows)
+	some, err := g.truncated("eth0", ppsFlows)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (r *rig) makeConnections(g *generator, back *sink) (made, memory sample, er
 	if err != nil {
 		return made, memory, err
 	}
-	if made, err = g.through(echo, heldConnections); err != nil {
+	if made, err = g.sendCounted(echo, heldConnections); err != nil {
 		return made, memory, err
 	}
 	if _, err = g.send(heldConnections); err != nil {

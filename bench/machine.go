@@ -57,8 +57,7 @@ func describeMachine(commit, clock string) machine {
 	return m
 }
 
-// mitigations returns the state of each weakness of the CPU: the kernel's mitigation, or that it
-// has none.
+// mitigations returns the kernel's state of each CPU vulnerability, such as "Vulnerable".
 func mitigations(dir string) (out []string) {
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -112,13 +111,14 @@ func field(text, name string) string {
 	return ""
 }
 
-// readFile returns a file's content, or nothing.
+// readFile returns a file's content, or "" if it is unreadable.
 func readFile(path string) string {
 	b, _ := os.ReadFile(path)
 	return string(b)
 }
 
-// listening finds a listening socket (state 0A) on a port in the format of /proc/net/tcp.
+// listening reports whether a table in the format of /proc/net/tcp has a listening socket (state 0A)
+// on a port.
 func listening(table string, port int) bool {
 	suffix := fmt.Sprintf(":%04X", port)
 	for line := range strings.Lines(table) {
@@ -134,14 +134,14 @@ func listening(table string, port int) bool {
 // machine. In "pinned" each part has its own, similar to separate machines.
 type layout struct {
 	client, lb, endpoints []int // empty: all
-	steered               bool  // packets are moved to the CPUs of their receiver
+	steered               bool  // receive packet steering is on
 }
 
 // oneCPU runs all parts on one CPU.
 func oneCPU() layout { return layout{client: []int{0}, lb: []int{0}, endpoints: []int{0}} }
 
-// layoutNamed divides n CPUs. With two, the client and the endpoints share one: it is the balancer
-// that is measured.
+// layoutNamed divides n CPUs. With two CPUs, the client and the endpoints share one, since
+// only the balancer is measured.
 func layoutNamed(name string, n int) (layout, error) {
 	switch {
 	case name == "one":

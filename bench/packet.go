@@ -31,15 +31,15 @@ import (
 // pathRuns is the number of runs of a path. Each run has its own connection.
 const pathRuns = 300
 
-// pathPort returns the first client port of the path with this number. The path uses pathRuns + 2
-// ports: for a first run, for those that are measured, and for the one that is counted.
+// pathPort returns the first client port of the path with this number. A path uses pathRuns + 2
+// ports: one for the first run, one for each measured run, and one for the counted run.
 func pathPort(number int) int { return 33_000 + number*(pathRuns+2) }
 
-// arriving is the number of connections for which there is room when a round begins: more than the
-// table makes room for once it sees the new ones (growEvery in internal/kernel/datapath/connections).
+// arriving is the number of free connection entries at the start of a round. It exceeds the growth of
+// the table during a round (growEvery in internal/kernel/datapath/connections).
 const arriving = 1 << 16
 
-// manyRuns is a number of packets of a kind at which the program detects a surge of them
+// manyRuns is a number of packets of one kind that the program detects as a surge
 // (bpf/filter/surge.h).
 const manyRuns = 1000
 
@@ -69,11 +69,11 @@ func packetMain(args []string) error {
 	flags := flag.NewFlagSet("packet", flag.ContinueOnError)
 	small := flags.Bool("small", false, "only with few services and connections")
 	asJSON := flags.Bool("json", false, "print JSON and write no files")
-	commit := flags.String("commit", commitHere(), "commit to name")
-	clock := flags.String("clock", "", "what the clock counts, such as instructions, if not time")
+	commit := flags.String("commit", commitHere(), "commit in the report")
+	clock := flags.String("clock", "", "unit of the clock if it does not count time, such as instructions")
 	out := flags.String("out", "bench/results", "directory for packet.txt and packet.json")
-	instructions := flags.String("instructions", "", "result whose clock counts instructions, for another column")
-	established := flags.String("established", "", "output of BenchmarkEstablished, for another column")
+	instructions := flags.String("instructions", "", "result of a guest whose clock counts instructions: adds a column")
+	established := flags.String("established", "", "output of BenchmarkEstablished: adds a table")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func packetMain(args []string) error {
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		done <- res.measure(*small)
 	}()
 	if err := <-done; err != nil {
@@ -95,7 +95,7 @@ func packetMain(args []string) error {
 	return res.write(*out)
 }
 
-// readOthers reads results to show next to its own.
+// readOthers reads the results of other programs.
 func (res *packetResult) readOthers(instructions, established string) error {
 	if instructions != "" {
 		var other packetResult
@@ -120,7 +120,7 @@ func (res *packetResult) readOthers(instructions, established string) error {
 	return nil
 }
 
-// measure measures all paths, and the large ones again as services and connections grow.
+// measure measures all paths, and the paths marked large again with more services and connections.
 func (res *packetResult) measure(small bool) (err error) {
 	const most = 1_000_000
 	size := most + most/8
@@ -167,7 +167,7 @@ func (res *packetResult) measure(small bool) (err error) {
 		}
 		res.ConnectionSize = float64(mapmemory.OfProcess(os.Getpid())-before) / float64(step[1]-connections)
 		services, connections = step[0], step[1]
-		// the table would grow while it is measured
+		// otherwise, the table would grow during the measurement
 		if err := l.Datapath.MakeRoom(context.Background(), arriving); err != nil {
 			return err
 		}
@@ -194,8 +194,8 @@ func addServiceLines(l *lab.Lab, lines []string) error {
 	return nil
 }
 
-// round measures the paths. The first round measures all of them. No sweep is promised: a new
-// connection would visit further buckets once the promise is broken, as without a daemon
+// round measures the paths, and in rounds after the first only the paths marked large. It revokes
+// the promise of a sweep: after a missed sweep, new connections visit more buckets
 // (bpf/conntrack/reclaim.h).
 func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
 	if err := l.Programs().ForgetPromise(); err != nil {
@@ -297,7 +297,7 @@ func (path path) prepare(l *lab.Lab, port int) (*lab.Link, []byte, error) {
 			return nil, nil, err
 		}
 		if res.Verdict != "out" {
-			return nil, nil, fmt.Errorf("before, %q: %s %s", line, res.Verdict, res.Reason)
+			return nil, nil, fmt.Errorf("preceding packet %q: %s %s", line, res.Verdict, res.Reason)
 		}
 		if link == l.Client {
 			seen := pkt.Decode(res.Frame)
@@ -336,8 +336,8 @@ func addServices(l *lab.Lab, from, to int) error {
 	return errors.Join(l.Datapath.Apply(changes)...)
 }
 
-// addConnections adds connections, two entries each, number from up to to. Their last packet is
-// now, so they stay within their timeout during the measurement.
+// addConnections adds connections, two entries each, number from up to to. Their last packet has
+// the current time, so they do not expire during the measurement.
 func addConnections(l *lab.Lab, from, to int) error {
 	now, err := lab.Jiffies()
 	if err != nil {
@@ -362,7 +362,7 @@ func addConnections(l *lab.Lab, from, to int) error {
 			}})
 	}
 	if err := l.Datapath.Fill(entries); err != nil {
-		return fmt.Errorf("enter connections: %w", err)
+		return fmt.Errorf("add connections: %w", err)
 	}
 	return nil
 }

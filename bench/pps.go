@@ -55,7 +55,7 @@ func (r *rig) packets(s setting, flows []flow) ([]sample, error) {
 	return []sample{out}, err
 }
 
-// established asks the kernel for a connection's place in the sequences.
+// established reads the TCP sequence numbers of a connection from the kernel.
 func established(c *net.TCPConn) (flow, error) {
 	f := flow{
 		tcp:  true,
@@ -72,23 +72,23 @@ func established(c *net.TCPConn) (flow, error) {
 		set := func(name, value int) {
 			failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, name, value))
 		}
-		place := func(queue int) uint32 {
+		sequence := func(queue int) uint32 {
 			set(unix.TCP_REPAIR_QUEUE, queue)
 			n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUEUE_SEQ)
 			failed = errors.Join(failed, err)
 			return uint32(n)
 		}
 		set(unix.TCP_REPAIR, 1)
-		f.seq, f.ack = place(sendQueue), place(receiveQueue)
+		f.seq, f.ack = sequence(sendQueue), sequence(receiveQueue)
 		set(unix.TCP_REPAIR, offNoProbe)
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return f, fmt.Errorf("read a connection's place: %w", err)
+		return f, fmt.Errorf("read the sequence numbers of a connection: %w", err)
 	}
 	return f, nil
 }
 
-// generate makes the generator of a packet for each flow, from the client through the balancer.
+// generate returns a generator that sends a packet of each flow from the client to the balancer.
 func (r *rig) generate(flows []flow) (*generator, error) {
 	src, err := r.Client.MAC("eth0")
 	if err != nil {
@@ -118,8 +118,8 @@ func (l layout) generator() int {
 	return 0
 }
 
-// rate sends for a while, after a warm-up that determines the number of frames, and counts arriving
-// packets.
+// rate sends frames for a duration, after a warm-up that determines their number, and returns the
+// rate of arriving packets.
 func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
 	const warm = 30_000
 	took, err := g.send(warm)
@@ -127,11 +127,11 @@ func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
 		return sample{}, err
 	}
 	n := max(warm, int(warm*d.Seconds()/took.Seconds()))
-	return g.through(sinks, n)
+	return g.sendCounted(sinks, n)
 }
 
-// through sends n frames and counts arriving packets.
-func (g *generator) through(sinks sinks, frames int) (s sample, err error) {
+// sendCounted sends frames and returns the rate of arriving packets.
+func (g *generator) sendCounted(sinks sinks, frames int) (s sample, err error) {
 	before, err := sinks.counted()
 	if err != nil {
 		return s, err

@@ -31,16 +31,16 @@ func profileMain(args []string) error {
 		return err
 	}
 	if flags.NArg() != 1 {
-		return errors.New("profile takes the name of one path of bench/results/packet.txt, in quotes")
+		return errors.New("profile needs the quoted name of one path of bench/results/packet.txt")
 	}
 	name := flags.Arg(0)
 	i := slices.IndexFunc(paths(), func(p path) bool { return p.name == name })
 	if i < 0 {
-		return fmt.Errorf("unknown path %q", name)
+		return fmt.Errorf("path %q is not in bench/results/packet.txt", name)
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for good: the namespace ends with the thread
+		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 		done <- profile(os.Stdout, paths()[i].in(1), *lines)
 	}()
 	return <-done
@@ -66,7 +66,7 @@ type profiler struct {
 	lab      *lab.Lab
 	programs *programs
 	*blockCounts
-	others   []*blockCounts // of the programs that it calls
+	others   []*blockCounts // counts of the programs that this one calls
 	extended bool           // with protocolServices
 }
 
@@ -92,7 +92,7 @@ func newProfiler() (p *profiler, err error) {
 	return p, p.countOthers()
 }
 
-// extend adds protocolServices.
+// extend adds protocolServices to the data path.
 func (p *profiler) extend() error {
 	p.extended = true
 	if err := addServiceLines(p.lab, protocolServices()); err != nil {
@@ -101,7 +101,7 @@ func (p *profiler) extend() error {
 	return p.countOthers()
 }
 
-// countOthers has the programs counted to which packets are handed over.
+// countOthers adds counters to the programs that the data path calls.
 func (p *profiler) countOthers() (err error) {
 	for _, b := range p.others {
 		err = errors.Join(err, b.counts.Close())
@@ -110,7 +110,7 @@ func (p *profiler) countOthers() (err error) {
 		return err
 	}
 	return p.lab.Datapath.TestRun().Collection.Rewrite(func(program asm.Instructions) (asm.Instructions, error) {
-		if shorter, err := withoutFunction(program, omittedFunction); err == nil { // otherwise it has room
+		if shorter, err := withoutFunction(program, omittedFunction); err == nil { // other programs have room for counters
 			program = shorter
 		}
 		b := &blockCounts{}
@@ -147,7 +147,7 @@ func (p *profiler) run(path path, port int) (profiled, error) {
 			return profiled{}, err
 		}
 		for _, b := range append(p.others[:len(p.others):len(p.others)], p.blockCounts) {
-			if err := b.counts.Put(uint32(0), make([]byte, b.counts.ValueSize())); err != nil {
+			if err := b.reset(); err != nil {
 				return profiled{}, err
 			}
 		}
@@ -164,13 +164,13 @@ func (p *profiler) run(path path, port int) (profiled, error) {
 	return all, err
 }
 
-// codeBlock is a series of instructions that run one after the other.
+// codeBlock is a basic block: instructions without a jump between them.
 type codeBlock struct {
 	function string
 	lines    []string // of each instruction: file:line
 	lookups  int      // calls of the helper that looks up in maps
 	helpers  int      // calls of other helpers
-	blind    bool     // no register was free to count it
+	blind    bool     // not counted: no register was free
 }
 
 // blockCounts is a copy of the program that counts its blocks.
@@ -181,6 +181,11 @@ type blockCounts struct {
 }
 
 func (b *blockCounts) close() error { return errors.Join(b.program.Close(), b.counts.Close()) }
+
+// reset sets all counts to zero.
+func (b *blockCounts) reset() error {
+	return b.counts.Put(uint32(0), make([]byte, b.counts.ValueSize()))
+}
 
 // loadBlocks loads a copy of the program, with its maps, that counts blocks.
 func (p *programs) loadBlocks() (b *blockCounts, err error) {
@@ -211,8 +216,8 @@ func (b *blockCounts) count(program asm.Instructions) (_ asm.Instructions, err e
 // of jumps, and instructions after jumps.
 func blockStarts(program asm.Instructions) (starts []int) {
 	for i := range program {
-		behind := i > 0 && ends(&program[i-1])
-		if behind || program[i].Symbol() != "" || btf.FuncMetadata(&program[i]) != nil {
+		afterJump := i > 0 && ends(&program[i-1])
+		if afterJump || program[i].Symbol() != "" || btf.FuncMetadata(&program[i]) != nil {
 			starts = append(starts, i)
 		}
 	}
@@ -262,8 +267,8 @@ func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.In
 	return out
 }
 
-// counter returns instructions that count a block. With one register only, the block is noted as
-// run once.
+// counter returns instructions that count a block. With only one free register, they set the count to
+// 1.
 func (b *blockCounts) counter(free []asm.Register, n int) asm.Instructions {
 	switch at := uint32(8 * n); len(free) {
 	case 0:
@@ -331,7 +336,7 @@ func (b *blockCounts) read() (profiled, error) {
 	return r, nil
 }
 
-// add adds what another program has taken.
+// add adds the counts of another program.
 func (r *profiled) add(other profiled) {
 	r.total, r.lookups, r.helpers = r.total+other.total, r.lookups+other.lookups, r.helpers+other.helpers
 	r.blind, r.blocks = r.blind+other.blind, r.blocks+other.blocks
@@ -355,7 +360,7 @@ func (r profiled) print(w io.Writer, lines int) error {
 	return t.Flush()
 }
 
-// printMost prints the largest of some counts.
+// printMost prints the largest counts.
 func printMost(w io.Writer, counts map[string]int, most int) {
 	names := make([]string, 0, len(counts))
 	for name := range counts {

@@ -16,11 +16,11 @@ type programTime struct {
 	stop        func() error
 }
 
-// emptyRuns is how often the empty program runs.
+// emptyRuns is the number of runs of the empty program.
 const emptyRuns = 100_000
 
-// startProgramTime begins to measure the program that a process has loaded, found among its open
-// files. Measuring costs some 40 ns per run of the program.
+// startProgramTime starts to measure the program that a process has loaded, and holds as an open
+// file. Measuring costs some 40 ns per run of the program.
 func startProgramTime(pid int) (*programTime, error) {
 	live, err := programOf(fmt.Sprint(pid))
 	if err != nil {
@@ -74,8 +74,8 @@ func (t *programTime) close() error {
 	return errors.Join(errs...)
 }
 
-// flood starts the flood and meanwhile measures the cost of a packet in the balancer's program, if
-// that is loxilb.
+// flood runs the flood. If the balancer is loxilb, it also measures the cost of a packet in its
+// program.
 func (st *floodResult) flood(r *rig, g *generator, s setting) (err error) {
 	if r.daemonPid == 0 {
 		st.sent, st.received, err = r.attacker.flood(g, duration(s.Seconds))

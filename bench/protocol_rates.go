@@ -15,8 +15,7 @@ import (
 	"loxilb/test/sctptest"
 )
 
-// Ports of the protocols' servers, which are the same at the VIP except for those of the PROXY
-// protocol, SCTP and QUIC.
+// Ports of the servers. Services have the same ports, except for the PROXY protocol, SCTP and QUIC.
 const (
 	ftpPort   = 21
 	tftpPort  = 69
@@ -115,8 +114,8 @@ func kernelSCTPWorkloads(s setting) []workload {
 	}
 }
 
-// throughput repeats a job for some seconds, and returns the rate of its units. The first job warms
-// up and does not count.
+// throughput repeats a job for some seconds and returns its units per second. The first job is a
+// warm-up and is not counted.
 func throughput(seconds, units float64, job func() error) ([]sample, error) {
 	if err := job(); err != nil {
 		return nil, err
@@ -162,8 +161,8 @@ func serveProxied(ctx context.Context, r *rig, h *netnstest.Host) error {
 	return r.serveListening(ctx, h, proxyPort, "nginx", "-e", "stderr", "-p", r.dir, "-c", path)
 }
 
-// wrkProxied measures requests. With plain routing, no balancer adds the header, so it uses the
-// port that expects none.
+// wrkProxied measures requests. With plain routing, no balancer adds a header, so requests go
+// to the port that expects none.
 func wrkProxied(keep bool) run {
 	return func(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		if !r.isBalanced(to) {
