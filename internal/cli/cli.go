@@ -41,7 +41,7 @@ func Main(ctx context.Context, env session.Env, args []string) int {
 	if missing := missingCommand(root, args); missing != nil {
 		err = missing
 	}
-	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
+	fmt.Fprintln(env.Stderr, "Error: "+session.AsTyped(cmd, err.Error()))
 	if cmd.Name() == files.PlanName {
 		return session.ExitRefused // 2 means that there is something to do
 	}

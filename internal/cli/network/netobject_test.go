@@ -53,7 +53,7 @@ func TestNetObjectMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"create ip 10.0.0.1/24":                       "missing argument INTERFACE: loxicmd create ip IP/LENGTH INTERFACE",
 		"create ip 10.0.0.1/24 eth0 eth1":             `unexpected argument "eth1": loxicmd create ip IP/LENGTH INTERFACE`,
-		"create ip 10.0.0.1 eth0":                     `ipAddress "10.0.0.1" is not an address with the length of its network`,
+		"create ip 10.0.0.1 eth0":                     `IP/LENGTH "10.0.0.1" is not an address with the length of its network`,
 		"create route 10.1.0.0/16":                    "missing argument GATEWAY",
 		"create route 10.1.0.0/16 x":                  `gateway "x" is not an IP address`,
 		"create route 10.1.0.0/16 10.0.0.1 --proto=x": `protocol "x" is not a protocol`,
@@ -61,10 +61,10 @@ func TestNetObjectMistakes(t *testing.T) {
 		"create vlan 5000":                            `vid "5000" is not the number of a VLAN`,
 		"create vlanmember 100":                       "missing argument INTERFACE",
 		"create vxlan 78":                             "missing argument INTERFACE",
-		"create vxlanpeer 78 x":                       `peerIP "x" is not an IP address`,
-		"create fdb x eth0":                           `macAddress "x" is not a MAC address`,
-		"delete neighbor 10.0.0.5/24 eth0":            `ip_address "10.0.0.5/24" is not an IP address`,
-		"delete route 10.1.0.0":                       `destinationIPNet "10.1.0.0" is not an address with the length`,
+		"create vxlanpeer 78 x":                       `IP "x" is not an IP address`,
+		"create fdb x eth0":                           `MAC "x" is not a MAC address`,
+		"delete neighbor 10.0.0.5/24 eth0":            `IP "10.0.0.5/24" is not an IP address`,
+		"delete route 10.1.0.0":                       `NETWORK "10.1.0.0" is not an address with the length`,
 	} {
 		s := clitest.NewServer(t, 200, clitest.Success)
 		got := clitest.Run(t, "", s.Args(args)...)

@@ -105,7 +105,7 @@ func TestNetObjects(t *testing.T) {
 	for line, want := range map[string]string{
 		"create ip 10.9.0.1/24 nowhere":                                      "there is no interface nowhere",
 		"create route 10.6.0.0/16 10.250.0.1":                                "gateway 10.250.0.1 of route 10.6.0.0/16 is not in the network of any interface",
-		"create ip 10.9.0.1 " + eth:                                          `ipAddress "10.9.0.1" is not an address with the length of its network`,
+		"create ip 10.9.0.1 " + eth:                                          `IP/LENGTH "10.9.0.1" is not an address with the length of its network`,
 		"create neighbor 10.0.0.1 " + eth:                                    "--macAddress is missing",
 		"create route 10.6.0.0/16 2001:db8:31::1":                            "is not of the IP version",
 		"create ip 224.0.0.1/24 " + eth:                                      "is not the address of one host",
