@@ -87,6 +87,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}
 	}
+	if err := f.checkFiles(); err != nil {
+		return nil, err
+	}
 	if f.stateDir == "" {
 		return nil, &Error{"--state-dir", "", "is empty: services would be lost when the process ends"}
 	}
@@ -111,6 +114,29 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		c.OpenAccess = c.API.open()
 	}
 	return c, nil
+}
+
+// checkFiles refuses a program that cannot run, and a log without a directory. Without it, the
+// mistake shows at the first change of a role, or only by a missing log.
+func (f *flags) checkFiles() error {
+	if f.detach {
+		return nil
+	}
+	if f.roleHook != "" {
+		info, err := os.Stat(f.roleHook)
+		if err != nil {
+			return &Error{"--role-hook", f.roleHook, "cannot be run: " + cause(err)}
+		}
+		if !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
+			return &Error{"--role-hook", f.roleHook, "is not an executable file (chmod 755)"}
+		}
+	}
+	if f.flowLog.File != "" && f.flowLog.File != "-" {
+		if _, err := os.Stat(filepath.Dir(f.flowLog.File)); err != nil {
+			return &Error{"--flow-log", f.flowLog.File, "cannot be written: its directory: " + cause(err)}
+		}
+	}
+	return nil
 }
 
 // checkNodes checks the flags about other nodes.
