@@ -169,7 +169,7 @@ func (n *node) keepalived(priority int, set string) *netnstest.Process {
 		return path
 	}
 	script := file("notify.sh", strings.NewReplacer(
-		`loxicmd set hastate "$(cat /run/loxilb.role)"`, strings.ReplaceAll(set, "$ROLE", "$(cat "+dir+"/role)"),
+		`loxicmd set hastate "$(cat /run/loxilb.role)" --lease=10s`, strings.ReplaceAll(set, "$ROLE", "$(cat "+dir+"/role)"),
 		"/run/loxilb.role", dir+"/role",
 	).Replace(roleScript(n.T)), 0o755)
 	conf := file("keepalived.conf", fmt.Sprintf(`
@@ -238,7 +238,8 @@ func TestKeepalived(t *testing.T) {
 
 	// One node gets its role by the command line, the other as the contract's documentation
 	// describes.
-	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$ROLE"`)
+	byCommand := rig.Program("loxicmd") + ` set hastate "$ROLE" --lease=10s`
+	keeper := a.keepalived(150, byCommand)
 	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
 		`-d "{\"instance\":\"default\",\"state\":\"$ROLE\",\"vip\":\"0.0.0.0\"}"`)
 	a.becomes("MASTER")
@@ -285,7 +286,7 @@ func TestKeepalived(t *testing.T) {
 	a.owns(false)
 	p.follows(b)
 
-	a.keepalived(150, rig.Program("loxicmd")+` set hastate "$ROLE"`)
+	keeper = a.keepalived(150, byCommand)
 	a.becomes("MASTER")
 	p.follows(a)
 	b.becomes("BACKUP")
@@ -293,6 +294,21 @@ func TestKeepalived(t *testing.T) {
 	if out := a.Loxicmd("get events --kind=object"); !strings.Contains(out, "instance llb-inst0") {
 		t.Errorf("no event reports the role:\n%s", out)
 	}
+
+	// A role that keepalived sets as it ends waits for the daemon.
+	a.Stop()
+	keeper.Signal(syscall.SIGTERM)
+	_ = keeper.Wait()
+	a.Restart()
+	a.becomes("STOP")
+	p.follows(b)
+
+	// keepalived and its child, which would report STOP, are killed at once.
+	keeper = a.keepalived(150, byCommand)
+	a.becomes("MASTER")
+	rig.MustRun(t, a.LB, "sh", "-c", fmt.Sprintf("kill -9 %[1]d $(pgrep -P %[1]d -x keepalived)", keeper.Pid()))
+	a.becomes("STOP")
+	p.follows(b)
 }
 
 // TestInstances checks that a service follows the instance that its name contains, and that a VIP
