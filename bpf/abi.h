@@ -447,7 +447,8 @@ struct table_state {
 	__u64 by_client;
 	__u32 is_swept; /* the last pass of the sweep has visited all buckets */
 	__u32 was_swept; /* the pass before had, when this one began */
-	__u64 pad2[4];
+	__u64 moved_back; /* entries that growth has moved to an earlier group: a walk in order may have missed them */
+	__u64 pad2[3];
 	__s64 entries;
 	__u64 pad3[8];
 };

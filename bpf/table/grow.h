@@ -70,6 +70,8 @@ __noinline int row_copy(struct table_row *row, __u32 group,
 		*(volatile __u32 *)&row->connection.flags = word;
 	else
 		location_record_entry(copy, to);
+	if (!err && to < group) /* after the copy, before the row is freed */
+		__sync_fetch_and_add(&t->moved_back, 1);
 	if (to != group)
 		bucket_unlock(b);
 	/* the sweep may have visited the new place, and not the old one */

@@ -86,10 +86,11 @@ func keysIn(b *bpf.TcTableBucket) (keys []bpf.TcConnectionKey) {
 	return keys
 }
 
-// CrowdGroup takes the free rows of a group, so it has room for no entry, or releases them.
-func CrowdGroup(t *conntrack.Table, on bool, crowded int) error {
+// CrowdGroups takes the free rows of groups from this one on, so they have room for no entry, or
+// releases them.
+func CrowdGroups(t *conntrack.Table, on bool, first int) error {
 	return t.EditBuckets(func(group, _ int, b *bpf.TcTableBucket) bool {
-		if group != crowded {
+		if group < first {
 			return false
 		}
 		for r := range b.Rows {

@@ -371,7 +371,8 @@ type TcQUICTableState struct {
 	ByClient     uint64
 	IsSwept      uint32
 	WasSwept     uint32
-	Pad2         [4]uint64
+	MovedBack    uint64
+	Pad2         [3]uint64
 	Entries      int64
 	Pad3         [8]uint64
 }

@@ -9,6 +9,8 @@ import (
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/lb"
+	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 	"loxilb/test/dptest/programs"
 )
@@ -69,14 +71,7 @@ func TestMoveGivenUp(t *testing.T) {
 	const flows = 3000
 	for name, obstruct := range map[string]func(d *Table, on bool, group int) error{
 		"no lock": func(d *Table, on bool, group int) error { return d.holdBucket(on, group, 3) },
-		"no room": func(d *Table, on bool, last int) error {
-			for group := range last + 1 { // at neither home
-				if err := dptest.CrowdGroup(d.shared.Conntrack, on, group); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		"no room": func(d *Table, on bool, _ int) error { return dptest.CrowdGroups(d.shared.Conntrack, on, 0) }, // at either home
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,23 +121,7 @@ func TestMoveToOtherHome(t *testing.T) {
 	}
 	sendAll()
 	before := d.placements(t)
-	full, _, err := d.shared.Conntrack.GroupsFor(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	goal := full + 1
-	if err := errors.Join(d.shared.Conntrack.Extend(goal), dptest.CrowdGroup(d.shared.Conntrack, true, int(full))); err != nil {
-		t.Fatal(err)
-	}
-	for range goal + 1 { // each moves a group at least, and the first one reports the growth
-		if _, err := d.runMarked(growTable, goal); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// an entry in a hundred has both homes in that group, and waits for room
-	if err := errors.Join(dptest.CrowdGroup(d.shared.Conntrack, false, int(full)), d.grow(t.Context(), 0)); err != nil {
-		t.Fatal(err)
-	}
+	d.growByFullGroup(t)
 	if now := d.placements(t); maps.Equal(now, before) {
 		t.Errorf("entries are placed as before, %v: none had to go to the full group", now)
 	}
@@ -158,6 +137,70 @@ func TestMoveToOtherHome(t *testing.T) {
 	wantFlows(t, d, flows, 0)
 	sendAll()
 	wantFlows(t, d, 2*flows, flows)
+}
+
+// TestEndMovedBack checks that kill ct ends all connections although the table grows meanwhile, and
+// entries whose new group is full go to groups that it has passed.
+func TestEndMovedBack(t *testing.T) {
+	t.Parallel()
+	const flows = 3000
+	d := open(t, loader.Settings{Connections: 60_000})
+	d.die()
+	send := d.newFlows(t)
+	for i := range flows {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := d.movedBack(t)
+	seen := 0
+	done, err := d.EndConnections(t.Context(), 0, lb.EndRateMax, func(*report.Connection) bool {
+		if seen++; seen == flows*95/100 { // the last groups are left, whose entries move to the new one
+			d.growByFullGroup(t)
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.movedBack(t) == before {
+		t.Error("no entry has moved back")
+	}
+	if left := len(dptest.Connections(t, d.shared)); done.Silent != flows || left != 0 {
+		t.Errorf("%d of %d connections ended, %d entries are left", done.Silent, flows, left)
+	}
+}
+
+// growByFullGroup grows the table by a group that has no room.
+func (t *Table) growByFullGroup(tb testing.TB) {
+	tb.Helper()
+	full, _, err := t.shared.Conntrack.GroupsFor(0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	goal := full + 1
+	if err := errors.Join(t.shared.Conntrack.Extend(goal), dptest.CrowdGroups(t.shared.Conntrack, true, int(full))); err != nil {
+		tb.Fatal(err)
+	}
+	for range goal + 1 { // each moves a group at least, and the first one reports the growth
+		if _, err := t.runMarked(growTable, goal); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	// an entry in a hundred has both homes in that group, and waits for room
+	if err := errors.Join(dptest.CrowdGroups(t.shared.Conntrack, false, int(full)), t.grow(tb.Context(), 0)); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// movedBack returns how many entries growth has moved to earlier groups.
+func (t *Table) movedBack(tb testing.TB) uint64 {
+	tb.Helper()
+	var state bpf.TcTableState
+	if err := t.shared.Maps.TableStates.Lookup(uint32(0), &state); err != nil {
+		tb.Fatal(err)
+	}
+	return state.MovedBack
 }
 
 // placements counts the entries by how they are placed.

@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -19,26 +20,25 @@ import (
 // verification tags by ABORTs. Others end only here. Closed ones are skipped. If ctx ends first, it
 // returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
-	start, stopped := time.Now(), false
-	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
-		c, ok := t.connection(k, r)
-		if !ok || c.Reply || isClosed(r.Flags) || !matches(&c) {
-			return true
-		}
-		if err = t.end(k, r, &done); err != nil {
-			return false
-		}
-		due := time.Duration(done.Reset+done.Silent) * time.Second / time.Duration(rate)
-		stopped = !monotime.Sleep(ctx, due-time.Since(start))
-		return !stopped
+	start := time.Now()
+	err = t.shared.Conntrack.InOrder(func() (err error) {
+		next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+			c, ok := t.connection(k, r)
+			if !ok || c.Reply || isClosed(r.Flags) || !matches(&c) {
+				return true
+			}
+			if err = t.end(k, r, &done); err != nil {
+				return false
+			}
+			due := time.Duration(done.Reset+done.Silent) * time.Second / time.Duration(rate)
+			if !monotime.Sleep(ctx, due-time.Since(start)) {
+				err = ctx.Err()
+			}
+			return err == nil
+		})
+		from, done.Next = 0, next // from the beginning, if it is repeated
+		return cmp.Or(err, listed)
 	})
-	done.Next = next
-	if err == nil {
-		err = listed
-	}
-	if err == nil && stopped {
-		err = ctx.Err()
-	}
 	return done, err
 }
 

@@ -89,22 +89,24 @@ func (w *walk) groups(ctx context.Context, list []uint32) error {
 	return nil
 }
 
-// walkAll walks through the whole table.
+// walkAll walks through the whole table, and again if growth has moved entries back meanwhile.
 func (w *walk) walkAll(ctx context.Context) error {
-	if err := w.begin(); err != nil {
-		return err
-	}
-	for next := uint32(0); w.met < w.all; {
-		end, err := w.shared.Conntrack.Buckets() // the table may grow meanwhile
-		if err != nil || next >= end {
+	return w.shared.Conntrack.InOrder(func() error {
+		if err := w.begin(); err != nil {
 			return err
 		}
-		if err := w.buckets(ctx, next, end); err != nil {
-			return err
+		for next := uint32(0); w.met < w.all; {
+			end, err := w.shared.Conntrack.Buckets() // the table may grow meanwhile
+			if err != nil || next >= end {
+				return err
+			}
+			if err := w.buckets(ctx, next, end); err != nil {
+				return err
+			}
+			next = end
 		}
-		next = end
-	}
-	return nil
+		return nil
+	})
 }
 
 // buckets walks through the buckets from the first up to end, until all connections are met.

@@ -156,12 +156,12 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 		switch m.Name {
 		case "has_homes":
 			m.Name = "pad"
-		case "by_client", "is_swept", "was_swept":
+		case "by_client", "is_swept", "was_swept", "moved_back":
 			continue
 		case "pad2":
 			padding := *btf.UnderlyingType(m.Type).(*btf.Array)
-			padding.Nelems += 2
-			m.Type, m.Offset = &padding, m.Offset-128
+			padding.Nelems += 3
+			m.Type, m.Offset = &padding, m.Offset-192
 		}
 		members = append(members, m)
 	}
