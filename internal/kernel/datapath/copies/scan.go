@@ -20,14 +20,20 @@ import (
 // scanPause lets packets and other programs have the CPU between two slices.
 const scanPause = 500 * time.Microsecond
 
-// ScanCopies calls yield with the selected connections of the table, a few hundred at a time. They
-// are valid until yield returns. The table changes meanwhile: changes arrive by WatchCopies.
+// ScanCopies calls yield with the selected connections of the table, a few hundred at a time; with
+// all of them again if growth has moved entries back meanwhile. They are valid until yield returns.
+// The table changes meanwhile: changes arrive by WatchCopies.
 func (c *Copies) ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
 	now, err := loader.Now()
 	if err != nil {
 		return err
 	}
 	since := now - c.shared.Jiffies(what.Since)
+	return c.shared.Conntrack.InOrder(func() error { return c.scan(ctx, what, since, yield) })
+}
+
+// scan scans the table once.
+func (c *Copies) scan(ctx context.Context, what report.CopySelection, since uint32, yield func([]report.ConnectionCopy) error) error {
 	var list []report.ConnectionCopy
 	for bucket := uint32(0); ; {
 		found, next, err := c.scanSlice(list[:0], what, since, bucket)
