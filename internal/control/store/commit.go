@@ -105,8 +105,8 @@ func (s *Store) runAll(batch []*request, head *Snapshot) (*Snapshot, []*change) 
 		}
 		r.changed = c.ids
 		changes = append(changes, c)
-		if s.past != nil {
-			s.past.pending = append(s.past.pending, c.remembered)
+		if s.revisions != nil {
+			s.revisions.pending = append(s.revisions.pending, c.remembered)
 		}
 	}
 	return head, changes
@@ -121,7 +121,7 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 		return nil, nil, errors.New("a commit needs an owner")
 	}
 	tx := begin(head, r.Owner)
-	tx.past = s.past
+	tx.revisions = s.revisions
 	if err := s.protect(tx, r.edit); err != nil {
 		return nil, nil, err
 	}
@@ -134,10 +134,10 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 			return nil, nil, err
 		}
 	}
-	if s.past == nil {
+	if s.revisions == nil {
 		return next, c, nil
 	}
-	if w := s.past.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
+	if w := s.revisions.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
 		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or go back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
 	}
 	if c.remembered, err = revisionOf(head.layout, c, r.CommitOptions); err != nil {
@@ -184,19 +184,19 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 		}
 	}
 	written := func() error { return nil }
-	if s.past != nil {
+	if s.revisions != nil {
 		var err error
-		if written, err = s.past.write(); err != nil {
+		if written, err = s.revisions.write(); err != nil {
 			return err
 		}
 	}
 	err := s.disk.append(before, records)
 	if err := written(); err != nil {
-		s.past.reopenLater(err)
+		s.revisions.reopenLater(err)
 	}
 	if err != nil {
-		if s.past != nil {
-			s.past.revert()
+		if s.revisions != nil {
+			s.revisions.revert()
 		}
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}

@@ -28,7 +28,7 @@ func files(t testing.TB, dir string) []string {
 		if e.Name() == lockName { // of a directory that existed before the store
 			continue
 		}
-		if e.Name() == pastName {
+		if e.Name() == revisionsName {
 			continue // not part of the state
 		}
 		name, _, damaged := strings.Cut(e.Name(), ".damaged-")

@@ -124,7 +124,7 @@ func (d *osDirectory) Lock() error {
 func ownNames(names []string) bool {
 	own := func(name string) bool {
 		for _, begin := range []string{
-			journalPrefix, "snapshot.", pastName, lockName, unreadName, // the store's
+			journalPrefix, "snapshot.", revisionsName, lockName, unreadName, // the store's
 			"users.json", "audit.jsonl", "kernel-objects", "records", // next to them
 		} {
 			if strings.HasPrefix(name, begin) {

@@ -23,15 +23,15 @@ type Remote interface {
 	Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error
 	// Write makes all changes in one revision, which it returns, if each entry has the revision
 	// that its change names. If not, it changes nothing and returns false, with the latest revision
-	// of these entries. After ErrRefused nothing has changed; after another error, the changes are
-	// made or not.
+	// of these entries. ErrRefused means that nothing has changed. After any other error, the
+	// outcome is unknown.
 	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
 	// Revision returns the revision of the entry at a path; 0: there is none.
 	Revision(ctx context.Context, path string) (int64, error)
-	// Keep has an entry with a value that it asks for every few seconds. The entry vanishes soon
-	// after ctx or the process ends. It returns when ctx ends or a call fails.
+	// Keep creates an entry, and updates it every few seconds to the result of value. The entry
+	// disappears soon after ctx or the process ends. Keep returns when ctx ends or a call fails.
 	Keep(ctx context.Context, path string, value func() []byte) error
-	// String names the servers.
+	// String returns the addresses of the servers.
 	String() string
 }
 
@@ -42,15 +42,14 @@ type RemoteEntry struct {
 	Revision int64  // last revision of the entry; in a change, the expected one; 0: it does not exist
 }
 
-// Join is the treatment of a node's shared objects when it first uses a shared store that has other
-// objects.
+// Join selects the objects that survive when a node first uses a shared store with other objects.
 type Join string
 
-// The choices.
+// The values of Join.
 const (
 	JoinRefuse Join = ""      // the node keeps its objects and does not join
 	JoinRemote Join = "store" // the node adopts the objects of the shared store, and drops its own
-	JoinLocal  Join = "local" // the node puts its own into the shared store
+	JoinLocal  Join = "local" // the node replaces the objects of the shared store by its own
 )
 
 // sharing is the connection with a shared store. Shared objects change there first, and follow
@@ -61,7 +60,7 @@ type sharing struct {
 	join   Join
 	log    *slog.Logger
 	loop   *retry.Loop
-	turn   chan struct{} // holds a token while a change is written: two of this node would refuse each other
+	turn   chan struct{} // holds a token while a change is written: concurrent changes of this node would conflict
 
 	// The following members are guarded by Store.writing.
 	store    string // id of the shared store that this node has joined; empty: none
@@ -71,27 +70,27 @@ type sharing struct {
 	stash    []RemoteEntry // the first parts of a change of this node, applied with its last
 	problems map[string]*RemoteProblem
 
-	mu      sync.Mutex
-	about   func() RemoteNode // describes this node to the others; nil: not yet
-	notify  func(error)       // called when the shared store becomes unreachable, with the reason, and when it returns; may be nil
-	ready   bool              // the shared objects here are from revision
-	applied int64             // revision
-	contact time.Time         // when the shared store answered last
-	nodes   map[string]*RemoteNode
-	boot    string        // random, of this process
-	shown   bool          // this process has written the entry of this node
-	twin    time.Time     // when another one did afterwards; zero: never
-	latest  int64         // revision of the head
-	changes time.Time     // when latest last changed
-	counted int           // connections of this node, as shown to the others at ...
-	showed  time.Time     // ... this time
-	why     error         // why it is not ready; nil: it has not been tried yet
-	since   time.Time     // of why
-	changed chan struct{} // closed when one of these members changes
+	mu          sync.Mutex
+	nodeInfo    func() RemoteNode // describes this node to the others; nil: not set yet
+	notify      func(error)       // called when the shared store becomes unreachable, with the reason, and when it returns; may be nil
+	ready       bool              // the shared objects here are those of revision
+	applied     int64             // revision
+	contact     time.Time         // when the shared store answered last
+	nodes       map[string]*RemoteNode
+	boot        string        // random ID of this process
+	published   bool          // this process has written the entry of this node
+	twin        time.Time     // when another process last wrote the entry of this node; zero: never
+	latest      int64         // revision of the head
+	changes     time.Time     // when latest last changed
+	connections int           // connections of this node, as last published
+	publishedAt time.Time     // when connections were last published
+	failure     error         // why the objects may be outdated; nil: they are current, or no attempt was made yet
+	since       time.Time     // when failure began
+	changed     chan struct{} // closed when one of these members changes
 }
 
-// RemoteProblem is an entry of the shared store that is not an object which this loxilb knows. It
-// is left alone. An object here that had its path before stays as it was.
+// RemoteProblem is an entry of the shared store that this loxilb cannot read as an object. It
+// leaves the entry alone, and keeps its last valid object with this path.
 type RemoteProblem struct {
 	Path   string
 	Reason string
@@ -109,18 +108,18 @@ type RemoteStatus struct {
 	Servers  string
 	Node     string
 	Ready    bool      // the shared objects here are the current ones
-	Revision int64     // of the shared store that they are of; 0: not known
-	Contact  time.Time // when it answered last; zero: never
+	Revision int64     // revision of the shared store that the objects are from; 0: unknown
+	Contact  time.Time // when the shared store last answered; zero: never
 	Since    time.Time // when Err began
-	Err      error     // why it is not ready; nil while it is, or was not tried yet
+	Err      error     // why the objects may be outdated; nil: they are current, or no attempt was made yet
 	Problems []RemoteProblem
 	Latest   int64        // revision of the last change of a node that arrived here
-	Nodes    []RemoteNode // by name, with this one once it has joined
-	Twin     bool         // another node has this one's name
+	Nodes    []RemoteNode // by name; includes this node once it has joined
+	Twin     bool         // another node has the name of this one
 }
 
-// Share makes shared kinds the same on all nodes that use remote. Call it before the store is used,
-// and then Follow.
+// Share keeps objects of shared kinds the same on all nodes that use remote. Call it before any
+// other use of the store, and then Follow.
 func (s *Store) Share(remote Remote, node string, join Join) error {
 	sh := &sharing{
 		remote: remote, node: node, boot: rand.Text(), join: join, log: s.log, loop: retry.New("shared objects follow the shared store", s.log),
@@ -128,7 +127,7 @@ func (s *Store) Share(remote Remote, node string, join Join) error {
 	}
 	var err error
 	if sh.store, err = s.joined(); err != nil {
-		return fmt.Errorf("read which shared store was joined: %w", err)
+		return fmt.Errorf("read the ID of the joined shared store: %w", err)
 	}
 	s.sharing = sh
 	return nil
@@ -149,7 +148,7 @@ func (s *Store) Remote() (RemoteStatus, bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	out := RemoteStatus{
-		Servers: sh.remote.String(), Node: sh.node, Ready: sh.ready, Revision: sh.applied, Contact: sh.contact, Since: sh.since, Err: sh.why,
+		Servers: sh.remote.String(), Node: sh.node, Ready: sh.ready, Revision: sh.applied, Contact: sh.contact, Since: sh.since, Err: sh.failure,
 	}
 	for _, p := range sh.problems {
 		out.Problems = append(out.Problems, *p)
@@ -164,10 +163,10 @@ func (sh *sharing) reached(revision int64) {
 	sh.loop.Worked()
 	var notify func(error)
 	sh.set(func() {
-		if sh.why != nil {
+		if sh.failure != nil {
 			notify = sh.notify
 		}
-		sh.ready, sh.why, sh.since = true, nil, time.Time{}
+		sh.ready, sh.failure, sh.since = true, nil, time.Time{}
 		sh.applied = max(sh.applied, revision)
 		sh.contact = time.Now()
 	})
@@ -176,21 +175,21 @@ func (sh *sharing) reached(revision int64) {
 	}
 }
 
-// answered notes that the shared store is there.
+// answered records that the shared store has answered.
 func (sh *sharing) answered() {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.contact = time.Now()
 }
 
-// markStale notes why the shared objects here may be old.
+// markStale records why the shared objects here may be outdated.
 func (sh *sharing) markStale(err error) {
 	var notify func(error)
 	sh.set(func() {
-		if sh.why == nil {
+		if sh.failure == nil {
 			sh.since, notify = time.Now(), sh.notify
 		}
-		sh.ready, sh.why = false, err
+		sh.ready, sh.failure = false, err
 	})
 	if notify != nil {
 		notify(err)
@@ -226,14 +225,14 @@ func (sh *sharing) await(ctx context.Context, check func() bool) error {
 // unavailable returns why shared objects cannot be changed; nil: they can, or it is not known yet.
 // The caller holds mu.
 func (sh *sharing) unavailable() error {
-	if sh.why == nil {
+	if sh.failure == nil {
 		return nil
 	}
 	return &unavailable{fmt.Sprintf("%s cannot be used since %s (%s): %v; shared objects cannot be changed until it can, and stay in effect as they are",
-		sh.remote, sh.since.Format(time.TimeOnly), time.Since(sh.since).Round(time.Second), sh.why)}
+		sh.remote, sh.since.Format(time.TimeOnly), time.Since(sh.since).Round(time.Second), sh.failure)}
 }
 
-// unavailable is an ErrUnavailable in a sentence.
+// unavailable is an ErrUnavailable with an explanation.
 type unavailable struct{ text string }
 
 func (u *unavailable) Error() string        { return u.text }

@@ -31,7 +31,7 @@ func openNode(t *testing.T, name, dir string, remote Remote, join Join) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.remember()
+	s.loadRevisions()
 	n.Store = s
 	if remote == nil {
 		n.stop = func() { closeStore(t, s) }

@@ -304,7 +304,7 @@ func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by CommitOpti
 	}
 	before := s.Snapshot()
 	tx := begin(before, by.Owner)
-	tx.past = s.past
+	tx.revisions = s.revisions
 	var tagged []placed // unchanged objects in a later revision of the shared store
 	for _, r := range rows {
 		old := tx.row(r.place, sortOfRow(before.layout, r))
@@ -362,17 +362,17 @@ func (s *Store) adopt(before, next *Snapshot, c *change, by CommitOptions) {
 			s.log.Warn("a change of another node exceeds this node's limits", "error", err)
 		}
 	}
-	if s.past != nil {
+	if s.revisions != nil {
 		var err error
 		if c.remembered, err = revisionOf(before.layout, c, by); err != nil {
-			s.log.Error("revision not written: rollback to it will not be possible after a restart", "file", pastName, "error", err)
+			s.log.Error("revision not written: rollback to it will not be possible after a restart", "file", revisionsName, "error", err)
 		} else {
-			s.past.pending = append(s.past.pending, c.remembered)
+			s.revisions.pending = append(s.revisions.pending, c.remembered)
 		}
 	}
 	err := s.persist(before, []*change{c})
-	if err != nil && s.past != nil {
-		s.past.close() // the next commit writes all that is remembered
+	if err != nil && s.revisions != nil {
+		s.revisions.close() // the next commit writes all that is remembered
 	}
 	s.publish(next, []*change{c})
 	switch {

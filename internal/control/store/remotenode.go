@@ -30,17 +30,18 @@ type RemoteNode struct {
 	Boot        string    `json:"boot,omitempty"`      // random, of the process; older nodes have none
 	Addresses   []string  `json:"addresses,omitempty"` // IP:PORT where nodes of --cluster reach it; older nodes have none
 
-	Behind bool      `json:"-"` // it has not applied the last change for a while
-	Gone   time.Time `json:"-"` // when it stopped describing itself; zero: it does
+	Behind bool      `json:"-"` // the node has not applied the last change for a while
+	Gone   time.Time `json:"-"` // when its entry disappeared; zero: the entry exists
 }
 
-// DescribeNode shows this node to the others from now on. notify is called when the shared store
-// becomes unreachable, with the reason, and when it returns; it must not commit.
-func (s *Store) DescribeNode(about func() RemoteNode, notify func(error)) {
+// DescribeNode publishes the result of nodeInfo to the other nodes from now on. notify is called
+// when the shared store becomes unreachable, with the reason, and when it returns; it must not
+// commit.
+func (s *Store) DescribeNode(nodeInfo func() RemoteNode, notify func(error)) {
 	if sh := s.sharing; sh != nil {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		sh.about, sh.notify = about, notify
+		sh.nodeInfo, sh.notify = nodeInfo, notify
 	}
 }
 
@@ -60,22 +61,22 @@ func (sh *sharing) showNode(ctx context.Context) {
 	}
 }
 
-// describe returns the value of this node's entry; nil: there is none yet. It seldom counts
-// connections: etcd keeps each value until it is compacted, and by default it never is.
+// describe returns the value of this node's entry; nil: not known yet. The number of connections
+// seldom changes: etcd keeps each value until a compaction, which is off by default.
 func (sh *sharing) describe() []byte {
 	sh.mu.Lock()
-	about, latest := sh.about, sh.latest
+	nodeInfo, latest := sh.nodeInfo, sh.latest
 	sh.mu.Unlock()
-	if about == nil {
+	if nodeInfo == nil {
 		return nil
 	}
-	now := about()
+	now := nodeInfo()
 	now.Revision, now.Boot = latest, sh.boot
 	sh.mu.Lock()
-	if sh.showed.IsZero() || time.Since(sh.showed) >= countEvery {
-		sh.counted, sh.showed = now.Connections, time.Now()
+	if sh.publishedAt.IsZero() || time.Since(sh.publishedAt) >= countEvery {
+		sh.connections, sh.publishedAt = now.Connections, time.Now()
 	}
-	now.Connections = sh.counted
+	now.Connections = sh.connections
 	sh.mu.Unlock()
 	value, err := json.Marshal(now)
 	if err != nil {
@@ -112,8 +113,8 @@ func (sh *sharing) findTwin(n *RemoteNode) {
 	switch {
 	case n.Name != sh.node || n.Boot == "":
 	case n.Boot == sh.boot:
-		sh.shown = true
-	case sh.shown:
+		sh.published = true
+	case sh.published:
 		if !sh.hasTwin() {
 			sh.log.Warn("another node of the shared store has this node's name", "name", sh.node)
 		}

@@ -69,7 +69,7 @@ func TestSharedNodesCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		connections := 0
-		sh := &sharing{about: func() RemoteNode {
+		sh := &sharing{nodeInfo: func() RemoteNode {
 			connections++
 			return RemoteNode{Connections: connections}
 		}}

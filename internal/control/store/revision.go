@@ -295,17 +295,17 @@ func (tx *Tx) resolve(number uint64) {
 // remembered finds a revision, including revisions that are committed together with this
 // transaction.
 func (tx *Tx) remembered(number uint64) *Revision {
-	if tx.past == nil {
+	if tx.revisions == nil {
 		return nil
 	}
-	return tx.past.find(number)
+	return tx.revisions.find(number)
 }
 
 // available names the revisions in Revisions, which RollBackTo accepts. It also accepts the
 // revision before these, which has no author or time to show.
 func (tx *Tx) available() string {
-	if tx.past == nil {
+	if tx.revisions == nil {
 		return "none"
 	}
-	return tx.past.available(tx.base.revision)
+	return tx.revisions.available(tx.base.revision)
 }

@@ -194,7 +194,7 @@ func TestRevisionsDamaged(t *testing.T) {
 		mustCommit(t, s, "rest", put(dns()))
 		want := dump(s.Snapshot())
 		closeStore(t, s)
-		if err := damage(filepath.Join(dir, pastName)); err != nil {
+		if err := damage(filepath.Join(dir, revisionsName)); err != nil {
 			t.Fatal(err)
 		}
 		s = openStore(t, dir)
@@ -240,11 +240,11 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 	rewritten, lines := 0, 0
 	for i := range commits {
 		mustCommit(t, s, "kube", put(numbered(3, i+1)))
-		if s.past.lines < lines {
+		if s.revisions.lines < lines {
 			rewritten++
 		}
-		lines = s.past.lines
-		if n := len(s.past.list); n > maxRevisions+1 {
+		lines = s.revisions.lines
+		if n := len(s.revisions.list); n > maxRevisions+1 {
 			t.Fatalf("%d revisions are kept after %d commits", n, i+1)
 		}
 	}
@@ -323,7 +323,7 @@ func TestDamagedWhileOneWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	closeStore(t, s)
-	path := filepath.Join(dir, pastName)
+	path := filepath.Join(dir, revisionsName)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +345,7 @@ func TestRevisionOfFailedCommit(t *testing.T) {
 	s := openStore(t, dir)
 	mustCommit(t, s, "rest", put(web()))
 	read := func() string {
-		text, err := os.ReadFile(filepath.Join(dir, pastName))
+		text, err := os.ReadFile(filepath.Join(dir, revisionsName))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,10 +34,10 @@ type Store struct {
 	queue   sync.Mutex // guards waiting
 	waiting []*request
 
-	writing sync.Mutex // held while a batch is committed; guards disk, closed and the requests of the batch
-	disk    *disk      // nil: memory only
-	closed  bool
-	past    *past
+	writing   sync.Mutex // held while a batch is committed; guards disk, closed and the requests of the batch
+	disk      *disk      // nil: memory only
+	closed    bool
+	revisions *revisionLog
 
 	sharing *sharing // with other nodes; nil: the objects are this node's only
 
@@ -58,7 +58,7 @@ func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.remember()
+	s.loadRevisions()
 	return s, nil
 }
 
@@ -92,8 +92,8 @@ func (s *Store) Close() error {
 	if s.disk.behind {
 		behind = s.disk.catchUp(s.Snapshot())
 	}
-	if s.past != nil {
-		s.past.close() // its content was synced, or given up
+	if s.revisions != nil {
+		s.revisions.close() // its content was synced, or given up
 	}
 	return errors.Join(behind, s.disk.close())
 }
@@ -128,8 +128,8 @@ func (s *Store) publish(head *Snapshot, changes []*change) {
 	s.view.Lock()
 	defer s.view.Unlock()
 	s.head = head
-	if s.past != nil {
-		s.past.committed()
+	if s.revisions != nil {
+		s.revisions.committed()
 	}
 	for _, c := range changes {
 		s.history.add(c.revision, c.ids)

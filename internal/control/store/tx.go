@@ -16,8 +16,8 @@ type Tx struct {
 	touched map[position]row // current rows; nil: deleted
 	keeps   int              // upper bound of the number of kept records that are not understood
 
-	past     *past  // nil: no revisions are remembered
-	resolves uint64 // the revision that no longer waits for confirmation when this is committed
+	revisions *revisionLog // nil: no revisions are remembered
+	resolves  uint64       // the revision that no longer waits for confirmation when this is committed
 }
 
 // position is the position of a row: the index of its table, and its sort key.

@@ -8,8 +8,8 @@ import (
 // keepUrgent makes the urgent changes of a batch although the disk has refused the batch, and
 // refuses the others. The changes follow the previous state.
 func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Snapshot, []*change) {
-	if s.past != nil {
-		s.past.pending = nil
+	if s.revisions != nil {
+		s.revisions.pending = nil
 	}
 	var urgent []*request
 	for _, r := range batch {
@@ -25,8 +25,8 @@ func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Sn
 	if len(changes) == 0 {
 		return before, nil
 	}
-	if s.past != nil {
-		s.past.close() // the next commit writes all that is remembered
+	if s.revisions != nil {
+		s.revisions.close() // the next commit writes all that is remembered
 	}
 	if !s.disk.behind {
 		s.disk.behind = true

@@ -22,7 +22,7 @@ func urgentTables() []AnyTable {
 func openUrgent(files fileSystem, dir string) (*Store, error) {
 	s, err := open(files, dir, slog.New(slog.DiscardHandler), urgentTables())
 	if err == nil {
-		s.remember()
+		s.loadRevisions()
 	}
 	return s, err
 }

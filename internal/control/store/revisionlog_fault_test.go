@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"loxilb/test/race"
 )
 
-// pastTrial is a store with revisions on files that fail, with its responses.
-type pastTrial struct {
+// revisionsTrial is a store with revisions on files that fail, with its responses.
+type revisionsTrial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
@@ -19,7 +20,7 @@ type pastTrial struct {
 	maybe []uint64          // revisions that may wait for confirmation after a crash; 0: none
 }
 
-func (x *pastTrial) open() {
+func (x *revisionsTrial) open() {
 	if x.store != nil {
 		_ = x.store.Close() // ignores the error
 	}
@@ -28,14 +29,14 @@ func (x *pastTrial) open() {
 		x.store = nil
 		return // the next step tries again
 	}
-	s.remember()
+	s.loadRevisions()
 	x.store = s
 	x.check(s)
 }
 
 // check fails the test unless a started store knows which revision waits, and can roll back to each
 // revision that it lists.
-func (x *pastTrial) check(s *Store) {
+func (x *revisionsTrial) check(s *Store) {
 	x.t.Helper()
 	w, _ := s.Waiting()
 	if !slices.Contains(x.maybe, w.Number) && x.files.hit != "read" {
@@ -55,7 +56,7 @@ func (x *pastTrial) check(s *Store) {
 
 // does makes a change. If it succeeds, one of these revisions waits for confirmation, and otherwise
 // one of the previous ones.
-func (x *pastTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
+func (x *revisionsTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
 	if x.store == nil {
 		x.open()
 	}
@@ -73,7 +74,7 @@ func (x *pastTrial) does(change func(s *Store) error, waits func(s *Store) uint6
 	x.maybe = []uint64{w.Number}
 }
 
-func (x *pastTrial) run() {
+func (x *revisionsTrial) run() {
 	x.was, x.maybe = map[uint64]string{0: ""}, []uint64{0}
 	stays := func(s *Store) uint64 { w, _ := s.Waiting(); return w.Number }
 	none := func(*Store) uint64 { return 0 }
@@ -122,14 +123,14 @@ func (x *pastTrial) run() {
 }
 
 // crash starts stores on every state of the disk that a power failure now could leave.
-func (x *pastTrial) crash() {
+func (x *revisionsTrial) crash() {
 	for entries := range len(x.files.pending) + 1 {
 		for _, data := range []bool{false, true} {
 			s, err := openMem(x.files.after(entries, data))
 			if err != nil {
 				x.t.Fatal(err)
 			}
-			s.remember()
+			s.loadRevisions()
 			x.check(s)
 			if err := s.Close(); err != nil {
 				x.t.Fatal(err)
@@ -146,20 +147,20 @@ func (x *pastTrial) crash() {
 func TestRevisionsWhenCallsFail(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
-	clean := &pastTrial{t: t, files: newMemFiles()}
+	clean := &revisionsTrial{t: t, files: newMemFiles()}
 	clean.run()
 	if n := len(clean.was); n < 10 {
 		t.Fatalf("%d revisions", n)
 	}
 	for at := range clean.files.calls {
 		for _, how := range []fault{failBefore, failAfter, tear} {
-			x := &pastTrial{t: t, files: newMemFiles()}
+			x := &revisionsTrial{t: t, files: newMemFiles()}
 			x.files.at, x.files.how, x.files.part = at, how, 1
 			x.run()
 		}
 	}
 	for part := range 3 {
-		x := &pastTrial{t: t, files: newMemFiles()}
+		x := &revisionsTrial{t: t, files: newMemFiles()}
 		x.files.spy = func(_ string, size int, do func(int) error) {
 			x.crash()
 			if size > 0 {
@@ -173,5 +174,32 @@ func TestRevisionsWhenCallsFail(t *testing.T) {
 		if fmt.Sprint(x.maybe) != "[0]" {
 			t.Errorf("%v waits at the end", x.maybe)
 		}
+	}
+}
+
+// TestRevertWithoutRevisions checks that a failed batch without revisions leaves the lines of
+// earlier batches in the file.
+func TestRevertWithoutRevisions(t *testing.T) {
+	t.Parallel()
+	files := newMemFiles()
+	s, err := openMem(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.loadRevisions()
+	if _, _, err := s.Commit("rest", func(tx *Tx) error { return items(tx.base).Put(tx, numbered(1, 1)) }); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(s.disk.path, revisionsName)
+	before, err := files.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.revisions.write(); err != nil {
+		t.Fatal(err)
+	}
+	s.revisions.revert()
+	if after, err := files.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the file has %q, %v, want %q", after, err, before)
 	}
 }
