@@ -314,7 +314,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.ipsec.Run)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
-	run(p.datapath.KeepProbes)
+	run(p.datapath.DetachIdleProbes)
 	run(p.pins.run)
 	run(p.pressure.run)
 	run(p.unserved.run)
@@ -415,7 +415,7 @@ func (p *daemon) redirectProbe(fd int, t health.Target) error {
 	if err != nil || !ok {
 		return err
 	}
-	return p.datapath.LeadProbe(fd, reconcile.Describe(out), datapath.ProbePath{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
+	return p.datapath.RedirectProbe(fd, reconcile.Describe(out), datapath.ProbePath{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
 }
 
 // endSoon requests an immediate check for connections to end.

@@ -31,9 +31,9 @@ type view struct {
 	sources  *netdev.Sources
 }
 
-// Census leaves out unreadable counts.
-func (v view) Census(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats {
-	all, err := v.Datapath.Census(compiled(keys), yield)
+// AllStats leaves out unreadable counts.
+func (v view) AllStats(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats {
+	all, err := v.Datapath.AllStats(compiled(keys), yield)
 	if err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// doctorEvery and doctorGap bound the interval of checks for problems: immediately after a
-	// change, but never twice within the gap, as a check walks over all VIPs and endpoints.
+	// doctorEvery and doctorGap are the longest and the shortest interval between checks. A change
+	// causes a check, but a check walks over all VIPs and endpoints.
 	doctorEvery = 10 * time.Second
 	doctorGap   = time.Second
-	// ProblemsShown bounds the problems of one sort.
+	// ProblemsShown is the maximum number of reported problems of one sort.
 	ProblemsShown = 8
 )
 
@@ -44,7 +44,7 @@ type Doctor struct {
 	soon chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	known map[Problem]time.Time // present problems, and since when
+	known map[Problem]time.Time // current problems, and when they began
 }
 
 // newDoctor makes a doctor. look returns the current problems; periodic is true for the periodic
@@ -73,8 +73,8 @@ func (d *Doctor) Known() []Known {
 }
 
 // Run looks for problems until ctx ends, and reports each that appears or disappears.
-func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
-	periodic := time.NewTicker(doctorEvery) // not a new timer for each look: an endlessly queried neighbour would keep it from firing
+func (d *Doctor) Run(ctx context.Context, notify func(p Problem, gone bool)) {
+	periodic := time.NewTicker(doctorEvery) // a timer per check would never fire while a neighbour changes constantly
 	defer periodic.Stop()
 	for {
 		isPeriodic := false
@@ -88,11 +88,11 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 		appeared, gone := d.compare(d.look(ctx, isPeriodic))
 		for _, p := range appeared {
 			d.log.Warn("problem", "what", p.What, "hint", p.Hint)
-			tell(p, false)
+			notify(p, false)
 		}
 		for _, p := range gone {
 			d.log.Info("problem is gone", "what", p.What)
-			tell(p, true)
+			notify(p, true)
 		}
 		if !monotime.Sleep(ctx, doctorGap) {
 			return
@@ -100,7 +100,7 @@ func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	}
 }
 
-// compare returns new problems and problems that disappeared, in order.
+// compare stores the current problems, and returns those that appeared and those that are gone.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,8 +123,9 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// BoundedProblems sorts problems of one sort and truncates them; kind is their subject, and sort
-// names them. total is their number; list has at least the first Shown.
+// BoundedProblems sorts and truncates problems of one sort. kind is the kind of the affected
+// objects, and sort describes the problems. total is their number; list has at least the first
+// ProblemsShown.
 func BoundedProblems(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
 	if total <= ProblemsShown {

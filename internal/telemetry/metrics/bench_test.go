@@ -55,7 +55,7 @@ func benchmarkScrape(b *testing.B, o Options) {
 
 type manyEndpoints struct{ fake }
 
-func (manyEndpoints) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) report.EndpointStats {
+func (manyEndpoints) AllStats(keys []lb.Key, yield func(int, *report.ServiceStats)) report.EndpointStats {
 	one := report.EndpointStats{
 		Connections: 1234, Active: 56, In: report.Traffic{Packets: 1234567, Bytes: 123456789},
 		Out: report.Traffic{Packets: 1234567, Bytes: 1234567890}, Available: true,

@@ -60,7 +60,7 @@ func (f fake) EndpointCount() (count report.HealthCount) {
 	return count
 }
 
-func (fake) Census(keys []lb.Key, yield func(int, *report.ServiceStats)) (all report.EndpointStats) {
+func (fake) AllStats(keys []lb.Key, yield func(int, *report.ServiceStats)) (all report.EndpointStats) {
 	for i, k := range keys {
 		if s := statsOf(k); k.Protocol != lb.UDP {
 			yield(i, &s)

@@ -19,9 +19,9 @@ import (
 
 // Source has the data that a scrape reads.
 type Source interface {
-	// Census yields the counters of the listed services that the data path has, by their index
+	// AllStats yields the counters of the listed services that the data path has, by their index
 	// in the list, and returns the sums of all present and former endpoints.
-	Census(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats
+	AllStats(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats
 	// RuleHits returns the packets decided by a firewall rule, and whether the data path has
 	// the rule.
 	RuleHits(r *policy.Rule) (report.Traffic, bool)
@@ -187,7 +187,7 @@ func (v *view) readServices() (services []*lb.Service) {
 		keys, services = append(keys, s.Key), append(services, s)
 		v.rows = append(v.rows, row{key: s.Key.String(), serviceKey: s.Key, name: s.Name, protocol: s.Protocol, limit: s.MaxConnections})
 	}
-	v.machine = v.src.Census(keys, func(index int, s *report.ServiceStats) {
+	v.machine = v.src.AllStats(keys, func(index int, s *report.ServiceStats) {
 		r := &v.rows[index]
 		r.stats, r.known = *s, true
 		r.stats.Endpoints = nil

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// ownPrefix begins the names of our programs.
+// ownPrefix is the prefix of the names of loxilb's programs.
 const ownPrefix = "loxilb"
 
 // Interfaces returns the names of the attached interfaces.
@@ -28,7 +28,7 @@ func (h *Hooks) Interfaces() (names []string) {
 }
 
 // Others returns other owners' programs at the ingress hooks, and whether they see packets first.
-// Unreadable ones are left out.
+// It leaves out unreadable interfaces.
 func (h *Hooks) Others() (out []report.OtherProgram) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -54,9 +54,8 @@ func (h *Hooks) Others() (out []report.OtherProgram) {
 	return out
 }
 
-// MayQueue reports whether packets may be queued at an interface, or sent to its peer without that:
-// it has no queueing discipline and no program of another owner for what leaves. It is false if
-// that cannot be read, and without tcx.
+// MayQueue reports whether packets may bypass an interface's egress path: it has no queueing
+// discipline, and no egress program of another owner. It is false without tcx, and on errors.
 func (h *Hooks) MayQueue(index int) bool {
 	if h.hook != HookTCX {
 		return false
@@ -70,8 +69,8 @@ func (h *Hooks) MayQueue(index int) bool {
 	return err == nil && len(filters) == 0 && disciplineOf(index) == "noqueue"
 }
 
-// disciplineOf returns the queueing discipline of an interface; "" if it cannot be read. The kernel
-// does not report a change of it as one of the interface.
+// disciplineOf returns the queueing discipline of an interface; "" if it is unreadable. The kernel
+// sends no link event when the discipline changes.
 func disciplineOf(index int) string {
 	about := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	about.Index = int32(index)

@@ -19,27 +19,27 @@ import (
 )
 
 const (
-	// fresh is how long the list of attached interfaces may be reused.
-	fresh = 100 * time.Millisecond
-	// unused is the time without probes after which the programs are detached.
-	unused = time.Minute
+	// maxListAge is how long the list of attached interfaces may be reused.
+	maxListAge = 100 * time.Millisecond
+	// idleTimeout is the time without probes after which the programs are detached.
+	idleTimeout = time.Minute
 )
 
-// Probes has the programs that redirect probes of endpoints in mode dsr to the VIP
+// Probes manages the programs that redirect probes of endpoints in mode dsr to the VIP
 // (bpf/probe.bpf.c). They are attached while there are probes of this kind, and not pinned. Methods
 // are safe for concurrent use.
 type Probes struct {
 	shared *loader.Collection
 	hooks  *Hooks
 
-	mu       sync.Mutex
-	objects  *bpf.ProbeObjects  // nil: not loaded yet
-	at       map[int]Attachment // by interface index
-	followed time.Time          // when the interfaces of hooks were last read
-	used     time.Time          // until when a redirected socket may wait for its answer
+	mu        sync.Mutex
+	objects   *bpf.ProbeObjects  // nil: not loaded yet
+	at        map[int]Attachment // attachments by interface index
+	followed  time.Time          // when the interfaces of hooks were last read
+	busyUntil time.Time          // when the last redirected socket stops waiting for its answer
 }
 
-// NewProbes attaches nothing yet.
+// NewProbes returns Probes without attached programs.
 func NewProbes(c *loader.Collection, h *Hooks) *Probes {
 	return &Probes{shared: c, hooks: h, at: map[int]Attachment{}}
 }
@@ -51,14 +51,14 @@ type ProbePath struct {
 	Wait   time.Duration // time for an answer
 }
 
-// LeadProbe redirects a socket's packets to an address, by this interface, to the VIP there, and
-// makes answers from the VIP come from that address. Call it before the socket sends.
-func (p *Probes) LeadProbe(fd int, out Interface, w ProbePath) error {
+// RedirectProbe sends the packets of a socket to the VIP at the endpoint, through interface out.
+// Answers from the VIP seem to come from the endpoint's address. Call it before the socket sends.
+func (p *Probes) RedirectProbe(fd int, out Interface, w ProbePath) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if ends := now.Add(w.Wait); ends.After(p.used) {
-		p.used = ends
+	if ends := now.Add(w.Wait); ends.After(p.busyUntil) {
+		p.busyUntil = ends
 	}
 	if err := p.load(); err != nil {
 		return err
@@ -66,13 +66,13 @@ func (p *Probes) LeadProbe(fd int, out Interface, w ProbePath) error {
 	if err := p.attach(out); err != nil {
 		return err
 	}
-	if now.Sub(p.followed) > fresh {
+	if now.Sub(p.followed) > maxListAge {
 		p.followed = now
 		p.follow()
 	}
 	path := bpf.ProbeProbePath{Vip: bpf.ProbeIpAddr(bpf.Addr(w.VIP)), Tunnel: tunnel(w.Tunnel), Wait: p.shared.Jiffies(w.Wait)}
 	if err := p.objects.ProbeWays.Put(int32(fd), path); err != nil {
-		return fmt.Errorf("lead a probe to %s: %w", w.VIP, err)
+		return fmt.Errorf("redirect a probe to VIP %s: %w", w.VIP, err)
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (p *Probes) load() error {
 	}
 	spec, err := bpf.LoadProbe()
 	if err != nil {
-		return fmt.Errorf("read the object of probes: %w", err)
+		return fmt.Errorf("read the BPF object of probes: %w", err)
 	}
 	if err := p.makeAnswers(spec.Maps[answers].InnerMap); err != nil {
 		return err
@@ -111,11 +111,11 @@ const answers = "probe_answers"
 
 func (p *Probes) makeAnswers(spec *ebpf.MapSpec) error {
 	rows, err := ebpf.NewMap(spec)
-	if err != nil {
-		return fmt.Errorf("make the map of answers to probes: %w", err)
+	if err == nil {
+		defer rows.Close()
+		err = p.shared.Maps.ProbeAnswers.Put(uint32(0), rows)
 	}
-	defer rows.Close()
-	if err := p.shared.Maps.ProbeAnswers.Put(uint32(0), rows); err != nil {
+	if err != nil {
 		return fmt.Errorf("make the map of answers to probes: %w", err)
 	}
 	return nil
@@ -148,8 +148,8 @@ func (p *Probes) attach(i Interface) error {
 	return nil
 }
 
-// follow attaches the programs wherever packets of clients arrive: answers may arrive at another
-// interface than the one that probes leave from.
+// follow attaches the programs to all interfaces of hooks: an answer may arrive at another
+// interface than the one that sent the probe.
 func (p *Probes) follow() {
 	for _, i := range p.hooks.Attached() {
 		if err := p.attach(i); err != nil {
@@ -158,13 +158,13 @@ func (p *Probes) follow() {
 	}
 }
 
-// KeepProbes detaches the programs while no probe needs them, and forgets missing interfaces, until
-// ctx ends.
-func (p *Probes) KeepProbes(ctx context.Context) {
+// DetachIdleProbes detaches the programs after idleTimeout without probes, and forgets missing
+// interfaces, until ctx ends.
+func (p *Probes) DetachIdleProbes(ctx context.Context) {
 	if err := detachProbes(p.hooks.Hook()); err != nil {
 		p.shared.Log.Warn("probe programs of an earlier process remain", "error", err)
 	}
-	every := time.NewTicker(unused / 4)
+	every := time.NewTicker(idleTimeout / 4)
 	defer every.Stop()
 	for {
 		select {
@@ -181,22 +181,23 @@ func (p *Probes) detachUnused(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for index := range p.at {
-		there := err != nil || isThere(index, all)
-		if there && now.Sub(p.used) < unused {
+		exists := err != nil || interfaceExists(index, all)
+		if exists && now.Sub(p.busyUntil) < idleTimeout {
 			continue
 		}
 		_ = p.detach(index) // a missing interface has no programs
 	}
-	if now.Sub(p.used) < unused {
+	if now.Sub(p.busyUntil) < idleTimeout {
 		return
 	}
 	if err := p.unload(); err != nil {
-		p.shared.Log.Debug("cannot forget the expected answers to probes", "error", err)
+		p.shared.Log.Debug("cannot unload the programs of probes", "error", err)
 	}
 }
 
-// isThere reports whether an interface exists, which may be newer than the list.
-func isThere(index int, listed []net.Interface) bool {
+// interfaceExists reports whether an interface exists. It asks the kernel about interfaces that are
+// newer than the list.
+func interfaceExists(index int, listed []net.Interface) bool {
 	if slices.ContainsFunc(listed, func(i net.Interface) bool { return i.Index == index }) {
 		return true
 	}

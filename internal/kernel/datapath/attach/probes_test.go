@@ -100,7 +100,7 @@ func TestAnswersEnd(t *testing.T) {
 			t.Errorf("a stranger's packet comes from %s", from)
 		}
 	}
-	p.detachUnused(time.Now().Add(unused))
+	p.detachUnused(time.Now().Add(idleTimeout))
 	if err := p.shared.Maps.ProbeAnswers.Lookup(uint32(0), &rows); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		t.Errorf("answers are known without probes: %v", err)
 	}
@@ -119,7 +119,7 @@ func TestAttachedWhileProbing(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Close(fd) })
 		probed := func(want int) {
 			t.Helper()
-			if err := p.LeadProbe(fd, Interface{Index: 1, Name: "lo"}, ProbePath{VIP: netip.MustParseAddr("20.20.20.1"), Tunnel: lb.TunnelGUE, Wait: time.Hour}); err != nil {
+			if err := p.RedirectProbe(fd, Interface{Index: 1, Name: "lo"}, ProbePath{VIP: netip.MustParseAddr("20.20.20.1"), Tunnel: lb.TunnelGUE, Wait: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if n := attachedToLo(t, hook); n != want {
@@ -133,9 +133,9 @@ func TestAttachedWhileProbing(t *testing.T) {
 			}
 		}
 		probed(2)
-		p.detachUnused(time.Now().Add(time.Hour + unused - time.Second))
+		p.detachUnused(time.Now().Add(time.Hour + idleTimeout - time.Second))
 		probed(2)
-		p.detachUnused(time.Now().Add(time.Hour + unused))
+		p.detachUnused(time.Now().Add(time.Hour + idleTimeout))
 		none("a minute after the last probe has ended")
 		probed(2)
 		if hook == HookClsact {
@@ -183,7 +183,7 @@ func TestRefused(t *testing.T) {
 
 // TestCameSince checks that an interface that appears after the listing is found.
 func TestCameSince(t *testing.T) {
-	if !isThere(1, nil) || isThere(1<<30, nil) {
+	if !interfaceExists(1, nil) || interfaceExists(1<<30, nil) {
 		t.Error("lo counts as missing, or a missing interface as existing")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// ticks converts a duration to the maps' form: 0 for none.
+// ticks converts a duration to jiffies, the unit of the maps; 0 means no timeout.
 func (t *Tables) ticks(d time.Duration) uint32 {
 	if d <= 0 {
 		return 0
@@ -38,21 +38,21 @@ func (t *Tables) putTimeouts(s *service, idle, persist uint32, undo *undoLog) er
 	return nil
 }
 
-// putNumber writes a row of an array by service id; known is the process's copy.
+// putNumber writes a row of an array by service id; known points to the process's copy.
 func (t *Tables) putNumber(m *ebpf.Map, id uint32, known *uint32, want uint32, undo *undoLog) error {
-	was := *known
-	if was == want {
+	before := *known
+	if before == want {
 		return nil
 	}
 	undo.add(func() error {
-		*known = was
-		return m.Put(id, was)
+		*known = before
+		return m.Put(id, before)
 	})
 	*known = want
 	return m.Put(id, want)
 }
 
-// Persists returns the table of clients, or nil if it cannot have any.
+// Persists returns the table of remembered clients, or nil if no service remembers clients.
 func (t *Tables) Persists() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -62,8 +62,8 @@ func (t *Tables) Persists() *ebpf.Map {
 	return t.arrays.Persists.Table()
 }
 
-// putMSS limits a service's segments. The count that SYNs check first is incremented before, and
-// decremented when the change is final (settleMSS).
+// putMSS limits a service's segments. SYNs first check the count of such services: it is
+// incremented before the change, and decremented after the change is final (settleMSS).
 func (t *Tables) putMSS(s *service, mss uint16, undo *undoLog) error {
 	if mss > 0 && !s.clamped {
 		s.clamped = true
@@ -124,8 +124,8 @@ func (t *Tables) adoptLimits(byID map[uint32]*service) error {
 	return t.countClamped(0)
 }
 
-// putLimits writes the connection limits of a service, if it has or had some. Clients are counted
-// from zero if there were none before.
+// putLimits writes the connection limits of a service that has or had limits. A new limit per
+// client starts to count at zero.
 func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
 	if !want.Any() && s.row.Flags&serviceLimited == 0 {
 		return nil
@@ -154,8 +154,8 @@ func (t *Tables) putLimits(s *service, want bpf.Limits, undo *undoLog) error {
 	return nil
 }
 
-// adoptConnectionLimits clears the limits of services that are gone or have none: an earlier
-// process was killed before it did.
+// adoptConnectionLimits clears limits that an earlier process left when it was killed: those of
+// removed services, and of services without limits.
 func (t *Tables) adoptConnectionLimits(byID map[uint32]*service) error {
 	m := t.arrays.ServiceLimits.Table()
 	if m == nil {
@@ -185,7 +185,7 @@ func (t *Tables) adoptConnectionLimits(byID map[uint32]*service) error {
 // attached has the policers and mirrors of services.
 type attached struct {
 	wanted map[bpf.TcServiceKey]bpf.TcAttachments // including missing services
-	rows   map[uint32]bpf.TcAttachments           // as the map has them
+	rows   map[uint32]bpf.TcAttachments           // the rows of the map
 }
 
 // AttachToServices sets the attachments of services; attachments of missing services take effect
@@ -215,7 +215,7 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 	}
 	if want == (bpf.TcAttachments{}) {
 		if err := rows.Delete(t.maps.AttachedServices, id); err != nil {
-			return fmt.Errorf("take policers and mirrors from a service: %w", err)
+			return fmt.Errorf("detach policers and mirrors from a service: %w", err)
 		}
 		delete(t.attached.rows, id)
 		return nil

@@ -17,14 +17,14 @@ import (
 // ever decreases, even over a restart: a map by service id, pinned with the others. Packets do not
 // use it, so it is not in abi.h. Without pins there is no restart, and no map.
 //
-// A process that is killed between this map and the endpoint's row counts the endpoint twice:
-// better than never, and nothing but that microsecond is inexact.
+// If the process is killed between the writes to this map and to the endpoint's row, the endpoint
+// is counted twice. The other order would lose its counts.
 type removedCounters struct{ m *ebpf.Map }
 
-// allRemoved is the row of all endpoints that are gone, whether or not their services are.
+// allRemoved is the row of all removed endpoints, including those of removed services.
 const allRemoved = uint32(MaxServices)
 
-// removedRow is counters in the layout of the map.
+// removedRow is a row of the map.
 type removedRow struct {
 	Connections, PacketsIn, BytesIn, PacketsOut, BytesOut uint64
 
@@ -57,13 +57,13 @@ func (r removedCounters) put(id uint32, c counters) error {
 	}
 	if c == (counters{}) {
 		if err := rows.Delete(r.m, id); err != nil {
-			return fmt.Errorf("drop counters of removed endpoints: %w", err)
+			return fmt.Errorf("delete counters of removed endpoints: %w", err)
 		}
 		return nil
 	}
 	row := removedRow{c.connections, c.in.Packets, c.in.Bytes, c.out.Packets, c.out.Bytes, c.shakes}
 	if err := r.m.Put(id, row); err != nil {
-		return fmt.Errorf("keep counters of removed endpoints: %w", err)
+		return fmt.Errorf("write counters of removed endpoints: %w", err)
 	}
 	return nil
 }
@@ -87,14 +87,14 @@ func (r removedCounters) close() {
 	}
 }
 
-// Census reads the counters of all endpoints in batches, while ServiceStats makes system calls for
+// AllStats reads the counters of all endpoints in batches; ServiceStats makes system calls for
 // each. It calls yield with the services of these keys, by index of the key, and returns the
 // machine's counters: the sum of all current and removed endpoints. yield must not change services,
 // which wait meanwhile: 100,000 endpoints take some 100 ms.
-func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
+func (t *Tables) AllStats(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) (report.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	type row struct { // as small as may be: there are many
+	type row struct { // small: there may be 100,000
 		traffic
 		connections uint64
 		live
@@ -116,7 +116,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 		one := &counted[id]
 		if *one != (row{}) {
 			c = counters{traffic: one.traffic, connections: one.connections, live: one.live, refused: one.refused}
-			c.shakes, err = t.handshakes.read(id, &one.steps) // which takes no system call
+			c.shakes, err = t.handshakes.read(id, &one.steps) // makes no system call
 		}
 		return c, err
 	}
@@ -138,13 +138,13 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *report
 }
 
 // EachServiceStats calls yield with the counters of the services with these keys, by index of the
-// key. It reads in batches if they are many. yield must not change services.
+// key. It reads in batches if there are many keys. yield must not change services.
 func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *report.ServiceStats)) error {
 	t.mu.RLock()
 	many := len(keys)*fewOfASlice > len(t.services)
 	t.mu.RUnlock()
 	if many {
-		_, err := t.Census(keys, yield)
+		_, err := t.AllStats(keys, yield)
 		return err
 	}
 	for i, key := range keys {
@@ -155,14 +155,14 @@ func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int,
 	return nil
 }
 
-// hasCounted reports whether an endpoint has counted anything.
+// hasCounted reports whether any counter of an endpoint is not 0.
 func hasCounted(_ uint32, state *bpf.TcEndpointState) bool { return *state != (bpf.TcEndpointState{}) }
 
 // Refusal is the number of packets that a service has refused since its creation, for a reason of
 // bpf/abi.h.
 type Refusal struct {
 	Service string // its key
-	Name    string // as users call it; may be empty
+	Name    string // the user's name for it; may be empty
 	Reason  string
 	Packets uint64
 }

@@ -14,18 +14,18 @@ import (
 	"loxilb/test/dptest"
 )
 
-// census returns Census's counts of services, by their index, and of the machine.
-func census(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
+// allStats returns AllStats's counts of services, by their index, and of the machine.
+func allStats(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
 	t.Helper()
 	out := map[int]report.ServiceStats{}
-	all, err := d.Census(keys, func(index int, s *report.ServiceStats) { out[index] = *s })
+	all, err := d.AllStats(keys, func(index int, s *report.ServiceStats) { out[index] = *s })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return out, all
 }
 
-// TestCensus checks that a census of all services equals the counts of each alone, in any segment,
+// TestCensus checks that a allStats of all services equals the counts of each alone, in any segment,
 // and that the machine's counts stay when endpoints, services and the process go.
 func TestCensus(t *testing.T) {
 	t.Parallel()
@@ -56,7 +56,7 @@ func TestCensus(t *testing.T) {
 		}
 	}
 	keys := []bpf.TcServiceKey{serviceKey(services), serviceKey(0), serviceKey(1), serviceKey(2), serviceKey(services - 1)}
-	before, all := census(t, d, keys...)
+	before, all := allStats(t, d, keys...)
 	if _, there := before[0]; there || len(before) != len(keys)-1 {
 		t.Errorf("%d services, and a missing one: %v", len(before), there)
 	}
@@ -94,7 +94,7 @@ func TestCensus(t *testing.T) {
 	apply(t, d, Change{Key: smaller.Key, Table: smaller}, Change{Key: serviceKey(1)})
 	for _, step := range []func(){func() {}, func() { sweep(t, d) }, func() { d = reload(t, d) }} {
 		step()
-		after, now := census(t, d, keys...)
+		after, now := allStats(t, d, keys...)
 		if diff := cmp.Diff(all, now); diff != "" {
 			t.Errorf("the machine has counted something else: %s", diff)
 		}
@@ -119,7 +119,7 @@ func BenchmarkCensus(b *testing.B) {
 		keys[n] = serviceKey(n)
 	}
 	for b.Loop() {
-		if _, err := d.Census(keys, func(int, *report.ServiceStats) {}); err != nil {
+		if _, err := d.AllStats(keys, func(int, *report.ServiceStats) {}); err != nil {
 			b.Fatal(err)
 		}
 	}
