@@ -61,9 +61,10 @@ var remedies = []struct{ part, command string }{
 	{"upgrade one version after the other", "upgrade the node with the older versions step by step"},
 	{"use builds with the same", "install the same build of loxilb on both nodes"},
 	{"cannot be resolved", "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"},
+	{"it has gone", "nothing if the node was removed for good: it is forgotten after a minute. Otherwise start loxilb there, and loxicmd create clusternode with its address here"},
 	{"is not in --cluster", "loxicmd create clusternode with the address of the node, or add it to --cluster"},
 	{"sends no connections to this node", "loxicmd get cluster at that node; add this node to its --cluster if it is not listed there"},
-	{"connection refused", "start loxilb with --cluster there, or correct the address and the port (22222, or --cluster-listen) in --cluster"},
+	{"connection refused", "start loxilb with --cluster there, or correct the address and the port (22222, or --cluster-listen) in --cluster; if the node was removed for good, loxicmd delete clusternode, or remove it from --cluster"},
 }
 
 // remedy returns what to do about a node that is not connected.
@@ -73,7 +74,7 @@ func remedy(why string) string {
 			return r.command
 		}
 	}
-	return "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed"
+	return "loxicmd get cluster on both nodes; let firewalls pass TCP port 22222 between them, and use the same --cluster-key and --hash-seed. If the node was removed for good: loxicmd delete clusternode, or remove it from --cluster"
 }
 
 // otherServices reports services of a node that differ from this node's.

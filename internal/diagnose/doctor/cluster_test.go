@@ -1,0 +1,21 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestRemovedNode checks that the remedy for a node that has left, by either reason that the cluster
+// gives, also serves its removal for good.
+func TestRemovedNode(t *testing.T) {
+	t.Parallel()
+	for why, want := range map[string]string{
+		"it has gone, and its address is not in --cluster":     "forgotten after a minute",
+		"dial tcp 10.0.0.2:22222: connect: connection refused": "loxicmd delete clusternode",
+		"dial tcp 10.0.0.2:22222: i/o timeout":                 "loxicmd delete clusternode",
+	} {
+		if got := remedy(why); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", why, got, want)
+		}
+	}
+}
