@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"loxilb/internal/lb"
 )
@@ -127,7 +128,11 @@ func (q *Question) SetTEID(text, protocol string) error {
 	if text == "" {
 		return nil
 	}
-	teid, err := strconv.ParseUint(text, 0, 32)
+	digits, base := text, 10 // not 0, by which 010 is 8
+	if hexadecimal, ok := strings.CutPrefix(strings.ToLower(text), "0x"); ok {
+		digits, base = hexadecimal, 16
+	}
+	teid, err := strconv.ParseUint(digits, base, 32)
 	if err != nil || teid == 0 {
 		return lb.NewFieldError("teid", text, "is not a TEID", "1 to 4294967295, or hexadecimal as 0x12ab")
 	}
