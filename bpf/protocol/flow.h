@@ -13,8 +13,9 @@
 #include "config.h"
 #include "protocol/facts.h"
 
-/* A tunnel of GTP-U, which has no answers: endpoints send to the base station by a tunnel of
- * their own (gtp/source_port.h). Otherwise it would stay half-open. */
+/* The flow is a tunnel of GTP-U, which has no answers: endpoints send to the base station by a
+ * tunnel of their own (gtp/source_port.h). The client's second packet sets CONN_REPLIED, and
+ * CONN_ASSURED as always; otherwise the flow would count as half-open until it expires. */
 #define STATE_TUNNEL ((__u32)HOP_NO_XDP << STATE_HOP_SHIFT)
 
 /* Reports whether a packet leaves the state unchanged. The endpoint's first answer,

@@ -96,10 +96,10 @@ static __always_inline bool sctp_is_stray_proof(ctx_t *ctx,
 	       sctp_is_proof(ctx, p, &valid);
 }
 
-/* Reports whether a packet by a further path has the tag of its association, so it moves answers.
- * p->seq is then the tag of packets to the client, which may be unknown (0) until COOKIE ACK.
- * Marks the entries, so sctp_is_stray_proof() is asked. */
-static __noinline bool sctp_moves_answers(struct packet *p)
+/* Sets p->seq to the tag of packets to the client, which may be unknown (0) until COOKIE ACK, and
+ * marks the entries, so sctp_is_stray_proof() is asked. Returns false, and does neither, unless a
+ * packet by a further path has the tag of its association: no other moves answers. */
+static __noinline bool sctp_prepare_challenge(struct packet *p)
 {
 	const struct connection *peer;
 	struct connection *c;
@@ -156,7 +156,7 @@ static __noinline enum verdict sctp_judge_address(ctx_t *ctx, struct packet *p)
 	}
 	if (unlikely(answers || (!known && sctp_are_tags_guessed(s, p->now))))
 		return drop(p, DROP_UNPROVEN_ADDRESS);
-	if (known || sctp_is_last(p) || !sctp_moves_answers(p))
+	if (known || sctp_is_last(p) || !sctp_prepare_challenge(p))
 		return VERDICT_CONTINUE;
 	return p->seq ? drop_and_answer(p, DROP_UNPROVEN_ADDRESS,
 					ANSWER_REFUSE) :

@@ -2,6 +2,7 @@ package packet
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -29,6 +30,50 @@ func TestGuessedTags(t *testing.T) {
 			withVictim(t, func(l *lab.Lab) error { return guessTags(l, guess) })
 		})
 	}
+}
+
+// TestGuessedTagsEnd checks that wrong tags are counted again in each second: after one without any,
+// a single one does not keep unproven addresses from being asked.
+func TestGuessedTagsEnd(t *testing.T) {
+	t.Parallel()
+	withVictim(t, func(l *lab.Lab) error {
+		err := guessTags(l, wantRefused)
+		for deadline := time.Now().Add(10 * time.Second); err == nil; time.Sleep(50 * time.Millisecond) { // waits for the clock
+			var res lab.Result
+			res, err = sendText(l, l.Client, "sctp 1.1.9.9:4000 > 10.0.0.2:2020 tag %d chunks heartbeat:12", sctpToEndpoint)
+			if err == nil && res.Verdict == "out" {
+				break
+			}
+			if err == nil && time.Now().After(deadline) {
+				err = errors.New("an unproven address is not asked any more")
+			}
+		}
+		if err == nil {
+			err = wantRefused(l, 999)
+		}
+		if err != nil {
+			return err
+		}
+		return proveAddress(l, "9.9.9.7")
+	})
+}
+
+// TestTagsOfOthers checks that tags of packets to a service of one VIP are no guesses: it has no
+// further paths, so they find no association.
+func TestTagsOfOthers(t *testing.T) {
+	t.Parallel()
+	withVictim(t, func(l *lab.Lab) error {
+		for tag := range 100 {
+			res, err := sendText(l, l.Client, "sctp 1.1.9.9:4000 > 10.0.0.3:2020 tag %d chunks data:4", 1000+tag)
+			if err == nil && res.Reason != "no-connection" {
+				err = fmt.Errorf("tag %d: %s %s, want no-connection", tag, res.Verdict, res.Reason)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return proveAddress(l, "9.9.9.7")
+	})
 }
 
 // TestUnknownTag checks that packets of an association whose tag is unknown are no guesses.
@@ -86,7 +131,8 @@ func TestProvenAddresses(t *testing.T) {
 	})
 }
 
-// withVictim calls f with a service of two VIPs and an association of the victim.
+// withVictim calls f with a service of two VIPs, one of one VIP, and an association of the victim
+// with the first.
 func withVictim(t *testing.T, f func(*lab.Lab) error) {
 	t.Helper()
 	failed := make(chan error)
@@ -111,9 +157,11 @@ func newVictim() (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := lb.ParseService("10.0.0.1:2020/sctp secips=10.0.0.2 endpoints=192.168.1.10:5001")
-	if err == nil {
-		err = l.Apply(s)
+	for _, text := range []string{
+		"10.0.0.1:2020/sctp secips=10.0.0.2 endpoints=192.168.1.10:5001", "10.0.0.3:2020/sctp endpoints=192.168.1.11:5001",
+	} {
+		s, parseErr := lb.ParseService(text)
+		err = errors.Join(err, parseErr, l.Apply(s))
 	}
 	if err == nil {
 		err = l.KeepNextHops() // wrong tags are counted per CPU
