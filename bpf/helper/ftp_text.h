@@ -16,6 +16,8 @@
 
 #if ONLY_PROXY
 
+#define FTP_BEGINNING 5 /* bytes of a line that decide its kind */
+
 enum ftp_kind {
 	FTP_OTHER,
 	FTP_PORT,
@@ -29,6 +31,7 @@ enum ftp_kind {
  * loops over the stack. */
 struct ftp_scan_state {
 	__u32 kind; /* enum ftp_kind */
+	__u32 line; /* where it begins */
 	__u32 numbers; /* complete numbers; with delimiters: number of delimiters */
 	__u32 digits; /* of the present number */
 	__u32 value; /* of the present number */
@@ -161,7 +164,7 @@ static long ftp_scan_byte(__u32 i, struct ftp_walk *w)
 	struct ftp_scratch *s = w->s;
 	__u8 byte;
 
-	if (i < 4)
+	if (i < s->scan.line + 4)
 		return 0;
 	if (i >= FTP_TEXT || i >= s->length)
 		return 1;
@@ -195,6 +198,20 @@ static __always_inline enum ftp_kind ftp_kind_of(const __u8 *text)
 	}
 }
 
+/* Looks for the end of a line, after which another announces a data connection, or TLS. */
+static long ftp_find_line(__u32 i, struct ftp_walk *w)
+{
+	struct ftp_scratch *s = w->s;
+
+	if (i >= FTP_TEXT - FTP_BEGINNING || i >= s->length)
+		return 1;
+	if (s->text[i] != '\n')
+		return 0;
+	s->scan.line = i + 1;
+	s->scan.kind = ftp_kind_of(s->text + i + 1);
+	return s->scan.kind != FTP_OTHER;
+}
+
 /* Reads the beginning of a segment's data. */
 static __always_inline bool ftp_load(ctx_t *ctx, const struct packet *p,
 				     struct ftp_scratch *s)
@@ -217,8 +234,8 @@ static __always_inline bool ftp_load(ctx_t *ctx, const struct packet *p,
 	return !bpf_skb_load_bytes(ctx, at, s->text, last + 1);
 }
 
-/* Reads the line at the beginning of a segment's data. Returns whether it announces a data
- * connection, or TLS. Global (verifier: globals). */
+/* Reads the first line of a segment's data that announces a data connection, or TLS. Returns
+ * false if there is none. Global (verifier: globals). */
 __noinline __maybe_unused bool ftp_scan(ctx_t *ctx, const struct packet *p)
 {
 	struct ftp_scratch *s = ftp_scratch_get();
@@ -228,6 +245,9 @@ __noinline __maybe_unused bool ftp_scan(ctx_t *ctx, const struct packet *p)
 		return false;
 	__builtin_memset(&s->scan, 0, sizeof(s->scan));
 	s->scan.kind = ftp_kind_of(s->text);
+	if (s->scan.kind == FTP_OTHER &&
+	    s->text[0] >= ' ') /* records of TLS have no lines */
+		bpf_loop(FTP_TEXT, ftp_find_line, &w, 0);
 	if (s->scan.kind == FTP_OTHER || s->scan.kind == FTP_234)
 		return s->scan.kind == FTP_234;
 	bpf_loop(FTP_TEXT, ftp_scan_byte, &w, 0);
@@ -263,6 +283,7 @@ static long ftp_write_byte(__u32 i, struct ftp_walk *w)
 {
 	struct ftp_scratch *s = w->s;
 	const __u32 first = s->scan.first - s->shift;
+	const __u32 text = s->scan.line + 4;
 	__u32 from = i;
 
 	if (i >= FTP_TEXT)
@@ -271,9 +292,9 @@ static long ftp_write_byte(__u32 i, struct ftp_walk *w)
 		s->changed[i] = s->numbers[(i - first) & 31];
 		return 0;
 	}
-	if (i >= 4 && i < first) {
+	if (i >= text && i < first) {
 		from = i + s->shift;
-		if (from - 4 >= FTP_TEXT - 4) {
+		if (from - text >= FTP_TEXT) {
 			s->changed[i] = ' ';
 			return 0;
 		}
@@ -321,7 +342,7 @@ ftp_write_numbers(ctx_t *ctx, const struct packet *p, __u32 addr, __u32 port)
 	}
 	s->shift = s->written - (s->scan.end - s->scan.first);
 	/* the bytes before the numbers stay: (||| or one, mostly a parenthesis */
-	if ((__s32)(s->scan.first - s->shift) < (addr ? 5 : 8))
+	if ((__s32)(s->scan.first - s->shift - s->scan.line) < (addr ? 5 : 8))
 		return true;
 	bpf_loop(FTP_TEXT, ftp_write_byte, &w, 0);
 	return ftp_store(ctx, p, s);
