@@ -14,8 +14,8 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9
 // IsHostName reports whether s may be a DNS name.
 func IsHostName(s string) bool { return hostName.MatchString(s) }
 
-// ParseHostPort reads the address of another machine: IP, HOST:PORT, [IPv6]:PORT or a DNS name. It
-// returns HOST:PORT.
+// ParseHostPort parses the address of another machine: IP, HOST:PORT, [IPv6]:PORT or a DNS name. It
+// returns HOST:PORT, with defaultPort if s has no port.
 func ParseHostPort(s, defaultPort string) (string, error) {
 	host, port := s, defaultPort
 	bare := s

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// A target makes a mistake where the compiler finds it.
+// A target puts a mistake into a copy of a source file that the compiler reads.
 type target interface {
 	// make returns the file for go test -overlay; an error if the mistake does not compile.
 	make(m mistake) (overlay string, err error)
@@ -21,7 +21,7 @@ type target interface {
 	tests(source string) []string
 }
 
-// overlay writes the file that makes Go read these files instead of the tree's.
+// overlay writes the file for go build -overlay that replaces files of the tree.
 func overlay(dir string, replace map[string]string) (name string, err error) {
 	absolute := map[string]string{}
 	for file, by := range replace {
@@ -62,14 +62,14 @@ type bpfSource struct {
 	objects []object
 }
 
-// An object is made of a program's source and macros: tcsctp_bpfel.o.gz of bpf/tc.bpf.c.
+// An object is compiled from a program's source and macros: tcsctp_bpfel.o.gz of bpf/tc.bpf.c.
 type object struct {
 	name    string
 	program string
 	macros  []string
 }
 
-// directive matches what tools/bpf makes an object of.
+// directive matches the go:generate lines that compile an object.
 var directive = regexp.MustCompile(`(?m)^//go:generate \S+/tools/bpf (\w+) \S+/(bpf/\S+)(.*)$`)
 
 // objectsIn lists the objects of a Go file's directives.
@@ -136,8 +136,7 @@ func output(name string, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// make compiles the objects that differ by the mistake: one among the lines of other macros makes
-// no difference.
+// make compiles the objects that the mistake changes. Macros exclude some lines from some objects.
 func (s *bpfSource) make(m mistake) (string, error) {
 	text, err := m.apply()
 	if err != nil {
@@ -181,7 +180,7 @@ func (o object) isSame(dir string) (bool, error) {
 	return bytes.Equal(ours, theirs), err
 }
 
-// compile makes the object, and returns its file.
+// compile compiles the object, and returns the name of its file.
 func (o object) compile(dir string) (string, error) {
 	file := filepath.Join(dir, o.name+".o")
 	if _, err := o.clang(dir, "-c", "-o", file); err != nil {

@@ -78,7 +78,7 @@ func (s schemas) description(property string) string {
 
 func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// meaning returns a field's help, or without a flag the API's description.
+// meaning returns the API's description of a field, or its help if there is none.
 func meaning[T any](f *lb.Field[T], description string) string {
 	return strings.TrimSuffix(cmp.Or(description, f.Help), ".")
 }

@@ -19,7 +19,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// folder has the page's files, below a subfolder named by their hash.
+// folder is the URL path of the page's files, in a subfolder named after their hash.
 const folder = "/page/"
 
 // policy lets the page load only its own files and request only its own server. No text becomes
@@ -27,7 +27,7 @@ const folder = "/page/"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; " +
 	"form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Page serves its files.
+// Page serves the files of the web page.
 type Page struct{ files func() map[string]*file }
 
 // file is a file of the page and its headers.
@@ -35,7 +35,7 @@ type file struct {
 	kind         string
 	tag          string
 	cache        string
-	plain, small []byte // small: by gzip
+	plain, small []byte // small is compressed by gzip
 }
 
 // New returns a page. Its files are read at the first request.
@@ -81,7 +81,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client is gone if this fails
+		_, _ = w.Write(body) // fails only if the client has disconnected
 	}
 }
 
@@ -103,7 +103,7 @@ func kind(name string) string {
 // index is the file at /. It refers to the folder of the other files as @.
 const index = "index.html"
 
-// read makes the files by request path. The folder's name is a hash of all files, so browsers can
+// read returns the files by request path. The folder's name is a hash of all files, so browsers can
 // cache them forever and never mix versions.
 func read() map[string]*file {
 	content, sum := map[string][]byte{}, sha256.New()
@@ -133,7 +133,7 @@ func read() map[string]*file {
 func compressed(data []byte) []byte {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
-	_, _ = z.Write(data) // memory refuses nothing
+	_, _ = z.Write(data) // writes to memory do not fail
 	_ = z.Close()
 	return b.Bytes()
 }

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -25,18 +27,18 @@ func readIPVS(c *collector, text string) {
 
 type ipvsReader struct {
 	*collector
-	services map[string]*found // by the words that identify them
-	skipped  map[string]bool   // named in a note already
+	services map[string]*found // by flag and address, such as "-t 10.0.0.1:80"
+	skipped  map[string]bool   // firewall marks with a note
 }
 
-// ipvsLong has the short names of ipvsadm's long options.
+// ipvsLong maps ipvsadm's long options to the short ones.
 var ipvsLong = map[string]string{
 	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
 	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i", "--masquerading": "-m", "--weight": "-w",
 	"--u-threshold": "-x", "--l-threshold": "-y", "--ops": "-o", "--sched-flags": "-b", "--ipv6": "-6",
 }
 
-// options parses a line; flags without an argument have "".
+// options parses the options of a line. The value of a flag without an argument is "".
 func (r *ipvsReader) options(number int, words []string) map[string]string {
 	opts := map[string]string{}
 	for i := 0; i < len(words); i++ {
@@ -82,7 +84,7 @@ func (r *ipvsReader) line(number int, words []string) {
 	r.server(number, f, opts)
 }
 
-// key returns the service of a line, and the line's name of it.
+// key returns the service of a line as a key, and as written in the line.
 func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
 	if mark, fw := opts["-f"]; fw {
 		if !r.skipped[mark] {
@@ -144,15 +146,9 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 // prefixOf returns the length of a netmask, or of a prefix.
 func prefixOf(mask string) uint8 {
 	if a, err := netip.ParseAddr(mask); err == nil && a.Is4() {
-		bits := 0
-		for _, b := range a.As4() {
-			for ; b&0x80 != 0; b <<= 1 {
-				bits++
-			}
-		}
-		return uint8(bits)
+		return uint8(bits.LeadingZeros32(^binary.BigEndian.Uint32(a.AsSlice())))
 	}
-	n, _ := strconv.ParseUint(mask, 10, 8) // ipvsadm prints no other
+	n, _ := strconv.ParseUint(mask, 10, 8) // ipvsadm prints only numbers
 	return uint8(n)
 }
 

@@ -20,7 +20,7 @@ func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
 // Name returns the name of the kind.
 func (t *Table[T]) Name() string { return t.kind.Name }
 
-// ID names the object with a key.
+// ID returns the ID of the object with a key.
 func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
 // Key returns the key of an object.
@@ -36,7 +36,7 @@ func (t *Table[T]) Get(v View, key string) (T, bool) {
 	return t.GetSorted(v, sort)
 }
 
-// GetSorted is Get by the result of Kind.Sort, for callers that have it.
+// GetSorted is Get for callers that have the result of Kind.Sort.
 func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
 
 // Shared returns an object and its metadata without a copy, for readers that keep many objects. The
@@ -57,8 +57,8 @@ func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 	return Meta{}, false
 }
 
-// All yields the objects in the order of their keys, in their state when the loop begins: a
-// transaction may change them meanwhile.
+// All yields the objects in the order of their keys, as they are when the loop begins. The loop may
+// change them in its transaction.
 func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
 // EachShared yields all objects as Shared has them, in the order of their keys.
@@ -88,7 +88,7 @@ func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.place, t.placeOf(index), prefix))
 }
 
-// First returns the first that Prefix would yield.
+// First returns the first object that Prefix would yield.
 func (t *Table[T]) First(v View, prefix string) (T, bool) {
 	return t.value(v.first(t.place, prefix))
 }
@@ -96,7 +96,7 @@ func (t *Table[T]) First(v View, prefix string) (T, bool) {
 // Len is the number of objects.
 func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.place].rows }
 
-// Total returns a sum over all objects: of the i-th function of Kind.Totals.
+// Total returns the sum of the i-th function of Kind.Totals over all objects.
 func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.place].totals[i] }
 
 // Put creates an object, or replaces the one with its key. It refuses an object that Kind.Validate
@@ -186,7 +186,7 @@ func (o *object[T]) any() any { return o.value }
 
 func (t *Table[T]) attach(place int) error {
 	if t.open {
-		return fmt.Errorf("the table of kind %s is that of another store", t.kind.Name)
+		return fmt.Errorf("the table of kind %s belongs to another store", t.kind.Name)
 	}
 	t.place, t.open = place, true
 	return t.kind.complete()

@@ -100,7 +100,7 @@ func (d *Doctor) Run(ctx context.Context, notify func(p Problem, gone bool)) {
 	}
 }
 
-// compare stores the current problems, and returns those that appeared and those that are gone.
+// compare stores the current problems, and returns the new and the solved ones.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,33 +15,33 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// addressesOnLo bounds the VIPs that are addresses of lo; more become local routes to lo, which the
-// kernel treats alike (it answers ARP and ping). Adding an address walks over all others of the
-// link: 10,000 IPv6 addresses took 3.8 s and 10,000 more 15 s, where 65,536 local routes take under
-// 2 s. Addresses are visible to people (`ip address show lo`) and to routing daemons that
-// redistribute addresses, so they are used while they are cheap.
+// addressesOnLo is the maximum number of VIPs that are addresses of lo. Further VIPs become local
+// routes to lo, which the kernel treats alike (it answers ARP and ping). Adding an address walks
+// over all others of the link: 10,000 IPv6 addresses took 3.8 s and 10,000 more 15 s, where 65,536
+// local routes take under 2 s. Users (`ip address show lo`) and routing daemons that redistribute
+// addresses see only addresses, so the first VIPs are addresses.
 const addressesOnLo = 1024
 
 // VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer
 // ARP or neighbour discovery for an address of lo, on the link of the connected network too.
 //
-// A VIP that is already local is left alone. Ours carry OwnProtocol in the kernel, stay when the
-// process ends, and are found by the next one. All methods are safe for concurrent use; their cost
-// depends on the changes.
+// It leaves VIPs alone that are already local. Its own addresses carry OwnProtocol in the kernel,
+// stay when the process ends, and are adopted by the next process. All methods are safe for
+// concurrent use. Their cost grows with the number of changes.
 type VIPOwner struct {
 	mirror   *mirror.Mirror
 	settings Settings
-	changed  func() // the result of Problems may have changed
+	changed  func() // called when the result of Problems may have changed
 
 	mu      sync.Mutex
-	retired error // why no VIP is placed any longer; nil: they are
+	retired error // why no VIP is placed any longer; nil: VIPs are placed
 	conn    vipKernel
 	want    map[netip.Addr]struct{}
 	failed  map[netip.Addr]error // VIPs that could not be placed
 	have    map[netip.Addr][]place
 	onLo    int            // places that are addresses of lo
 	ignore  map[string]int // arp_ignore by link, while VIPs are placed
-	seen    map[string]int // arp_ignore by link when it was last looked at
+	seen    map[string]int // arp_ignore by link at the last check
 }
 
 // vipKernel is the interface to the kernel: a *netlink.Conn.
@@ -53,7 +53,7 @@ type vipKernel interface {
 	Close() error
 }
 
-// place is the location of a VIP of ours.
+// place is the location of a VIP that loxilb has added.
 type place struct {
 	link  int
 	route bool // a local route instead of an address
@@ -172,7 +172,7 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 		err = o.tryPlace(ctx, vips)
 	}
 	if err != nil {
-		for _, a := range vips { // it is unknown which have succeeded
+		for _, a := range vips { // any of them may have failed
 			o.failed[a] = err
 		}
 	}
@@ -238,8 +238,8 @@ func (o *VIPOwner) linksNeeded(a netip.Addr) []int {
 	return out
 }
 
-// ignoresOthers reports whether the link answers ARP only for its own addresses. With 3 and 8 it
-// does not answer for a VIP anywhere, which Problems reports.
+// ignoresOthers reports whether the link answers ARP only for its own addresses. With the
+// modes 3 and 8, the link never answers for VIPs, which Problems reports.
 func (o *VIPOwner) ignoresOthers(link string) bool {
 	mode, ok := o.ignore[link]
 	if !ok {
@@ -249,8 +249,8 @@ func (o *VIPOwner) ignoresOthers(link string) bool {
 	return mode == 1 || mode == 2
 }
 
-// unowned returns the VIPs that are not local to this namespace. It asks the kernel: our copy of
-// its tables may lag behind.
+// unowned returns the VIPs that are not local to this namespace. It asks the kernel: the
+// mirror may lag behind.
 func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	err := o.conn.LookUp(ctx, vips, func(i int, rt netlink.Route, err error) {
@@ -261,7 +261,7 @@ func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr
 	return out, err
 }
 
-// release removes VIPs from the kernel. It returns those that remain, with their errors.
+// release removes VIPs from the kernel. It returns the remaining VIPs, with their errors.
 func (o *VIPOwner) release(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	var steps []vipStep
 	for _, a := range vips {
@@ -291,7 +291,7 @@ func (o *VIPOwner) adopt() error {
 	for a, link := range o.mirror.Ours() {
 		o.have[a] = append(o.have[a], place{link: link})
 	}
-	for _, places := range o.have { // not within Ours, which holds the mirror's lock
+	for _, places := range o.have { // after Ours, which holds the mirror's lock
 		for _, p := range places {
 			if o.isLoAddress(p) {
 				o.onLo++
@@ -310,7 +310,7 @@ func (o *VIPOwner) Follow(ctx context.Context, c mirror.Change) {
 	o.mu.Lock()
 	o.follow(ctx, c)
 	o.mu.Unlock()
-	o.lookAgain(ctx, c.Addresses, 0)
+	o.recheck(ctx, c.Addresses, 0)
 }
 
 func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
@@ -340,8 +340,8 @@ func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 	o.place(ctx, look)
 }
 
-// restore adds addresses again that others removed. It forgets addresses that disappeared with
-// their link: place then finds another link for them.
+// restore adds addresses again that other programs have removed. It forgets addresses that
+// disappeared with their link: place then finds another link for them.
 func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	if o.retired != nil {
 		return nil
@@ -360,27 +360,27 @@ func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	return o.put(ctx, steps)
 }
 
-// lookAgain checks VIPs that seemed to have another owner again, three times within a second: the
-// kernel reports the removal of an address a moment before it removes the local route, and answers
-// route requests meanwhile.
-func (o *VIPOwner) lookAgain(ctx context.Context, vips []netip.Addr, looks int) {
-	others := o.notOurs(vips)
-	if len(others) == 0 || looks == 3 {
+// recheck checks VIPs of apparent other owners again, three times within a second: the kernel
+// reports the removal of an address before it removes the local route, and still answers route
+// requests with that route.
+func (o *VIPOwner) recheck(ctx context.Context, vips []netip.Addr, checks int) {
+	others := o.ownedByOthers(vips)
+	if len(others) == 0 || checks == 3 {
 		return
 	}
-	time.AfterFunc(30*time.Millisecond<<(2*looks), func() {
+	time.AfterFunc(30*time.Millisecond<<(2*checks), func() {
 		if ctx.Err() != nil {
 			return
 		}
 		o.mu.Lock()
 		o.follow(ctx, mirror.Change{Addresses: others})
 		o.mu.Unlock()
-		o.lookAgain(ctx, others, looks+1)
+		o.recheck(ctx, others, checks+1)
 	})
 }
 
-// notOurs returns the addresses that are VIPs but owned by someone else.
-func (o *VIPOwner) notOurs(list []netip.Addr) []netip.Addr {
+// ownedByOthers returns the addresses that are VIPs of another owner.
+func (o *VIPOwner) ownedByOthers(list []netip.Addr) []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out []netip.Addr
@@ -392,7 +392,8 @@ func (o *VIPOwner) notOurs(list []netip.Addr) []netip.Addr {
 	return out
 }
 
-// Retry retries failures, and work that depends on settings that the kernel does not report.
+// Retry retries failed VIPs, and places all VIPs again if arp_ignore of a link has changed, which
+// the kernel does not report.
 func (o *VIPOwner) Retry(ctx context.Context) {
 	now := o.ignores()
 	o.mu.Lock()

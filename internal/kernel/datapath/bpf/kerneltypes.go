@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// keepTypes is how long the kernel's types are kept after a use. A start needs them for several
-// programs, and an idle daemon should not keep megabytes.
+// keepTypes is the time for which the kernel's types stay in memory after a use. A start loads
+// several programs with them, and an idle daemon frees these megabytes.
 const keepTypes = 5 * time.Second
 
 var kernelTypes struct {
@@ -18,8 +18,8 @@ var kernelTypes struct {
 	last weak.Pointer[btf.Cache]
 }
 
-// KernelTypes returns the types of the running kernel, which take 15 ms of CPU to read. All
-// programs that are loaded within seconds share them.
+// KernelTypes returns the BTF types of the running kernel, whose parsing takes 15 ms of CPU time.
+// Programs that are loaded within keepTypes share them.
 func KernelTypes() *btf.Cache {
 	kernelTypes.mu.Lock()
 	defer kernelTypes.mu.Unlock()
