@@ -16,10 +16,10 @@ import (
 // proxyClient is a client of a service with the PROXY protocol.
 type proxyClient struct {
 	client, vip, endpoint string
-	header                []byte // that the endpoint receives first
+	header                []byte // the first bytes that the endpoint receives
 }
 
-// proxyClients returns one of each IP version, and the victim.
+// proxyClients returns a client of each IP version, and the victim.
 func proxyClients() (v4, v6, other proxyClient) {
 	v4 = newProxyClient("1.1.1.1:4000", "10.0.0.1:80", "192.168.1.10:8080")
 	v6 = newProxyClient("[2001:db8:100::1]:4000", "[2001:db8::1]:80", "[2001:db8:2::10]:8080")
@@ -39,9 +39,8 @@ func newProxyClient(client, vip, endpoint string) proxyClient {
 	return proxyClient{client, vip, endpoint, binary.BigEndian.AppendUint16(header, to.Port())}
 }
 
-// FuzzProxy has a client, or its endpoint, send two segments with any flags, options, numbers and
-// data. Whatever leaves to the endpoint has the header of the PROXY protocol at the connection's
-// beginning, and the client's bytes at their places behind it.
+// FuzzProxy sends two segments of a client or an endpoint with any flags, options, numbers and
+// data. The endpoint must receive the PROXY header first, and then the client's bytes in order.
 func FuzzProxy(f *testing.F) {
 	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:80/tcp proxy-protocol=true endpoints=192.168.1.10:8080", "[2001:db8::1]:80/tcp proxy-protocol=true endpoints=[2001:db8:2::10]:8080")
 	for _, name := range scriptFiles(f, "testdata") {
@@ -70,7 +69,7 @@ func FuzzProxy(f *testing.F) {
 	})
 }
 
-// fuzzProxy sends the segments. known: the endpoint has acknowledged the header before.
+// fuzzProxy sends the segments. If known, the endpoint has already acknowledged the header.
 func fuzzProxy(l *lab.Lab, tails [][]byte, seq, ack int32, server, ipv6, known bool) error {
 	c, c6, other := proxyClients()
 	if ipv6 {
@@ -112,7 +111,7 @@ func (proxyClient) victimGetsHeader(l *lab.Lab, other proxyClient) error {
 	return sameData(res.Frame, append(bytes.Clone(other.header), 0))
 }
 
-// segment sends one whose TCP header is this from the 13th byte on.
+// segment sends a segment whose TCP header, from the 13th byte on, and data are tail.
 func (c proxyClient) segment(l *lab.Lab, tail []byte, seq, ack int32, server, known bool) error {
 	link, from, to, first := l.Client, c.client, c.vip, [2]uint32{1001, 5001}
 	if server {
@@ -153,7 +152,7 @@ func (c proxyClient) segment(l *lab.Lab, tail []byte, seq, ack int32, server, kn
 // received checks what the endpoint receives of a segment of the client.
 func (c proxyClient) received(sent, got tcpSegment, seq int32, known bool) error {
 	if seq < -1<<30 || seq > 1<<30 {
-		return nil // before or after, by the sign of a difference
+		return nil // the order of sequence numbers is ambiguous
 	}
 	if sent.has(tcpSYN) {
 		if len(got.data()) > 0 {
@@ -224,7 +223,7 @@ func withTail(frame []byte, at int, tail []byte) []byte {
 	return frame
 }
 
-// checksum returns that of the Internet (RFC 1071).
+// checksum returns the Internet checksum (RFC 1071).
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for ; len(b) > 1; b = b[2:] {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestMissedEnds checks that connections which end while two nodes cannot reach each other end at
-// both once they can: those of which the other node has copies only, and those that it opened
-// itself before their packets passed here.
+// both once they can: copies of the other node's connections, and connections that the other node
+// opened before their packets moved here.
 func TestMissedEnds(t *testing.T) {
 	t.Parallel()
 	const connections, service = 5, "20.20.20.1:80"
@@ -22,8 +22,8 @@ func TestMissedEnds(t *testing.T) {
 	client, server := p.serve()
 	var held []net.Conn
 	for node := len(p.nodes) - 1; node >= 0; node-- {
-		p.pass(client, "10.1", node)
-		p.pass(server, "10.9", node)
+		p.routeThrough(client, "10.1", node)
+		p.routeThrough(server, "10.9", node)
 		held = append(held, hold(t, client, service, connections)...)
 		for i := range p.nodes {
 			p.awaitOpen(i, len(held))
@@ -36,7 +36,7 @@ func TestMissedEnds(t *testing.T) {
 	for _, c := range held {
 		must(t, c.Close())
 	}
-	p.awaitEntries(0, "", 0) // it has forgotten them
+	p.awaitEntries(0, "", 0) // node 0 has removed them
 	await.NoError(t, patience, func() error { return p.isDown(0) })
 	p.awaitOpen(1, len(held))
 	rig.MustRun(t, p.nodes[1].host, "nft", "delete", "table", "ip", "cut")
@@ -54,15 +54,15 @@ func TestAsymmetricClose(t *testing.T) {
 	const connections, service = 5, "20.20.20.1:80"
 	p := newCouple(t)
 	client, server := p.serve()
-	p.pass(client, "10.1", 1)
-	p.pass(server, "10.9", 1)
+	p.routeThrough(client, "10.1", 1)
+	p.routeThrough(server, "10.9", 1)
 	held := hold(t, client, service, connections)
 	for i := range p.nodes {
 		p.awaitOpen(i, len(held))
 	}
-	p.pass(client, "10.1", 0)
+	p.routeThrough(client, "10.1", 0)
 	if broken := countBroken(held); broken > 0 {
-		t.Fatalf("%d connections of %d do not continue by two nodes", broken, len(held))
+		t.Fatalf("%d connections of %d do not continue through two nodes", broken, len(held))
 	}
 	for _, c := range held {
 		must(t, c.Close())
@@ -88,8 +88,8 @@ func (p *couple) serve() (client, server *netnstest.Host) {
 	return client, server
 }
 
-// pass leads packets of a host through a node. prefix is that of the host's addresses.
-func (p *couple) pass(h *netnstest.Host, prefix string, node int) {
+// routeThrough routes packets of a host through a node. prefix begins the host's addresses.
+func (p *couple) routeThrough(h *netnstest.Host, prefix string, node int) {
 	p.t.Helper()
 	rig.MustRun(p.t, h, "ip", "route", "replace", "default", "via", fmt.Sprintf("%s.%d.1", prefix, node), "src", prefix+".9.9")
 }
@@ -113,13 +113,13 @@ func (p *couple) host(name, form string) *netnstest.Host {
 	return h
 }
 
-// awaitOpen waits until a node has so many open connections.
+// awaitOpen waits until a node has want open connections.
 func (p *couple) awaitOpen(node, want int) {
 	p.t.Helper()
 	p.awaitEntries(node, " est ", 2*want) // a line for each direction
 }
 
-// awaitEntries waits until a node has so many entries that contain a text.
+// awaitEntries waits until a node has want entries that contain text.
 func (p *couple) awaitEntries(node int, text string, want int) {
 	p.t.Helper()
 	await.NoError(p.t, patience, func() error {
@@ -137,7 +137,7 @@ func (p *couple) awaitEntries(node int, text string, want int) {
 	})
 }
 
-// isDown returns an error unless a node has given up the other one.
+// isDown returns an error unless a node reports the other one as down.
 func (p *couple) isDown(node int) error {
 	list, _, err := p.peers(node)
 	if err == nil && (len(list) != 1 || list[0].State != "down") {
