@@ -140,7 +140,7 @@ func (q *Question) SetTEID(text, protocol string) error {
 		return err
 	}
 	if len(q.ConnectionID) > 0 {
-		return lb.NewFieldError("teid", text, "does not go with connectionID", "one of them")
+		return lb.NewFieldError("teid", text, "does not go with a connection ID", "one of them")
 	}
 	q.TEID = uint32(teid)
 	q.From = netip.AddrPortFrom(q.From.Addr(), lb.TunnelPort(q.TEID))

@@ -128,8 +128,9 @@ func TestTEID(t *testing.T) {
 	if err := q.SetTEID("9", ""); err == nil {
 		t.Error("a client and an endpoint have a TEID")
 	}
-	if err := (&Question{ConnectionID: []byte{0}}).SetTEID("9", ""); err == nil {
-		t.Error("a packet has a connection ID and a TEID")
+	const both = `teid "9" does not go with a connection ID (allowed: one of them)`
+	if err := (&Question{ConnectionID: []byte{0}}).SetTEID("9", ""); err == nil || err.Error() != both {
+		t.Errorf("a packet with a connection ID and a TEID: got %v, want %s", err, both)
 	}
 }
 
