@@ -128,6 +128,12 @@ func TestTEID(t *testing.T) {
 	if err := q.SetTEID("9", ""); err == nil {
 		t.Error("a client and an endpoint have a TEID")
 	}
+	if q, err = Parse("1.1.1.1", "10.0.0.1:2153", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.SetTEID("9", ""); err != nil || q.To.Port() != 2153 {
+		t.Errorf("a given port becomes %d, %v", q.To.Port(), err)
+	}
 	const both = `teid "9" does not go with a connection ID (allowed: one of them)`
 	if err := (&Question{ConnectionID: []byte{0}}).SetTEID("9", ""); err == nil || err.Error() != both {
 		t.Errorf("a packet with a connection ID and a TEID: got %v, want %s", err, both)
