@@ -102,7 +102,7 @@ func (i *inquiry) checkTunnel() error {
 	}
 	s, _ := i.services.Reach(lb.Key{VIP: i.To.Addr(), Port: i.To.Port(), Protocol: i.Protocol, Mark: i.Mark})
 	if s.Algorithm != lb.N3 {
-		return lb.NewFieldError("to", i.To.String(), "is not a service of algorithm n3, and teid is given", "a VIP of such a service")
+		return lb.NewFieldError("to", i.To.String(), "is not a service with --select=n3, which a tunnel needs", "a VIP of such a service")
 	}
 	return nil
 }

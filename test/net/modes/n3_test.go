@@ -82,7 +82,7 @@ func TestN3(t *testing.T) {
 				wantTunnelExplained(t, r, c.vip, teid, strings.Split(c.endpoints, ",")[at[teid]])
 			}
 			out, err := r.Command("explain", "--from", c.vip, "--to", rig.Join(c.vip, 53), "--teid", "9")
-			if err == nil || !strings.Contains(out, "is not a service of algorithm n3") {
+			if err == nil || !strings.Contains(out, "is not a service with --select=n3") {
 				t.Errorf("another port is explained: %v, %s", err, out)
 			}
 			r.Kill()
