@@ -117,8 +117,8 @@ func readFile(path string) string {
 	return string(b)
 }
 
-// listening reports whether a table in the format of /proc/net/tcp has a listening socket (state 0A)
-// on a port.
+// listening reports whether a table in the format of /proc/net/tcp has a listening socket (state
+// 0A) on a port.
 func listening(table string, port int) bool {
 	suffix := fmt.Sprintf(":%04X", port)
 	for line := range strings.Lines(table) {

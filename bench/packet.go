@@ -35,8 +35,8 @@ const pathRuns = 300
 // ports: one for the first run, one for each measured run, and one for the counted run.
 func pathPort(number int) int { return 33_000 + number*(pathRuns+2) }
 
-// arriving is the number of free connection entries at the start of a round. It exceeds the growth of
-// the table during a round (growEvery in internal/kernel/datapath/connections).
+// arriving is the number of connections that have room when a round begins. With less room, the
+// table would grow during the round (growEvery in internal/kernel/datapath/connections).
 const arriving = 1 << 16
 
 // manyRuns is a number of packets of one kind that the program detects as a surge

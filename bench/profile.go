@@ -267,8 +267,8 @@ func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.In
 	return out
 }
 
-// counter returns instructions that count a block. With only one free register, they set the count to
-// 1.
+// counter returns instructions that count a block. With only one free register, they set the count
+// to 1.
 func (b *blockCounts) counter(free []asm.Register, n int) asm.Instructions {
 	switch at := uint32(8 * n); len(free) {
 	case 0:

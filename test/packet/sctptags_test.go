@@ -32,8 +32,8 @@ func TestGuessedTags(t *testing.T) {
 	}
 }
 
-// TestGuessedTagsEnd checks that wrong tags are counted again in each second: after one without any,
-// a single one does not keep unproven addresses from being asked.
+// TestGuessedTagsEnd checks that wrong tags are counted again in each second: after one without
+// any, a single one does not keep unproven addresses from being asked.
 func TestGuessedTagsEnd(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {

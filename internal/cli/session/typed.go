@@ -50,9 +50,9 @@ func (o *Options) asTyped(sentence string) string {
 	return AsTyped(o.command, sentence)
 }
 
-// AsTyped replaces the property at the start of an error by the flag that sets it, or by its name in
-// help: the command has it in its annotations, has a flag of the same name, or got the quoted value
-// as an argument.
+// AsTyped replaces the property at the start of an error by the flag that sets it, or by its name
+// in help: the command has it in its annotations, has a flag of the same name, or got the quoted
+// value as an argument.
 func AsTyped(cmd *cobra.Command, sentence string) string {
 	property, rest, _ := strings.Cut(sentence, " ")
 	path := places.ReplaceAllString(property, "")

@@ -25,9 +25,9 @@ func allStats(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.
 	return out, all
 }
 
-// TestCensus checks that a allStats of all services equals the counts of each alone, in any segment,
-// and that the machine's counts stay when endpoints, services and the process go.
-func TestCensus(t *testing.T) {
+// TestAllStats checks that AllStats of all services equals the counts of each alone, in any
+// segment, and that the machine's counts stay when endpoints, services and the process go.
+func TestAllStats(t *testing.T) {
 	t.Parallel()
 	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
 	if err != nil {
@@ -104,8 +104,8 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// BenchmarkCensus reads 10,000 services of 10 endpoints.
-func BenchmarkCensus(b *testing.B) {
+// BenchmarkAllStats reads 10,000 services of 10 endpoints.
+func BenchmarkAllStats(b *testing.B) {
 	d := load(b)
 	const services = 10_000
 	apply(b, d, puts(0, services, 10)...)
