@@ -79,20 +79,21 @@ __noinline int row_copy(struct table_row *row, __u32 group,
 	return err;
 }
 
-/* Copies a row to its key's home in the new group or, if that is full, to the other one. Among
- * millions of connections some group is full, and its connections may last for days. */
+/* Copies a row to its key's home in the new group. If that is the first home, and full, copies it
+ * to the second one: among millions of connections some group is full, and its connections may last
+ * for days. Not in the other direction: a lookup searches the first home first, so it would miss the
+ * row at both. */
 static __always_inline int row_copy_home(struct table_row *row, __u32 group)
 {
 	struct table_state *t = table_state_get();
 	const enum placement placed = row_placement(row);
-	bool is_first;
 	int err;
 
 	err = row_copy(row, group, placed);
-	if (likely(err != -E2BIG) || !t->has_homes)
+	if (likely(err != -E2BIG) || !t->has_homes ||
+	    placed != key_placement(t, &row->key, false))
 		return err;
-	is_first = placed == key_placement(t, &row->key, false);
-	return row_copy(row, group, key_placement(t, &row->key, is_first));
+	return row_copy(row, group, key_placement(t, &row->key, true));
 }
 
 /* Moves the n-th row of a group, if it belongs elsewhere. */
