@@ -82,11 +82,6 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
-		if d.path != "" && !filepath.IsAbs(d.path) {
-			return nil, &Error{d.flag, d.path, "is not an absolute path"}
-		}
-	}
 	if err := f.checkFiles(); err != nil {
 		return nil, err
 	}
@@ -116,9 +111,14 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	return c, nil
 }
 
-// checkFiles refuses a program that cannot run, and a log without a directory. Without it, the
-// mistake shows at the first change of a role, or only by a missing log.
+// checkFiles refuses relative paths, a program that cannot run, and a log without a directory. The
+// last two would show at the first change of a role, or only by a missing log.
 func (f *flags) checkFiles() error {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
+		if d.path != "" && !filepath.IsAbs(d.path) {
+			return &Error{d.flag, d.path, "is not an absolute path"}
+		}
+	}
 	if f.detach {
 		return nil
 	}
