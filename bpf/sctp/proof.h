@@ -97,8 +97,8 @@ static __always_inline bool sctp_is_stray_proof(ctx_t *ctx,
 }
 
 /* Sets p->seq to the tag of packets to the client, which may be unknown (0) until COOKIE ACK, and
- * marks the entries, so sctp_is_stray_proof() is asked. Returns false, and does neither, unless a
- * packet by a further path has the tag of its association: no other moves answers. */
+ * marks the entries, so sctp_is_stray_proof() is asked. Returns false, and changes nothing, if the
+ * packet has another tag than its association: such a packet moves no answers. */
 static __noinline bool sctp_prepare_challenge(struct packet *p)
 {
 	const struct connection *peer;

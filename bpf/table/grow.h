@@ -38,9 +38,9 @@ struct group_move {
 	bool failed; /* a lock was not available, or no room: try again */
 };
 
-/* Copies a row to where its key is placed like this. group: the group that is being moved, whose
- * locks are held. Returns 0, -E2BIG if there is no room, -EBUSY if a lock was not available.
- * Global (verifier: globals). */
+/* Copies a row to the bucket of its key for this placement. group: the group that is being moved,
+ * whose locks are held. Returns 0, -E2BIG if the bucket's group is full, -EBUSY if a lock was not
+ * available. Global (verifier: globals). */
 __noinline int row_copy(struct table_row *row, __u32 group,
 			enum placement placed)
 {
@@ -66,12 +66,13 @@ __noinline int row_copy(struct table_row *row, __u32 group,
 	status = (row->status & ~ROW_PLACED) | (__u64)placed
 						       << ROW_PLACED_SHIFT;
 	err = group_put(b, to, &row->key, copy, hash, status);
-	if (err)
+	if (err) {
 		*(volatile __u32 *)&row->connection.flags = word;
-	else
+	} else {
 		location_record_entry(copy, to);
-	if (!err && to < group) /* after the copy, before the row is freed */
-		__sync_fetch_and_add(&t->moved_back, 1);
+		if (to < group) /* after the copy, before the row is freed */
+			__sync_fetch_and_add(&t->moved_back, 1);
+	}
 	if (to != group)
 		bucket_unlock(b);
 	/* the sweep may have visited the new place, and not the old one */

@@ -67,11 +67,7 @@ func TestGrow(t *testing.T) {
 	if err := d.grow(t.Context(), 2*flows); err != nil {
 		t.Fatal(err)
 	}
-	for i := range flows {
-		if err := send(i); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sendFlows(t, send, flows)
 	buckets, err := d.shared.Conntrack.Buckets()
 	if err != nil {
 		t.Fatal(err)

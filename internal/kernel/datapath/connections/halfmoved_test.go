@@ -27,14 +27,7 @@ func TestHalfMoved(t *testing.T) {
 			d := open(t, loader.Settings{Connections: 60_000})
 			d.die() // only the test grows the table
 			send := d.newFlows(t)
-			sendAll := func() {
-				t.Helper()
-				for i := range flows {
-					if err := send(i); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
+			sendAll := func() { sendFlows(t, send, flows) }
 			sendAll()
 			d.halfMove(t, int(bucket))
 			sendAll()
@@ -80,11 +73,7 @@ func TestMoveGivenUp(t *testing.T) {
 			send := d.newFlows(t)
 			sendAll := func() {
 				t.Helper()
-				for i := range flows {
-					if err := send(i); err != nil {
-						t.Fatal(err)
-					}
-				}
+				sendFlows(t, send, flows)
 				wantFlows(t, d, flows, flows)
 				wantNoneEnded(t, d)
 			}
@@ -111,21 +100,13 @@ func TestMoveToOtherHome(t *testing.T) {
 	d := open(t, loader.Settings{Connections: 60_000})
 	d.die()
 	send := d.newFlows(t)
-	sendAll := func() {
-		t.Helper()
-		for i := range flows {
-			if err := send(i); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	sendAll()
+	sendFlows(t, send, flows)
 	before := d.placements(t)
 	d.growByFullGroup(t)
 	if now := d.placements(t); maps.Equal(now, before) {
 		t.Errorf("entries are placed as before, %v: none had to go to the full group", now)
 	}
-	sendAll()
+	sendFlows(t, send, flows)
 	wantFlows(t, d, flows, flows)
 	wantNoneEnded(t, d)
 	if err := programs.New(d.shared, nil).Age(time.Hour); err != nil {
@@ -135,7 +116,7 @@ func TestMoveToOtherHome(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFlows(t, d, flows, 0)
-	sendAll()
+	sendFlows(t, send, flows)
 	wantFlows(t, d, 2*flows, flows)
 }
 
@@ -146,12 +127,7 @@ func TestEndMovedBack(t *testing.T) {
 	const flows = 3000
 	d := open(t, loader.Settings{Connections: 60_000})
 	d.die()
-	send := d.newFlows(t)
-	for i := range flows {
-		if err := send(i); err != nil {
-			t.Fatal(err)
-		}
-	}
+	sendFlows(t, d.newFlows(t), flows)
 	before := d.movedBack(t)
 	seen := 0
 	done, err := d.EndConnections(t.Context(), 0, lb.EndRateMax, func(*report.Connection) bool {

@@ -21,7 +21,7 @@ import (
 // returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start := time.Now()
-	err = t.shared.Conntrack.InOrder(func() (err error) {
+	err = t.shared.Conntrack.ScanAll(func() (err error) {
 		next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 			c, ok := t.connection(k, r)
 			if !ok || c.Reply || isClosed(r.Flags) || !matches(&c) {

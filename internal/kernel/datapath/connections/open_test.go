@@ -107,3 +107,13 @@ func (t *Table) newFlows(tb testing.TB) (send func(flow int) error) {
 		return err
 	}
 }
+
+// sendFlows sends a datagram of each of the first n flows.
+func sendFlows(tb testing.TB, send func(flow int) error, n int) {
+	tb.Helper()
+	for i := range n {
+		if err := send(i); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}

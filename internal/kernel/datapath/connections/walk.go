@@ -91,7 +91,7 @@ func (w *walk) groups(ctx context.Context, list []uint32) error {
 
 // walkAll walks through the whole table, and again if growth has moved entries back meanwhile.
 func (w *walk) walkAll(ctx context.Context) error {
-	return w.shared.Conntrack.InOrder(func() error {
+	return w.shared.Conntrack.ScanAll(func() error {
 		if err := w.begin(); err != nil {
 			return err
 		}

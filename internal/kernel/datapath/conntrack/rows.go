@@ -13,16 +13,16 @@ import (
 
 // Each calls yield for each entry until it returns false. The table changes meanwhile: an entry
 // that lives throughout is yielded, perhaps twice while the table grows; others may or may not be.
-// InOrder repeats a scan that must not miss entries whose new group is full.
+// ScanAll repeats a scan that must not miss an entry whose new group is full.
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
 	_, err := t.EachFrom(ctx, 0, yield)
 	return err
 }
 
-// InOrder runs scan, which visits groups in order, and again as long as growth has moved entries to
-// earlier groups meanwhile: into the other home of a key whose new group is full (row_copy() of
+// ScanAll runs scan, which visits groups in order, and repeats it if growth has moved entries to
+// earlier groups meanwhile, as it does if their new group is full (row_copy_home() of
 // bpf/table/grow.h).
-func (t *Table) InOrder(scan func() error) error {
+func (t *Table) ScanAll(scan func() error) error {
 	for {
 		before, err := t.read()
 		if err != nil {

@@ -29,7 +29,7 @@ func (c *Copies) ScanCopies(ctx context.Context, what report.CopySelection, yiel
 		return err
 	}
 	since := now - c.shared.Jiffies(what.Since)
-	return c.shared.Conntrack.InOrder(func() error { return c.scan(ctx, what, since, yield) })
+	return c.shared.Conntrack.ScanAll(func() error { return c.scan(ctx, what, since, yield) })
 }
 
 // scan scans the table once.
