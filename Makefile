@@ -57,7 +57,7 @@ test-long: build ## tests that take minutes, and a gigabyte: held connections, a
 
 test-cluster: build ## three nodes behind an ECMP router: what survives when nodes, links and processes fail; ROUNDS=10, BEFORE=directory of the previous version's programs, LOAD="-held=3000 -new=500 -pace=400ms -certificates"
 	@tools/setup test
-	$(GO) test -count=1 -timeout 4h -v ./test/net/cluster -run 'TestProof|TestTwoRouters|TestConntrackd' -long -rounds=$(if $(filter file,$(origin ROUNDS)),1,$(ROUNDS)) -before='$(BEFORE)' -out=$(CURDIR)/$(OUT) $(LOAD)
+	$(GO) test -count=1 -timeout 4h -v ./test/net/cluster -run 'TestFailures|TestStoreFailures|TestTwoRouters|TestConntrackd' -long -rounds=$(if $(filter file,$(origin ROUNDS)),1,$(ROUNDS)) -before='$(BEFORE)' -out=$(CURDIR)/$(OUT) $(LOAD)
 
 soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
 	@tools/setup test

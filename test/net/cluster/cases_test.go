@@ -18,17 +18,17 @@ import (
 	"loxilb/test/await"
 )
 
-// proof runs cases while a crowd talks.
-type proof struct {
+// experiment runs cases while clients exchange messages through a fleet.
+type experiment struct {
 	t       *testing.T
-	f       *fleet
-	c       *crowd
+	fleet   *fleet
+	clients *clients
 	cases   []*caseResult
 	current *round
-	keys    [2]string // of the nodes: the present one, and the next one
+	keys    [2]string // the nodes' present key, and the next one
 }
 
-// caseResult is what several rounds of a case have shown.
+// caseResult has the results of all rounds of a case.
 type caseResult struct {
 	Name   string   `json:"name"`
 	Rounds []*round `json:"rounds"`
@@ -38,59 +38,59 @@ type caseResult struct {
 type round struct {
 	observation
 	Seconds float64            `json:"seconds"`
-	Numbers map[string]float64 `json:"numbers,omitempty"` // what else was measured, units in the names
+	Numbers map[string]float64 `json:"numbers,omitempty"` // further measurements; names include units
 }
 
-// newProof starts a fleet, and a crowd that talks through it.
-func newProof(t *testing.T, o options, l load) *proof {
+// newExperiment starts a fleet and its clients.
+func newExperiment(t *testing.T, o options, l load) *experiment {
 	t.Helper()
-	p := &proof{t: t, f: newFleet(t, o), keys: clusterKeys}
-	p.f.awaitPeers()
-	p.c = newCrowd(p.f, l)
-	p.c.awaitAnswers()
-	return p
+	e := &experiment{t: t, fleet: newFleet(t, o), keys: clusterKeys}
+	e.fleet.awaitPeers()
+	e.clients = startClients(e.fleet, l)
+	e.clients.awaitAnswers()
+	return e
 }
 
-// run runs a case, and reports connections that it has broken.
-func (p *proof) run(name string, do func()) {
-	p.t.Helper()
-	if !chosen.MatchString(name) {
+// run runs a case, and fails the test if a connection breaks.
+func (e *experiment) run(name string, do func()) {
+	e.t.Helper()
+	if !caseFilter.MatchString(name) {
 		return
 	}
-	p.current = &round{Numbers: map[string]float64{}}
-	began, lost, down := time.Now(), backlogDrops(p.t), p.f.sessionsLost()
-	p.c.begin()
+	e.current = &round{Numbers: map[string]float64{}}
+	began, lost, down := time.Now(), backlogDrops(e.t), e.fleet.bfdSessionsLost()
+	e.clients.reset()
 	do()
-	p.c.awaitAnswers()
-	p.f.awaitPeers()
-	p.f.awaitSessions(fleetSize)
-	p.f.awaitBFD()
-	r := p.current
-	r.observation, r.Seconds = p.c.observe(), time.Since(began).Seconds()
-	p.note("packets that the machine has dropped", float64(backlogDrops(p.t)-lost))
-	p.note("BFD sessions that the router has lost, of 6", float64(p.f.sessionsLost()-down))
-	p.c.fill()
+	e.clients.awaitAnswers()
+	e.fleet.awaitPeers()
+	e.fleet.awaitNextHops(fleetSize)
+	e.fleet.awaitBFD()
+	r := e.current
+	r.observation, r.Seconds = e.clients.observe(), time.Since(began).Seconds()
+	e.record("packets that the machine has dropped", float64(backlogDrops(e.t)-lost))
+	e.record("BFD sessions that the router has lost, of 6", float64(e.fleet.bfdSessionsLost()-down))
+	e.clients.replaceBroken()
 	if r.Broken > 0 {
-		for _, m := range p.f.nodes { // a node that starts again has another log
-			p.t.Logf("log of %s so far:\n%s", m.host.Name, m.Log())
+		for _, m := range e.fleet.nodes { // a node that starts again has another log
+			e.t.Logf("log of %s so far:\n%s", m.host.Name, m.Log())
 		}
-		p.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, p.c.load.TCP+p.c.load.UDP+int(r.Opened))
+		e.t.Errorf("%s: %d of %d connections are broken", name, r.Broken, e.clients.load.TCP+e.clients.load.UDP+int(r.Opened))
 	}
-	p.t.Logf("%s: %.1f s; %d connections opened, %d broken, %d more broken at an age below 10 ms, %d not opened; longest silence %.3f s, of flows "+
+	e.t.Logf("%s: %.1f s; %d connections opened, %d broken, %d opened through a silent node and broken, %d not opened; longest silence %.3f s, of UDP "+
 		"%.3f s (%s); %v\n%s",
 		name, r.Seconds,
-		r.Opened, r.Broken, r.Young, r.Refused, r.Silence, r.Flows, r.Slowest, r.Numbers, strings.Join(r.Losses, "\n"))
-	for _, c := range p.cases {
+		r.Opened, r.Broken, r.Late, r.NotOpened, r.LongestTCP, r.LongestUDP, r.Slowest, r.Numbers, strings.Join(r.Losses, "\n"))
+	for _, c := range e.cases {
 		if c.Name == name {
 			c.Rounds = append(c.Rounds, r)
 			return
 		}
 	}
-	p.cases = append(p.cases, &caseResult{name, []*round{r}})
+	e.cases = append(e.cases, &caseResult{name, []*round{r}})
 }
 
-// backlogDrops returns how many packets of all namespaces found the backlog of a CPU full. Other
-// work of the machine, floods for example, drops packets of the rig there.
+// backlogDrops returns how many packets of all namespaces the kernel has dropped because a CPU's
+// backlog was full. Other work of the machine, such as a flood, makes it drop the fleet's packets.
 func backlogDrops(t *testing.T) (sum uint64) {
 	t.Helper()
 	b, err := os.ReadFile("/proc/net/softnet_stat")
@@ -103,56 +103,58 @@ func backlogDrops(t *testing.T) (sum uint64) {
 	return sum
 }
 
-// note notes a number of the current round.
-func (p *proof) note(name string, v float64) { p.current.Numbers[name] = v }
+// record adds a measurement to the current round.
+func (e *experiment) record(name string, v float64) { e.current.Numbers[name] = v }
 
-// silence silences a node, and waits until the router no longer sends it packets.
-func (p *proof) silence(do func()) {
-	p.t.Helper()
-	ended, began := p.c.expectSilence(), time.Now()
-	do()
-	p.f.awaitSessions(fleetSize - 1)
+// failNode calls fail, which silences a node, and waits until the router no longer sends packets
+// to that node.
+func (e *experiment) failNode(fail func()) {
+	e.t.Helper()
+	ended, began := e.clients.expectSilence(), time.Now()
+	fail()
+	e.fleet.awaitNextHops(fleetSize - 1)
 	ended()
-	p.note("router leaves the node after, s", time.Since(began).Seconds())
+	e.record("router leaves the node after, s", time.Since(began).Seconds())
 }
 
-// stopped stops a node's process: its kernel continues, but BFD no longer answers.
-func (p *proof) stopped(node int) {
-	m := p.f.nodes[node]
-	p.silence(m.pause)
-	p.c.awaitAnswers()
+// pauseNode stops a node's process for a while: its kernel continues, but BFD no longer answers.
+func (e *experiment) pauseNode(node int) {
+	m := e.fleet.nodes[node]
+	e.failNode(m.pause)
+	e.clients.awaitAnswers()
 	m.unpause()
-	p.f.awaitSessions(fleetSize)
+	e.fleet.awaitNextHops(fleetSize)
 }
 
-// cable cuts a node off, and meanwhile calls do.
-func (p *proof) cable(node int, do func()) {
-	m := p.f.nodes[node]
-	p.silence(func() { m.cut(true) })
-	do()
-	p.c.awaitAnswers()
-	m.cut(false)
-	p.f.awaitSessions(fleetSize)
+// cutNode disconnects a node, calls meanwhile, and connects the node again.
+func (e *experiment) cutNode(node int, meanwhile func()) {
+	m := e.fleet.nodes[node]
+	e.failNode(func() { m.setCut(true) })
+	meanwhile()
+	e.clients.awaitAnswers()
+	m.setCut(false)
+	e.fleet.awaitNextHops(fleetSize)
 }
 
-// removed cuts a node off while an endpoint is removed from all services of all nodes.
-func (p *proof) removed(node, endpoint int) {
-	p.c.removed.Store(uint32(endpoint + 1))
-	p.cable(node, func() { p.setEndpoint(endpoint, "--detachEP") })
-	p.setEndpoint(endpoint, "--attachEP")
+// cutNodeAndRemoveEndpoint disconnects a node while an endpoint is removed from all services of
+// all nodes.
+func (e *experiment) cutNodeAndRemoveEndpoint(node, endpoint int) {
+	e.clients.removed.Store(uint32(endpoint + 1))
+	e.cutNode(node, func() { e.setEndpoint(endpoint, "--detachEP") })
+	e.setEndpoint(endpoint, "--attachEP")
 }
 
 // setEndpoint removes an endpoint from all services of all nodes, or adds it again.
-func (p *proof) setEndpoint(endpoint int, flag string) {
-	p.t.Helper()
+func (e *experiment) setEndpoint(endpoint int, flag string) {
+	e.t.Helper()
 	var all sync.WaitGroup
-	for _, m := range p.f.nodes {
+	for _, m := range e.fleet.nodes {
 		all.Go(func() {
 			for _, is6 := range []bool{false, true} {
 				for _, mode := range []string{"onearm", "fullnat", "default", "dsr"} {
 					line := fmt.Sprintf("create lb %s --tcp=80:80 --udp=53:53 --endpoints=%s %s", vip(is6, mode), net.JoinHostPort(address(is6, 9, endpoint+1), "1"), flag)
 					if out, err := m.Command(strings.Fields(line)...); err != nil {
-						p.t.Errorf("%s: %v\n%s", line, err, out)
+						e.t.Errorf("%s: %v\n%s", line, err, out)
 					}
 				}
 			}
@@ -161,105 +163,106 @@ func (p *proof) setEndpoint(endpoint int, flag string) {
 	all.Wait()
 }
 
-// killed kills a node, and starts it again.
-func (p *proof) killed(node int) {
-	m := p.f.nodes[node]
-	p.silence(func() { m.Kill() })
-	p.c.awaitAnswers()
+// killNode kills a node's process, and starts it again.
+func (e *experiment) killNode(node int) {
+	m := e.fleet.nodes[node]
+	e.failNode(func() { m.Kill() })
+	e.clients.awaitAnswers()
 	m.restart()
-	p.f.awaitSessions(fleetSize)
+	e.fleet.awaitNextHops(fleetSize)
 }
 
-// took is how long a node has waited for the connections of the others.
-var took = regexp.MustCompile(`the connections of the other nodes are here" took=([0-9.a-zµ]+)`)
+// joinTime matches the log message of a node that has received the connections of all others.
+var joinTime = regexp.MustCompile(`the connections of the other nodes are here" took=([0-9.a-zµ]+)`)
 
-// joins has a node lose its table, and return while others have many connections.
-func (p *proof) joins(node, connections int) {
-	p.t.Helper()
-	p.crowdOfFlows(connections)
-	m := p.f.nodes[node]
-	must(p.t, m.DetachAll())
-	p.f.awaitSessions(fleetSize - 1)
-	p.c.awaitAnswers()
+// rejoin removes a node's connection table, and restarts the node while others have many
+// connections.
+func (e *experiment) rejoin(node, connections int) {
+	e.t.Helper()
+	e.openFlows(connections)
+	m := e.fleet.nodes[node]
+	must(e.t, m.DetachAll())
+	e.fleet.awaitNextHops(fleetSize - 1)
+	e.clients.awaitAnswers()
 	m.restart()
-	p.f.awaitSessions(fleetSize)
+	e.fleet.awaitNextHops(fleetSize)
 	var match []string
-	await.NoError(p.t, patience, func() error { // what it has logged arrives through a pipe
-		if match = took.FindStringSubmatch(m.Log()); match == nil {
+	await.NoError(e.t, patience, func() error { // the log arrives through a pipe
+		if match = joinTime.FindStringSubmatch(m.Log()); match == nil {
 			return fmt.Errorf("%s has not joined: %s", m.host.Name, m.Log())
 		}
 		return nil
 	})
 	d, err := time.ParseDuration(match[1])
-	must(p.t, err)
+	must(e.t, err)
 	s, err := m.status()
-	must(p.t, err)
+	must(e.t, err)
 	copies := uint64(0)
 	for _, peer := range s.Peers {
 		copies += peer.result("inserted")
 	}
-	p.note("joined, s", d.Seconds())
-	p.note("copies", float64(copies))
+	e.record("joined after, s", d.Seconds())
+	e.record("copies", float64(copies))
 	if int(copies) < connections {
-		p.t.Errorf("%s has got %d copies of more than %d: %+v", m.host.Name, copies, connections, s)
+		e.t.Errorf("%s has received %d copies, want at least %d: %+v", m.host.Name, copies, connections, s)
 	}
 }
 
-// partitioned keeps nodes from sending connections to each other for a while. Afterwards each has
-// those that the others have opened meanwhile, and none as open that have ended meanwhile.
-func (p *proof) partitioned(d time.Duration, connections int) {
-	p.t.Helper()
-	p.f.partition(true)
+// partition keeps nodes from sending connections to each other for a while. Afterwards, each node
+// must have the connections opened at others meanwhile, and must not list ended ones as open.
+func (e *experiment) partition(d time.Duration, connections int) {
+	e.t.Helper()
+	e.fleet.setPartition(true)
 	until := time.Now().Add(d)
-	var opened []*talk
+	var opened []*heldConn
 	for n := range connections {
 		all := targets([]string{"tcp", "udp"}[n%2])
-		opened = append(opened, p.c.hold(all[n/2%len(all)]))
+		opened = append(opened, e.clients.hold(all[n/2%len(all)]))
 	}
-	p.c.held[0] = append(p.c.held[0], opened...)
-	await.True(p.t, d+patience, "the end of the partition", func() bool { return time.Now().After(until) })
-	p.f.partition(false)
+	e.clients.held[0] = append(e.clients.held[0], opened...)
+	await.True(e.t, d+patience, "the end of the partition", func() bool { return time.Now().After(until) })
+	e.fleet.setPartition(false)
 	began := time.Now()
-	p.f.awaitPeers()
-	p.note("everything exchanged after, s", time.Since(began).Seconds())
-	await.NoError(p.t, patience, func() error { return p.f.haveAll(opened) }) // listing them takes seconds
-	p.note("tables seen to be equal after, s", time.Since(began).Seconds())
-	for _, m := range p.f.nodes {
-		p.awaitEnds(m)
+	e.fleet.awaitPeers()
+	e.record("all records exchanged after, s", time.Since(began).Seconds())
+	await.NoError(e.t, patience, func() error { return e.fleet.checkReplicated(opened) }) // listing them takes seconds
+	e.record("tables found equal after, s", time.Since(began).Seconds())
+	for _, m := range e.fleet.nodes {
+		e.awaitEnds(m)
 	}
 }
 
-// awaitEnds waits until all connections of TCP that a node has as open now have ended, unless they
-// are held.
-func (p *proof) awaitEnds(m *member) {
-	p.t.Helper()
+// awaitEnds waits until a node no longer lists the TCP connections that it lists as open now,
+// except for held ones.
+func (e *experiment) awaitEnds(m *member) {
+	e.t.Helper()
 	held, vips := map[row]bool{}, map[netip.Addr]bool{}
-	for _, k := range p.c.held[0] {
-		held[k.row()], vips[k.row().vip] = true, true
+	for _, h := range e.clients.held[0] {
+		held[h.row()], vips[h.row().vip] = true, true
 	}
 	now, err := m.connections()
-	must(p.t, err)
+	must(e.t, err)
 	maps.DeleteFunc(now, func(r row, established bool) bool { return !established || held[r] || !vips[r.vip] })
-	await.NoError(p.t, patience, func() error {
+	await.NoError(e.t, patience, func() error {
 		later, err := m.connections()
 		maps.DeleteFunc(now, func(r row, _ bool) bool { return err == nil && !later[r] })
 		if err == nil && len(now) > 0 {
-			err = fmt.Errorf("%s has %d connections as open that clients have closed, such as %v", m.host.Name, len(now), slices.Collect(maps.Keys(now))[0])
+			err = fmt.Errorf("%s lists %d connections as open that clients have closed, such as %v", m.host.Name, len(now), slices.Collect(maps.Keys(now))[0])
 		}
 		return err
 	})
 }
 
-// haveAll reports connections that a node does not have.
-func (f *fleet) haveAll(list []*talk) error {
+// checkReplicated returns an error if a node lacks one of the connections.
+func (f *fleet) checkReplicated(list []*heldConn) error {
 	for _, m := range f.nodes {
 		rows, err := m.connections()
 		if err != nil {
 			return err
 		}
-		for _, k := range list {
-			if _, ok := rows[k.row()]; !ok && !k.broken.Load() {
-				return fmt.Errorf("%s lacks %s from %s", m.host.Name, k.target, k.local)
+		for _, h := range list {
+			if _, ok := rows[h.row()]; !ok && !h.broken.Load() {
+				return fmt.Errorf("%s lacks %s from %s", m.host.Name, h.target, h.local)
 			}
 		}
 	}
@@ -272,10 +275,12 @@ type row struct {
 	vip    netip.Addr
 }
 
-func (k *talk) row() row { return row{k.local, netip.MustParseAddr(vip(k.target.is6, k.target.mode))} }
+func (h *heldConn) row() row {
+	return row{h.local, netip.MustParseAddr(vip(h.target.is6, h.target.mode))}
+}
 
-// connections returns what the node's table has, and whether it is an established connection of
-// TCP. Reading JSON costs less than a table of words.
+// connections returns the rows of the node's table, each with whether it is an established TCP
+// connection. Reading JSON costs less than reading the text table.
 func (m *member) connections() (map[row]bool, error) {
 	out, err := m.Command("get", "ct", "-o", "json")
 	if err != nil {
@@ -300,25 +305,26 @@ func (m *member) connections() (map[row]bool, error) {
 	return rows, nil
 }
 
-// peerStopped stops a node for a while, while the others use no additional memory for it.
-func (p *proof) peerStopped(node int, d time.Duration) {
-	p.t.Helper()
-	other := p.f.nodes[(node+1)%fleetSize]
-	before := rss(p.t, other.Pid())
+// pausePeer stops a node's process for a while, and measures how much more memory a peer uses
+// meanwhile.
+func (e *experiment) pausePeer(node int, d time.Duration) {
+	e.t.Helper()
+	other := e.fleet.nodes[(node+1)%fleetSize]
+	before := rss(e.t, other.Pid())
 	most := before
-	m := p.f.nodes[node]
-	p.silence(m.pause)
+	m := e.fleet.nodes[node]
+	e.failNode(m.pause)
 	until := time.Now().Add(d)
-	await.True(p.t, d+patience, "the end of the pause", func() bool {
-		most = max(most, rss(p.t, other.Pid()))
+	await.True(e.t, d+patience, "the end of the pause", func() bool {
+		most = max(most, rss(e.t, other.Pid()))
 		return time.Now().After(until)
 	})
 	m.unpause()
-	p.f.awaitSessions(fleetSize)
+	e.fleet.awaitNextHops(fleetSize)
 	began := time.Now()
-	p.f.awaitPeers()
-	p.note("caught up after, s", time.Since(began).Seconds())
-	p.note("memory of a peer, MiB more", float64(most-before)/(1<<20))
+	e.fleet.awaitPeers()
+	e.record("caught up after, s", time.Since(began).Seconds())
+	e.record("additional memory of a peer, MiB", float64(most-before)/(1<<20))
 }
 
 // rss returns the resident memory of a process.
@@ -332,28 +338,29 @@ func rss(t *testing.T, pid int) int {
 	return resident * os.Getpagesize()
 }
 
-// upgraded replaces the programs of each node in turn. When two builds run, it replaces their key.
-func (p *proof) upgraded(bin string) {
-	for i, m := range p.f.nodes {
+// upgradeNodes replaces the programs of each node in turn. It replaces the key while nodes of both
+// builds run.
+func (e *experiment) upgradeNodes(bin string) {
+	for i, m := range e.fleet.nodes {
 		if i == 1 {
-			p.keysReplaced()
+			e.replaceAllKeys()
 		}
 		m.Stop()
 		m.SetBin(bin)
 		m.restart()
-		p.f.awaitSessions(fleetSize)
-		p.c.awaitAnswers()
-		p.f.awaitPeers()
+		e.fleet.awaitNextHops(fleetSize)
+		e.clients.awaitAnswers()
+		e.fleet.awaitPeers()
 	}
 }
 
-// refused starts a node with settings that do not fit, which its peers refuse with a sentence. It
-// gets no packets, so it breaks no connection.
-func (p *proof) refused(node int) {
-	p.t.Helper()
-	other := p.t.TempDir() + "/other"
-	must(p.t, os.WriteFile(other, []byte(wrongKey), 0o600))
-	m, twin := p.f.nodes[node], p.f.nodes[(node+1)%fleetSize]
+// startMisconfigured starts a node with settings that its peers refuse, and checks their reason.
+// The node gets no packets, so it breaks no connection.
+func (e *experiment) startMisconfigured(node int) {
+	e.t.Helper()
+	other := e.t.TempDir() + "/other"
+	must(e.t, os.WriteFile(other, []byte(wrongKey), 0o600))
+	m, twin := e.fleet.nodes[node], e.fleet.nodes[(node+1)%fleetSize]
 	kept := m.opts
 	for _, one := range []struct{ args, want string }{
 		{fmt.Sprintf("--self=%d", twin.number), fmt.Sprintf("both have --self=%d: give each its own number", twin.number)},
@@ -364,8 +371,8 @@ func (p *proof) refused(node int) {
 		m.Stop()
 		m.opts = append(kept[:len(kept):len(kept)], one.args)
 		m.SetArgs(m.args()...)
-		must(p.t, m.Launch())
-		await.NoError(p.t, patience, func() error {
+		must(e.t, m.Launch())
+		await.NoError(e.t, patience, func() error {
 			s, err := m.status()
 			if err != nil {
 				return err
@@ -377,10 +384,10 @@ func (p *proof) refused(node int) {
 			}
 			return fmt.Errorf("%s: %+v, want %q", one.args, s.Peers, one.want)
 		})
-		p.f.awaitSessions(fleetSize - 1)
+		e.fleet.awaitNextHops(fleetSize - 1)
 	}
 	m.Stop()
 	m.opts = kept
 	m.restart()
-	p.f.awaitSessions(fleetSize)
+	e.fleet.awaitNextHops(fleetSize)
 }

@@ -9,7 +9,8 @@ import (
 	"loxilb/test/certtest"
 )
 
-// certificates of nodes, which use them instead of a key: of the first authority at first.
+// certificates are the certificates of nodes that have no key. Nodes start with those of the first
+// authority.
 type certificates struct {
 	dir         string
 	authorities [2]*certtest.Authority
@@ -30,18 +31,18 @@ func (f *fleet) newCertificates() *certificates {
 
 // accept writes the authorities that a node accepts.
 func (c *certificates) accept(m *member, list ...*certtest.Authority) {
-	m.f.t.Helper()
+	m.fleet.t.Helper()
 	var all [][]byte
 	for _, a := range list {
 		all = append(all, a.Cert)
 	}
-	must(m.f.t, os.WriteFile(c.path(m, "-ca.pem"), bytes.Join(all, nil), 0o600))
+	must(m.fleet.t, os.WriteFile(c.path(m, "-ca.pem"), bytes.Join(all, nil), 0o600))
 }
 
-// issue gives a node a certificate.
-func (c *certificates) issue(m *member, by *certtest.Authority) {
-	m.f.t.Helper()
-	by.Issue(m.f.t, m.host.Name).Write(m.f.t, c.dir, m.host.Name)
+// issue writes a certificate for a node.
+func (c *certificates) issue(m *member, authority *certtest.Authority) {
+	m.fleet.t.Helper()
+	authority.Issue(m.fleet.t, m.host.Name).Write(m.fleet.t, c.dir, m.host.Name)
 }
 
 func (c *certificates) path(m *member, suffix string) string {
@@ -52,21 +53,21 @@ func (c *certificates) args(m *member) []string {
 	return []string{"--cluster-ca=" + c.path(m, "-ca.pem"), "--cluster-cert=" + c.path(m, ".pem"), "--cluster-cert-key=" + c.path(m, ".key")}
 }
 
-// authorityReplaced replaces the authority and the certificates of all nodes, as docs/cluster.md
-// says. Nodes may be of two builds.
-func (p *proof) authorityReplaced() {
-	p.t.Helper()
-	c := p.f.certificates
+// replaceAuthority replaces the authority and the certificates of all nodes, as docs/cluster.md
+// describes. Nodes may run two builds.
+func (e *experiment) replaceAuthority() {
+	e.t.Helper()
+	c := e.fleet.certificates
 	first, second := c.authorities[0], c.authorities[1]
 	for _, write := range []func(*member){
 		func(m *member) { c.accept(m, first, second) },
 		func(m *member) { c.issue(m, second) },
 		func(m *member) { c.accept(m, second) },
 	} {
-		for _, m := range p.f.nodes {
+		for _, m := range e.fleet.nodes {
 			m.awaitNewCredentials(func() { write(m) })
-			p.f.awaitPeers()
-			p.c.awaitAnswers()
+			e.fleet.awaitPeers()
+			e.clients.awaitAnswers()
 		}
 	}
 	slices.Reverse(c.authorities[:])

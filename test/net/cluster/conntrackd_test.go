@@ -13,13 +13,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// bfdTime is when a router with BFD at 3 x 100 ms leaves a silent node.
+// bfdTime is the time after which a router with BFD at 3 x 100 ms considers a node down.
 const bfdTime = 300 * time.Millisecond
 
-// TestConntrackd measures, for comparison with a cluster of loxilb, how many connections a failing
-// node breaks if two nodes balance by nftables and exchange connections by conntrackd: reliably
-// (FTFW), and inserted into the kernel's table at once. One node has all connections, as conntrackd
-// supports nothing else.
+// TestConntrackd measures how many connections a failing node breaks if two nodes balance by
+// nftables and exchange connections by conntrackd, for comparison with a cluster of loxilb.
+// conntrackd uses its reliable mode FTFW, and inserts connections into the kernel's table
+// immediately. One node has all connections, since conntrackd supports nothing else.
 func TestConntrackd(t *testing.T) {
 	rig.Long(t)
 	if _, err := os.Stat("/usr/sbin/conntrackd"); err != nil {
@@ -36,48 +36,48 @@ func TestConntrackd(t *testing.T) {
 	}
 	f.routeTo(0)
 	l := fullLoad()
-	l.only = "default"
-	c := newCrowd(f, l)
+	l.onlyMode = "default"
+	c := startClients(f, l)
 	c.awaitAnswers()
-	for n := range *rounds {
+	for n := range *roundCount {
 		active := n % 2
-		c.begin()
+		c.reset()
 		ended := c.expectSilence()
-		f.nodes[active].cut(true)
+		f.nodes[active].setCut(true)
 		after := time.Now().Add(bfdTime)
 		await.True(t, patience, "the end of BFD's time", func() bool { return time.Now().After(after) })
-		f.routeTo(1 - active)
+		f.routeTo(1 - active) // as BFD would
 		ended()
 		c.awaitAnswers()
-		f.nodes[active].cut(false)
+		f.nodes[active].setCut(false)
 		rig.MustRun(t, f.nodes[active].host, "conntrackd", "-C", daemonConfig(f.nodes[active]), "-n") // requests the connections that it has missed
 		c.awaitAnswers()
 		o := c.observe()
-		t.Logf("conntrackd, a node's cable is cut: %d connections opened, %d broken, %d more broken at an age below 10 ms, %d not opened; longest silence %.3f s, of flows %.3f s\n%v",
-			o.Opened, o.Broken, o.Young, o.Refused, o.Silence, o.Flows, o.Losses)
-		c.fill()
+		t.Logf("conntrackd, a node's cable is cut: %d connections opened, %d broken, %d opened through a silent node and broken, %d not opened; longest silence %.3f s, of UDP %.3f s\n%v",
+			o.Opened, o.Broken, o.Late, o.NotOpened, o.LongestTCP, o.LongestUDP, o.Losses)
+		c.replaceBroken()
 	}
 }
 
-// routeTo makes the router send packets to the VIP, and replies, to a node.
+// routeTo makes the router send a node the packets to the VIP, and the endpoints' replies.
 func (f *fleet) routeTo(node int) {
 	f.t.Helper()
-	for _, to := range []string{vip(false, "default"), prefix(false, clientsOfDefault, 0).Masked().String()} {
+	for _, to := range []string{vip(false, "default"), prefix(false, defaultModeNetwork, 0).Masked().String()} {
 		rig.MustRun(f.t, f.router, "ip", "route", "replace", to, "via", address(false, 2, node+1))
 	}
 }
 
-// balanceByNftables configures a node without loxilb: it uses the endpoints in turn, and drops
-// packets of unknown connections.
+// balanceByNftables configures nftables on a node: it uses the endpoints in turn, and drops packets
+// of unknown connections.
 func (m *member) balanceByNftables() {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/netfilter/nf_conntrack_tcp_loose", "0"}, {"net/netfilter/nf_conntrack_tcp_be_liberal", "1"},
 		{"net/ipv4/conf/all/send_redirects", "0"}, {"net/ipv4/conf/default/send_redirects", "0"}, {"net/ipv4/conf/eth0/send_redirects", "0"},
 	} {
-		must(m.f.t, m.host.Sysctl(s[0], s[1]))
+		must(m.fleet.t, m.host.Sysctl(s[0], s[1]))
 	}
 	list := fmt.Sprintf("numgen inc mod 3 map { 0 : %s, 1 : %s, 2 : %s }", address(false, 9, 1), address(false, 9, 2), address(false, 9, 3))
-	rig.MustRun(m.f.t, m.host, "nft", fmt.Sprintf(`table ip balance {
+	rig.MustRun(m.fleet.t, m.host, "nft", fmt.Sprintf(`table ip balance {
 	chain in { type nat hook prerouting priority -100; ip daddr %[1]s tcp dport 80 dnat to %[2]s; ip daddr %[1]s udp dport 53 dnat to %[2]s; }
 	chain through { type filter hook forward priority 0; ct state invalid drop; }
 }`, vip(false, "default"), list))
@@ -89,7 +89,7 @@ func daemonConfig(m *member) string {
 
 // conntrackd starts conntrackd on a node.
 func (m *member) conntrackd(other *member) *netnstest.Process {
-	t := m.f.t
+	t := m.fleet.t
 	t.Helper()
 	path := daemonConfig(m)
 	t.Cleanup(func() { _ = os.Remove(path) })

@@ -7,28 +7,29 @@ import (
 	"loxilb/test/await"
 )
 
-// drift creates a service at one node, which the others then miss, and show until it is deleted.
-func (p *proof) drift() {
-	p.t.Helper()
-	a, b := p.f.nodes[0], p.f.nodes[1]
+// checkDifference creates a service at one node only, and checks that another node reports it as
+// missing until it is deleted.
+func (e *experiment) checkDifference() {
+	e.t.Helper()
+	a, b := e.fleet.nodes[0], e.fleet.nodes[1]
 	const name = "20.20.22.1:80/tcp"
 	a.loxicmd("create lb 20.20.22.1 --mode=dsr --tcp=80:80 --probetype=none --endpoints=" + endpointList(false))
-	shows := func(want bool) {
-		p.t.Helper()
-		await.NoError(p.t, patience, func() error {
+	awaitMissing := func(want bool) {
+		e.t.Helper()
+		await.NoError(e.t, patience, func() error {
 			for _, command := range []string{"get cluster", "doctor"} {
-				out, _ := b.Command(strings.Fields(command)...) // doctor fails if it finds something
+				out, _ := b.Command(strings.Fields(command)...) // doctor exits with 1 if it reports a problem
 				if strings.Contains(out, name+" is missing here") != want {
-					return fmt.Errorf("%s shows %s: %v, want %v: %s", command, name, !want, want, out)
+					return fmt.Errorf("%s reports that %s is missing: %v, want %v: %s", command, name, !want, want, out)
 				}
 			}
 			return nil
 		})
 	}
-	shows(true)
+	awaitMissing(true)
 	if out := b.loxicmd("get node -o wide"); !strings.Contains(out, "a service differs") {
-		p.t.Errorf("get node names no difference:\n%s", out)
+		e.t.Errorf("get node reports no difference:\n%s", out)
 	}
 	a.loxicmd("delete lb 20.20.22.1 --tcp=80")
-	shows(false)
+	awaitMissing(false)
 }

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// etcd is a server at the nodes' network.
+// etcd is an etcd server in the nodes' network.
 type etcd struct {
 	host   *netnstest.Host
 	server *netnstest.Process
@@ -32,7 +32,7 @@ func (f *fleet) addEtcd(lab *netnstest.Lab) {
 	f.startEtcd()
 }
 
-// startEtcd starts the server, with the data that it had.
+// startEtcd starts the server with the data of its last run.
 func (f *fleet) startEtcd() {
 	f.t.Helper()
 	var err error
@@ -45,19 +45,19 @@ func (f *fleet) startEtcd() {
 	f.t.Cleanup(f.etcd.server.Kill)
 }
 
-// cutEtcd drops all packets of the server, or forwards them again.
-func (f *fleet) cutEtcd(cut bool) {
+// setEtcdCut makes the bridge drop all packets of the server, or forward them again.
+func (f *fleet) setEtcdCut(cut bool) {
 	f.t.Helper()
 	if !cut {
 		rig.MustRun(f.t, f.router, "nft", "delete", "table", "bridge", "etcd")
 		return
 	}
-	at := address(false, 2, etcdNumber) // not its port alone: clients use that, too
+	at := address(false, 2, etcdNumber) // not its port: clients of services use that port, too
 	rig.MustRun(f.t, f.router, "nft", fmt.Sprintf("table bridge etcd { chain forward { type filter hook forward priority 0; ip daddr %s drop; ip saddr %s drop; }; }", at, at))
 }
 
-// sharedServices returns the commands that create the services of all nodes; none but for the first
-// node.
+// sharedServices returns the commands that create the services of all nodes. Only the first node
+// has any.
 func (m *member) sharedServices() string {
 	var b strings.Builder
 	for _, is6 := range []bool{false, true} {
@@ -68,57 +68,57 @@ func (m *member) sharedServices() string {
 	return b.String()
 }
 
-// TestProofStore checks that no connection breaks and no confirmed change is lost while etcd is
-// down or cut off, and a daemon restarts meanwhile.
-func TestProofStore(t *testing.T) {
+// TestStoreFailures checks that no connection breaks and no confirmed change is lost if a daemon
+// restarts while etcd is down or disconnected.
+func TestStoreFailures(t *testing.T) {
 	rig.Long(t)
 	l := fullLoad()
-	l.only = "dsr"
-	p := newProof(t, options{bfd: 100 * time.Millisecond, bin: rig.Bin(), store: true}, l)
-	for n := range *rounds {
-		p.run("etcd is killed for 60 s, a daemon restarts", func() {
-			p.storeAway(n, time.Minute, p.f.etcd.server.Kill, p.f.startEtcd)
+	l.onlyMode = "dsr"
+	e := newExperiment(t, options{bfd: 100 * time.Millisecond, bin: rig.Bin(), useEtcd: true}, l)
+	for n := range *roundCount {
+		e.run("etcd is killed for 60 s, a daemon restarts", func() {
+			e.storeOutage(n, time.Minute, e.fleet.etcd.server.Kill, e.fleet.startEtcd)
 		})
-		p.run("etcd is cut off for 20 s, a daemon restarts", func() {
-			p.storeAway(n, 20*time.Second, func() { p.f.cutEtcd(true) }, func() { p.f.cutEtcd(false) })
+		e.run("etcd is cut off for 20 s, a daemon restarts", func() {
+			e.storeOutage(n, 20*time.Second, func() { e.fleet.setEtcdCut(true) }, func() { e.fleet.setEtcdCut(false) })
 		})
 	}
-	p.write(*out, "cluster-store")
+	e.write(*out, "cluster-store")
 }
 
-// storeAway takes the store away for a while, in which a daemon is killed and starts again. What
-// was confirmed before is there afterwards, and what was refused is not.
-func (p *proof) storeAway(round int, d time.Duration, away, back func()) {
-	p.t.Helper()
-	a, b, killed := p.f.nodes[round%fleetSize], p.f.nodes[(round+1)%fleetSize], (round+2)%fleetSize
+// storeOutage stops the store for a while, and kills and restarts a daemon meanwhile. Afterwards,
+// all nodes must have the confirmed services, and none that was refused.
+func (e *experiment) storeOutage(round int, d time.Duration, stop, start func()) {
+	e.t.Helper()
+	a, b, killed := e.fleet.nodes[round%fleetSize], e.fleet.nodes[(round+1)%fleetSize], (round+2)%fleetSize
 	create := func(vip string) string {
 		return fmt.Sprintf("create lb %s --mode=dsr --tcp=80:80 --probetype=none --endpoints=%s", vip, endpointList(false))
 	}
 	const confirmed, refused, later = "20.20.21.1", "20.20.21.2", "20.20.21.3"
 	a.loxicmd(create(confirmed))
-	away()
+	stop()
 	until := time.Now().Add(d)
-	await.NoError(p.t, patience, func() error { // etcd is missed within some seconds
+	await.NoError(e.t, patience, func() error { // a node detects the outage within some seconds
 		out, err := b.Command(strings.Fields(create(refused))...)
 		if err == nil || !strings.Contains(out, "cannot be used") {
-			return fmt.Errorf("a change without etcd ends with %w: %s", err, out)
+			return fmt.Errorf("a change without etcd: got %w: %s, want an error", err, out)
 		}
 		return nil
 	})
-	p.killed(killed)
-	await.True(p.t, d+patience, "the end of the outage", func() bool { return time.Now().After(until) })
-	back()
+	e.killNode(killed)
+	await.True(e.t, d+patience, "the end of the outage", func() bool { return time.Now().After(until) })
+	start()
 	began := time.Now()
-	await.NoError(p.t, patience, func() error {
+	await.NoError(e.t, patience, func() error {
 		out, err := b.Command(strings.Fields(create(later))...)
 		if err != nil {
-			return fmt.Errorf("a change once etcd is back: %w: %s", err, out)
+			return fmt.Errorf("a change after etcd has returned: %w: %s", err, out)
 		}
 		return nil
 	})
-	p.note("changes are taken again after, s", time.Since(began).Seconds())
-	for _, m := range p.f.nodes {
-		await.NoError(p.t, patience, func() error {
+	e.record("changes are accepted again after, s", time.Since(began).Seconds())
+	for _, m := range e.fleet.nodes {
+		await.NoError(e.t, patience, func() error {
 			out, err := m.Command("get", "lb")
 			if err == nil && (!strings.Contains(out, confirmed) || !strings.Contains(out, later) || !strings.Contains(out, vip(false, "dsr"))) {
 				err = fmt.Errorf("%s lacks a service that was confirmed", m.host.Name)

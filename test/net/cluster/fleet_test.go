@@ -22,51 +22,51 @@ import (
 
 const (
 	patience = 30 * time.Second
-	// fleetSize is the number of nodes, and of endpoints.
+	// fleetSize is the number of nodes. There are as many endpoints.
 	fleetSize = 3
 )
 
-// fleet is nodes that exchange connections. They share a network with endpoints and an FRR router,
-// which spreads connections over them by ECMP with a hash of addresses and ports:
+// fleet is a group of nodes that exchange connections. They share a network with endpoints and an
+// FRR router, which spreads connections over nodes by ECMP with a hash of addresses and ports:
 //
 //	client - router - bridge - a, b, c, endpoint1, endpoint2, endpoint3
 //
-// Nodes announce VIPs by BGP with BFD. Endpoints reply to the router. It forwards
-// replies of mode dsr to the client, those to source addresses to the node that owns them, and
-// those of mode default to the node that has the VIP of this mode.
+// Nodes announce VIPs by BGP with BFD. Endpoints reply to the router. It forwards replies of mode
+// dsr to the client, replies to source addresses to the node that owns them, and replies of mode
+// default to the node that has the VIP of this mode.
 type fleet struct {
 	t              *testing.T
 	client, router *netnstest.Host
 	nodes          [fleetSize]*member
 	endpoints      [fleetSize]*netnstest.Host
 	frr            *routers.FRR
-	second         *netnstest.Host // router; nil: there is one
+	secondRouter   *netnstest.Host // nil: the fleet has one router
 	etcd           etcd
-	key            string        // path that files of keys begin with
+	keyPrefix      string        // prefix of the paths of key files
 	certificates   *certificates // nil: nodes have a key
 	options
 }
 
 // options of a fleet.
 type options struct {
-	bfd        time.Duration // interval of BFD
-	bin        string        // programs of the nodes
-	twoRouters bool
-	store      bool // nodes have their services in etcd: those of mode dsr
-	certified  bool // nodes have certificates instead of a key
+	bfd             time.Duration // interval of BFD
+	bin             string        // programs of the nodes
+	twoRouters      bool
+	useEtcd         bool // etcd stores the services: those of mode dsr
+	useCertificates bool // nodes have certificates instead of a key
 }
 
-// member is a node of a fleet. Its number is that in its addresses, from 1.
+// member is a node of a fleet. Its number, from 1, is part of its addresses.
 type member struct {
 	*netnstest.Daemon
-	f      *fleet
+	fleet  *fleet
 	host   *netnstest.Host
 	number int
 	opts   []string // further flags
 }
 
-// address returns the address of a member of a network in a family; network: 0 and 5 of clients,
-// 2 of nodes, 9 of endpoints.
+// address returns the address of a host in a network. Networks 0 and 5 have clients, 2 nodes, and 9
+// endpoints.
 func address(is6 bool, network, number int) string {
 	if is6 {
 		return fmt.Sprintf("fd%02d::%x", network, number)
@@ -85,36 +85,36 @@ func vip(is6 bool, mode string) string {
 	return fmt.Sprintf("20.20.20.%d", number)
 }
 
-// source returns the source address by which a node calls endpoints.
-func source(is6 bool, node, number int) string {
+// sourceAddress returns a source address that a node uses towards endpoints.
+func sourceAddress(is6 bool, node, number int) string {
 	if is6 {
 		return fmt.Sprintf("fd2%d::%d", node, number)
 	}
 	return fmt.Sprintf("10.20.%d.%d", node, number)
 }
 
-// sources returns the prefix of a node's source addresses.
-func sources(is6 bool, node int) string {
+// sourcePrefix returns the prefix of a node's source addresses.
+func sourcePrefix(is6 bool, node int) string {
 	if is6 {
 		return fmt.Sprintf("fd2%d::/64", node)
 	}
 	return fmt.Sprintf("10.20.%d.0/24", node)
 }
 
-// newFleet starts the nodes and waits until the router has their routes.
+// newFleet starts all hosts and waits until the router has the nodes' routes.
 func newFleet(t *testing.T, o options) *fleet {
 	t.Helper()
 	lab := labtest.New(t)
-	f := &fleet{t: t, options: o, key: filepath.Join(t.TempDir(), "key")}
+	f := &fleet{t: t, options: o, keyPrefix: filepath.Join(t.TempDir(), "key")}
 	f.build(lab)
 	for _, m := range f.nodes {
 		m.writeKeys(clusterKeys[0])
 	}
-	if o.certified {
+	if o.useCertificates {
 		f.certificates = f.newCertificates()
 	}
 	f.serve()
-	if o.store {
+	if o.useEtcd {
 		f.addEtcd(lab)
 	}
 	var err error
@@ -126,7 +126,7 @@ func newFleet(t *testing.T, o options) *fleet {
 	for _, m := range f.nodes {
 		m.create()
 	}
-	f.awaitSessions(fleetSize)
+	f.awaitNextHops(fleetSize)
 	f.awaitBFD()
 	return f
 }
@@ -138,8 +138,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// routes makes a host a router.
-func (f *fleet) routes(h *netnstest.Host) {
+// enableForwarding configures a host as a router.
+func (f *fleet) enableForwarding(h *netnstest.Host) {
 	f.t.Helper()
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "1"}, {"net/ipv6/conf/all/forwarding", "1"},
@@ -151,11 +151,11 @@ func (f *fleet) routes(h *netnstest.Host) {
 }
 
 // hashHeaders makes a host select among equal routes by addresses, protocol and ports, as routers
-// do. Policy 1 does not within one machine: it uses the hash that a packet has, and a packet that
-// crosses namespaces keeps its socket's, which Linux changes with each repetition of a SYN.
+// do. Policy 1 would use the packet's own hash. A packet that crosses namespaces keeps the hash of
+// its socket, and Linux changes that hash with each retransmission of a SYN.
 func (f *fleet) hashHeaders(h *netnstest.Host) {
 	f.t.Helper()
-	const custom, fields = "3", "0x37" // without IPv6's flow label, which changes likewise
+	const custom, fields = "3", "0x37" // all but IPv6's flow label, which also changes
 	for _, family := range []string{"ipv4", "ipv6"} {
 		must(f.t, h.Sysctl("net/"+family+"/fib_multipath_hash_fields", fields))
 		must(f.t, h.Sysctl("net/"+family+"/fib_multipath_hash_policy", custom))
@@ -170,10 +170,10 @@ func (f *fleet) build(lab *netnstest.Lab) {
 		return h
 	}
 	f.client, f.router = host("client"), host("router")
-	f.routes(f.router)
+	f.enableForwarding(f.router)
 	must(f.t, f.client.Sysctl("net/ipv4/ip_local_port_range", "2000 65000"))
 	must(f.t, f.client.Sysctl("net/ipv4/tcp_tw_reuse", "1"))
-	must(f.t, lab.Link(f.end(f.client, "eth0", 0, 2), f.end(f.router, "client", 0, 1), 0))
+	must(f.t, lab.Link(f.linkEnd(f.client, "eth0", 0, 2), f.linkEnd(f.router, "client", 0, 1), 0))
 	f.defaultRoutes(f.client, address(false, 0, 1), address(true, 0, 1))
 	rig.MustRun(f.t, f.router, "ip", "link", "add", "br0", "type", "bridge", "mcast_snooping", "0")
 	for _, network := range []int{2, 9} {
@@ -183,7 +183,7 @@ func (f *fleet) build(lab *netnstest.Lab) {
 	}
 	must(f.t, f.router.Up("br0"))
 	for i := range fleetSize {
-		f.nodes[i] = &member{f: f, host: host(string(rune('a' + i))), number: i + 1}
+		f.nodes[i] = &member{fleet: f, host: host(string(rune('a' + i))), number: i + 1}
 		f.attach(lab, f.nodes[i].host, 2, i+1)
 		rig.MustRun(f.t, f.nodes[i].host, "ip", "route", "add", "10.9.0.0/24", "dev", "eth0")
 		rig.MustRun(f.t, f.nodes[i].host, "ip", "-6", "route", "add", "fd09::/64", "dev", "eth0")
@@ -196,30 +196,30 @@ func (f *fleet) build(lab *netnstest.Lab) {
 	f.routeDefault()
 }
 
-// The client has several addresses in each network. A port rests for a minute after its connection:
-// with one address, 500 connections per second would use up half of the ports in that time, and
-// each further one search tens of thousands while all others wait.
+// The client has several addresses in each network. A port is unusable for a minute after its
+// connection ends. With one address, 500 connections per second would use up half of the ports in
+// that time, and the kernel would try tens of thousands of ports for each further connection.
 const firstClient, clientAddresses = 2, 4
 
-// clientsOfDefault is the network of clients of mode default. Nodes announce it, too, so replies
-// pass the node that has the VIP of this mode.
-const clientsOfDefault = 5
+// defaultModeNetwork is the network of clients of mode default. Nodes also announce it, so the
+// router forwards replies to the node that has the VIP of this mode.
+const defaultModeNetwork = 5
 
 func (f *fleet) routeDefault() {
 	f.t.Helper()
 	for _, is6 := range []bool{false, true} {
 		family := map[bool]string{false: "-4", true: "-6"}[is6]
-		clients := prefix(is6, clientsOfDefault, firstClient)
+		clients := prefix(is6, defaultModeNetwork, firstClient)
 		for n := range clientAddresses {
 			must(f.t, f.client.AddAddress("eth0", prefix(is6, 0, firstClient+n)))
-			must(f.t, f.client.AddAddress("eth0", prefix(is6, clientsOfDefault, firstClient+n)))
+			must(f.t, f.client.AddAddress("eth0", prefix(is6, defaultModeNetwork, firstClient+n)))
 		}
 		rig.MustRun(f.t, f.router, "ip", family, "route", "add", clients.Masked().String(), "dev", "client", "table", "100")
 		rig.MustRun(f.t, f.router, "ip", family, "rule", "add", "from", vip(is6, "default"), "lookup", "100")
 	}
 }
 
-func (f *fleet) end(h *netnstest.Host, name string, network, number int) netnstest.End {
+func (f *fleet) linkEnd(h *netnstest.Host, name string, network, number int) netnstest.End {
 	return netnstest.End{Host: h, Interface: name, Addresses: []netip.Prefix{prefix(false, network, number), prefix(true, network, number)}}
 }
 
@@ -238,7 +238,7 @@ func hostPrefix(a string) netip.Prefix {
 // attach connects a host to the bridge, with the router as its default route.
 func (f *fleet) attach(lab *netnstest.Lab, h *netnstest.Host, network, number int) {
 	f.t.Helper()
-	must(f.t, lab.Link(f.end(h, "eth0", network, number), netnstest.End{Host: f.router, Interface: h.Name}, 0))
+	must(f.t, lab.Link(f.linkEnd(h, "eth0", network, number), netnstest.End{Host: f.router, Interface: h.Name}, 0))
 	rig.MustRun(f.t, f.router, "ip", "link", "set", "dev", h.Name, "master", "br0")
 	f.defaultRoutes(h, address(false, network, routerNumber), address(true, network, routerNumber))
 }
@@ -249,7 +249,8 @@ func (f *fleet) defaultRoutes(h *netnstest.Host, via4, via6 string) {
 	must(f.t, h.AddRoute(netip.MustParsePrefix("::/0"), netip.MustParseAddr(via6)))
 }
 
-// routerConfig configures the router of a number. Two routers have a session with each other.
+// routerConfig returns the FRR configuration of a router. Two routers have a session with each
+// other.
 func (f *fleet) routerConfig(number int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bfd\n profile fast\n  transmit-interval %[1]d\n  receive-interval %[1]d\n  detect-multiplier 3\n", f.bfd.Milliseconds())
@@ -279,19 +280,19 @@ func (f *fleet) routerConfig(number int) string {
 
 // create starts a node for the first time, and creates its services.
 func (m *member) create() {
-	m.f.t.Helper()
-	ctx, cancel := context.WithTimeout(m.f.t.Context(), rig.StartPatience)
+	m.fleet.t.Helper()
+	ctx, cancel := context.WithTimeout(m.fleet.t.Context(), rig.StartPatience)
 	defer cancel()
 	var err error
-	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: m.f.bin, Args: m.args()})
-	must(m.f.t, err)
-	m.f.t.Cleanup(func() {
-		if m.f.t.Failed() {
-			m.f.t.Logf("log of %s:\n%s", m.host.Name, m.Log())
+	m.Daemon, err = m.host.StartDaemon(ctx, netnstest.DaemonOptions{Bin: m.fleet.bin, Args: m.args()})
+	must(m.fleet.t, err)
+	m.fleet.t.Cleanup(func() {
+		if m.fleet.t.Failed() {
+			m.fleet.t.Logf("log of %s:\n%s", m.host.Name, m.Log())
 		}
 	})
 	lines := m.neighbors() + m.services()
-	if m.f.store {
+	if m.fleet.useEtcd {
 		lines = m.neighbors() + m.sharedServices()
 	}
 	for line := range strings.Lines(strings.TrimSpace(lines)) {
@@ -301,12 +302,12 @@ func (m *member) create() {
 
 func (m *member) args() []string {
 	opts := m.opts
-	if m.f.store {
+	if m.fleet.useEtcd {
 		opts = append([]string{"--store=" + storeURL()}, opts...)
 	}
 	credentials := []string{"--cluster-key=" + m.keyFile()}
-	if m.f.certificates != nil {
-		credentials = m.f.certificates.args(m)
+	if m.fleet.certificates != nil {
+		credentials = m.fleet.certificates.args(m)
 	}
 	return slices.Concat([]string{
 		"--bgp", "--ct-max=1000000", fmt.Sprintf("--cluster=%s,%s,%s", address(false, 2, 1), address(false, 2, 2), address(false, 2, 3)),
@@ -319,14 +320,14 @@ func (m *member) neighbors() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set bgp --asn=65010 --router-id=%s\n", address(false, 2, m.number))
 	for _, is6 := range []bool{false, true} {
-		for _, router := range m.f.routerNumbers() {
-			fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, router), m.f.bfd)
+		for _, router := range m.fleet.routerNumbers() {
+			fmt.Fprintf(&b, "create bgpneighbor %s 65001 --bfd=%s --connect-retry=1s\n", address(is6, 2, router), m.fleet.bfd)
 		}
 	}
 	return b.String()
 }
 
-// endpointList returns all endpoints, with weight 1.
+// endpointList returns all endpoints with weight 1, as --endpoints takes them.
 func endpointList(is6 bool) string {
 	var endpoints []string
 	for i := range fleetSize {
@@ -341,44 +342,44 @@ func (m *member) services() string {
 	for _, is6 := range []bool{false, true} {
 		list := endpointList(is6)
 		common := " --tcp=80:80 --udp=53:53 --probetype=none --bgp --endpoints=" + list
-		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), source(is6, m.number, 1), common)
-		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), source(is6, m.number, 2), common)
+		fmt.Fprintf(&b, "create lb %s --mode=onearm --snat=%s%s\n", vip(is6, "onearm"), sourceAddress(is6, m.number, 1), common)
+		fmt.Fprintf(&b, "create lb %s --mode=fullnat --snat=%s%s\n", vip(is6, "fullnat"), sourceAddress(is6, m.number, 2), common)
 		fmt.Fprintf(&b, "create lb %s --mode=default --select=hash --inatimeout=600 --bgp-med=%d%s\n", vip(is6, "default"), m.number, common)
 		fmt.Fprintf(&b, "create lb %s --mode=dsr --select=hash%s\n", vip(is6, "dsr"), common)
 		fmt.Fprintf(&b, "create lb %s --icmp --bgp --bgp-announce=always --bgp-aggregate=%s --bgp-med=%d --endpoints=%s\n",
-			address(is6, clientsOfDefault, 99), prefix(is6, clientsOfDefault, 0).Masked(), m.number, list)
-		for owner := 1; owner <= fleetSize; owner++ { // of source addresses
+			address(is6, defaultModeNetwork, 99), prefix(is6, defaultModeNetwork, 0).Masked(), m.number, list)
+		for owner := 1; owner <= fleetSize; owner++ { // the node that owns the source addresses
 			med := 10 + m.number
 			if owner == m.number {
 				med = 1
 			}
 			fmt.Fprintf(&b, "create lb %s --icmp --bgp --bgp-announce=always --bgp-aggregate=%s --bgp-med=%d --endpoints=%s\n",
-				source(is6, owner, 99), sources(is6, owner), med, list)
+				sourceAddress(is6, owner, 99), sourcePrefix(is6, owner), med, list)
 		}
 	}
 	return b.String()
 }
 
-// loxicmd runs a command, its words separated by spaces.
+// loxicmd runs a loxicmd command, given as words separated by spaces.
 func (m *member) loxicmd(line string) string {
-	m.f.t.Helper()
+	m.fleet.t.Helper()
 	out, err := m.Command(strings.Fields(line)...)
 	if err != nil {
-		m.f.t.Fatalf("%s: %s: %v\n%s", m.host.Name, line, err, out)
+		m.fleet.t.Fatalf("%s: %s: %v\n%s", m.host.Name, line, err, out)
 	}
 	return out
 }
 
 // restart starts a node again after Stop or Kill.
 func (m *member) restart() {
-	m.f.t.Helper()
-	ctx, cancel := context.WithTimeout(m.f.t.Context(), rig.StartPatience)
+	m.fleet.t.Helper()
+	ctx, cancel := context.WithTimeout(m.fleet.t.Context(), rig.StartPatience)
 	defer cancel()
 	m.SetArgs(m.args()...)
-	must(m.f.t, m.Start(ctx))
+	must(m.fleet.t, m.Start(ctx))
 }
 
-// clusterStatus is what GET status/cluster replies with.
+// clusterStatus is the answer to GET status/cluster.
 type clusterStatus struct {
 	Joined bool
 	Held   string
@@ -397,7 +398,7 @@ type clusterPeer struct {
 	}
 }
 
-// result returns how many records of the peer had a result.
+// result returns the number of records from the peer that had the given result.
 func (p *clusterPeer) result(name string) uint64 {
 	for _, r := range p.Results {
 		if r.Result == name {
@@ -441,22 +442,22 @@ func (f *fleet) awaitPeers() {
 	})
 }
 
-// cut drops all frames from and to a node, or forwards them again. Both ends keep their carrier.
-func (m *member) cut(cut bool) {
-	m.f.t.Helper()
+// setCut drops all frames from and to a node, or forwards them again. The links stay up.
+func (m *member) setCut(cut bool) {
+	m.fleet.t.Helper()
 	table := "cut-" + m.host.Name
 	if !cut {
-		rig.MustRun(m.f.t, m.f.router, "nft", "delete", "table", "netdev", table)
+		rig.MustRun(m.fleet.t, m.fleet.router, "nft", "delete", "table", "netdev", table)
 		return
 	}
 	rules := fmt.Sprintf("table netdev %[1]s { chain in { type filter hook ingress device %[2]s priority 0; policy drop; }; chain out { type filter "+
 		"hook egress device %[2]s priority 0; policy drop; }; }",
 		table, m.host.Name)
-	rig.MustRun(m.f.t, m.f.router, "nft", rules)
+	rig.MustRun(m.fleet.t, m.fleet.router, "nft", rules)
 }
 
-// partition drops what nodes send each other, or forwards it again.
-func (f *fleet) partition(cut bool) {
+// setPartition drops all packets between nodes, or forwards them again.
+func (f *fleet) setPartition(cut bool) {
 	f.t.Helper()
 	if !cut {
 		rig.MustRun(f.t, f.router, "nft", "delete", "table", "bridge", "partition")

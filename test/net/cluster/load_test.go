@@ -19,22 +19,22 @@ import (
 	"loxilb/test/await"
 )
 
-// crowdOfFlows opens flows that are answered twice, and waits until all nodes have them.
-func (p *proof) crowdOfFlows(flows int) {
-	p.t.Helper()
+// openFlows opens UDP flows, and waits until all nodes have them.
+func (e *experiment) openFlows(flows int) {
+	e.t.Helper()
 	const perAddress, workers = 20_000, 8
 	to := &unix.SockaddrInet4{Port: 53, Addr: netip.MustParseAddr(vip(false, "default")).As4()}
 	for n := 0; n < flows; n += perAddress {
-		must(p.t, p.f.client.AddAddress("eth0", netip.PrefixFrom(netip.AddrFrom4(flowAddress(n/perAddress)), 24)))
+		must(e.t, e.fleet.client.AddAddress("eth0", netip.PrefixFrom(netip.AddrFrom4(flowAddress(n/perAddress)), 24)))
 	}
 	failed := make([]error, workers)
 	var running sync.WaitGroup
 	for w := range workers {
 		running.Go(func() {
-			failed[w] = p.f.client.Do(func() error {
+			failed[w] = e.fleet.client.Do(func() error {
 				for n := w; n < flows; n += workers {
 					from := &unix.SockaddrInet4{Port: 2000 + n%perAddress, Addr: flowAddress(n / perAddress)}
-					if err := askTwice(from, to); err != nil {
+					if err := openFlow(from, to); err != nil {
 						return fmt.Errorf("flow %d: %w", n, err)
 					}
 				}
@@ -43,15 +43,15 @@ func (p *proof) crowdOfFlows(flows int) {
 		})
 	}
 	running.Wait()
-	must(p.t, errors.Join(failed...))
-	p.f.awaitPeers()
+	must(e.t, errors.Join(failed...))
+	e.fleet.awaitPeers()
 }
 
-func flowAddress(n int) [4]byte { return [4]byte{10, clientsOfDefault, 0, byte(10 + n)} }
+func flowAddress(n int) [4]byte { return [4]byte{10, defaultModeNetwork, 0, byte(10 + n)} }
 
-// askTwice has two datagrams from an address answered: the second one proves that the client
-// exists. System calls block: a socket of the net package would cost several times as much.
-func askTwice(from, to *unix.SockaddrInet4) error {
+// openFlow sends datagrams until two are answered. The second one proves that the client exists. It
+// uses blocking system calls: a socket of the net package would cost several times as much.
+func openFlow(from, to *unix.SockaddrInet4) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -76,24 +76,24 @@ func askTwice(from, to *unix.SockaddrInet4) error {
 	return nil
 }
 
-// flooded sends SYNs from random addresses for a while. The records of real connections must not
-// wait for those of the flood.
-func (p *proof) flooded(d time.Duration) {
-	p.t.Helper()
-	m := p.f.nodes[0]
-	before := p.sent()
+// floodSYNs sends SYNs from random addresses for a while, and measures how long records of other
+// connections wait.
+func (e *experiment) floodSYNs(d time.Duration) {
+	e.t.Helper()
+	m := e.fleet.nodes[0]
+	before := e.recordsSent()
 	stop := make(chan struct{})
 	var running sync.WaitGroup
 	var sent atomic.Uint64
 	running.Go(func() {
-		if err := p.f.client.Do(func() error { return flood(stop, &sent) }); err != nil {
-			p.t.Errorf("flood: %v", err)
+		if err := e.fleet.client.Do(func() error { return sendSYNs(stop, &sent) }); err != nil {
+			e.t.Errorf("flood: %v", err)
 		}
 	})
 	began, lag := time.Now(), 0.0
-	await.True(p.t, d+patience, "the end of the flood", func() bool {
+	await.True(e.t, d+patience, "the end of the flood", func() bool {
 		s, err := m.status()
-		must(p.t, err)
+		must(e.t, err)
 		for _, peer := range s.Peers {
 			lag = max(lag, peer.Lag)
 		}
@@ -102,17 +102,17 @@ func (p *proof) flooded(d time.Duration) {
 	close(stop)
 	running.Wait()
 	seconds := time.Since(began).Seconds()
-	p.note("SYNs per second", float64(sent.Load())/seconds)
-	p.note("records per second, of all nodes to both peers", float64(p.sent()-before)/seconds)
-	p.note("longest lag, ms", lag)
+	e.record("SYNs per second", float64(sent.Load())/seconds)
+	e.record("records per second, of all nodes to both peers", float64(e.recordsSent()-before)/seconds)
+	e.record("longest lag, ms", lag)
 }
 
-// sent returns how many records all nodes have sent.
-func (p *proof) sent() (n uint64) {
-	p.t.Helper()
-	for _, m := range p.f.nodes {
+// recordsSent returns how many records all nodes have sent.
+func (e *experiment) recordsSent() (n uint64) {
+	e.t.Helper()
+	for _, m := range e.fleet.nodes {
 		s, err := m.status()
-		must(p.t, err)
+		must(e.t, err)
 		for _, peer := range s.Peers {
 			n += peer.Sent
 		}
@@ -120,8 +120,8 @@ func (p *proof) sent() (n uint64) {
 	return n
 }
 
-// flood sends SYNs from random addresses to the VIP of mode onearm.
-func flood(stop <-chan struct{}, sent *atomic.Uint64) error {
+// sendSYNs sends SYNs from random addresses to the VIP of mode onearm.
+func sendSYNs(stop <-chan struct{}, sent *atomic.Uint64) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return err
@@ -165,12 +165,12 @@ func synFrom(random *rand.Rand, to [4]byte) []byte {
 	return b
 }
 
-// busy has clients open connections of the modes as fast as they can for a while, and notes what
-// that costs. Mode default has one node, which then sends records, while the others receive them.
-func (p *proof) busy(d time.Duration, all []target) {
-	p.t.Helper()
-	before, cpu, bytes := p.sent(), p.cpus(), p.f.nodes[0].sentTo(p.f.nodes[1])
-	opened := p.c.opened.Load()
+// openFast opens connections to the targets as fast as the machine can, and measures the costs. All
+// connections of mode default use one node, so it sends all records and the others receive them.
+func (e *experiment) openFast(d time.Duration, all []target) {
+	e.t.Helper()
+	before, cpu, bytes := e.recordsSent(), e.cpuSeconds(), e.fleet.nodes[0].bytesSentTo(e.fleet.nodes[1])
+	opened := e.clients.opened.Load()
 	began := time.Now()
 	stop := make(chan struct{})
 	var running sync.WaitGroup
@@ -183,50 +183,50 @@ func (p *proof) busy(d time.Duration, all []target) {
 				default:
 				}
 				to := all[n%len(all)]
-				conn, err := p.c.dial(to)
+				conn, err := e.clients.dial(to)
 				if err != nil {
-					p.c.lost(loss{to, birth{began, time.Now()}, 0, false, err})
+					e.clients.recordLoss(loss{to, dialTimes{began, time.Now()}, 0, false, err})
 					continue
 				}
-				p.c.opened.Add(1)
+				e.clients.opened.Add(1)
 				_ = conn.Close()
 			}
 		})
 	}
-	await.True(p.t, d+patience, "the end", func() bool { return time.Since(began) > d })
+	await.True(e.t, d+patience, "the end of the load", func() bool { return time.Since(began) > d })
 	close(stop)
 	running.Wait()
 	seconds := time.Since(began).Seconds()
-	p.note("new connections per second", float64(p.c.opened.Load()-opened)/seconds)
-	p.note("records per second, of all nodes to both peers", float64(p.sent()-before)/seconds)
-	p.note("Mbit/s from the first node to a peer", 8*(p.f.nodes[0].sentTo(p.f.nodes[1])-bytes)/1e6/seconds)
-	for i, used := range p.cpus() {
-		p.note(fmt.Sprintf("CPU of node %s, %% of one", p.f.nodes[i].host.Name), 100*(used-cpu[i])/seconds)
+	e.record("new connections per second", float64(e.clients.opened.Load()-opened)/seconds)
+	e.record("records per second, of all nodes to both peers", float64(e.recordsSent()-before)/seconds)
+	e.record("Mbit/s from the first node to a peer", 8*(e.fleet.nodes[0].bytesSentTo(e.fleet.nodes[1])-bytes)/1e6/seconds)
+	for i, used := range e.cpuSeconds() {
+		e.record(fmt.Sprintf("CPU of node %s, %% of one", e.fleet.nodes[i].host.Name), 100*(used-cpu[i])/seconds)
 	}
 }
 
-// sentTo returns how many bytes a node has sent over its present connection to another one.
-func (m *member) sentTo(other *member) (bytes float64) {
-	m.f.t.Helper()
+// bytesSentTo returns how many bytes a node has sent over its present connection to another node.
+func (m *member) bytesSentTo(other *member) (bytes float64) {
+	m.fleet.t.Helper()
 	out, err := m.host.Run("ss", "-tinH", "dst", address(false, 2, other.number), "and", "dport", "=", ":22222")
-	must(m.f.t, err)
+	must(m.fleet.t, err)
 	_, rest, _ := strings.Cut(out, "bytes_sent:")
 	_, err = fmt.Sscan(rest, &bytes)
-	must(m.f.t, err)
+	must(m.fleet.t, err)
 	return bytes
 }
 
-// cpus returns the CPU seconds that each node's process has used.
-func (p *proof) cpus() (list [fleetSize]float64) {
-	p.t.Helper()
+// cpuSeconds returns the CPU seconds that each node's process has used.
+func (e *experiment) cpuSeconds() (list [fleetSize]float64) {
+	e.t.Helper()
 	const ticks = 100 // per second, of Linux's interface
-	for i, m := range p.f.nodes {
+	for i, m := range e.fleet.nodes {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.Pid()))
-		must(p.t, err)
+		must(e.t, err)
 		words := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		for _, w := range words[11:13] { // of user and system mode
+		for _, w := range words[11:13] { // utime and stime
 			n, err := strconv.Atoi(w)
-			must(p.t, err)
+			must(e.t, err)
 			list[i] += float64(n) / ticks
 		}
 	}

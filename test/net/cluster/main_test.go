@@ -1,5 +1,5 @@
-// Package cluster_test tests nodes behind an ECMP router that exchange connections: which
-// connections survive failures of nodes and networks.
+// Package cluster_test tests whether connections survive failures of nodes and links, if nodes
+// behind an ECMP router exchange their connections.
 package cluster_test
 
 import (
@@ -14,10 +14,11 @@ import (
 // TestMain builds the programs under test.
 func TestMain(m *testing.M) {
 	flag.Func("cases", "run only the cases that match this regular expression", func(s string) (err error) {
-		chosen, err = regexp.Compile(s)
+		caseFilter, err = regexp.Compile(s)
 		return err
 	})
 	os.Exit(rig.Main(m))
 }
 
-var chosen = regexp.MustCompile("")
+// caseFilter selects the cases that run, by their names.
+var caseFilter = regexp.MustCompile("")

@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// observation is what a crowd has observed during a case.
+// observation is what clients have observed during a case.
 type observation struct {
-	Opened  uint64   `json:"opened"`           // new connections
-	Broken  int      `json:"broken"`           // connections older than 10 ms when a node fell silent
-	Young   int      `json:"young"`            // those opened through it later
-	Refused int      `json:"refused"`          // connections that could not be opened
-	Silence float64  `json:"silence"`          // seconds, the longest of a TCP connection
-	Flows   float64  `json:"flows"`            // and of a flow of datagrams
-	Losses  []string `json:"losses,omitempty"` // descriptions of some
-	Slowest string   `json:"slowest"`
+	Opened     uint64   `json:"opened"`           // new connections
+	Broken     int      `json:"broken"`           // connections opened before a node fell silent
+	Late       int      `json:"young"`            // connections opened through a silent node
+	NotOpened  int      `json:"refused"`          // connections that could not be opened
+	LongestTCP float64  `json:"silence"`          // the longest wait for an answer over TCP, in seconds
+	LongestUDP float64  `json:"flows"`            // the same over UDP
+	Losses     []string `json:"losses,omitempty"` // descriptions of some
+	Slowest    string   `json:"slowest"`
 }
 
-// maxLosses is how many losses are described.
+// maxLosses is the number of losses that are described.
 const maxLosses = 20
 
-// observe returns what has happened since begin.
-func (c *crowd) observe() (o observation) {
+// observe returns what clients have observed since reset.
+func (c *clients) observe() (o observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	tcp, udp := c.longest("tcp"), c.longest("udp")
-	o = observation{Opened: c.opened.Load(), Silence: tcp.took.Seconds(), Flows: udp.took.Seconds(), Slowest: fmt.Sprintf("%s, %s", tcp, udp)}
+	tcp, udp := c.slowest("tcp"), c.slowest("udp")
+	o = observation{Opened: c.opened.Load(), LongestTCP: tcp.took.Seconds(), LongestUDP: udp.took.Seconds(), Slowest: fmt.Sprintf("%s, %s", tcp, udp)}
 	for _, l := range c.losses {
 		kind := "broken"
 		switch {
 		case !l.opened:
-			o.Refused++
+			o.NotOpened++
 			kind = "not opened"
-		case c.isYoung(l.born):
-			o.Young++
-			kind = "young"
+		case c.openedLate(l.times):
+			o.Late++
+			kind = "late"
 		default:
 			o.Broken++
 		}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// result is what a run of TestProof has shown.
+// result is the result of a run of TestFailures.
 type result struct {
 	Date   string        `json:"date"`
 	Kernel string        `json:"kernel"`
@@ -23,22 +23,22 @@ type result struct {
 	Cases  []*caseResult `json:"cases"`
 }
 
-// write writes NAME.json and NAME.txt; dir is empty: nothing.
-func (p *proof) write(dir, name string) {
-	p.t.Helper()
+// write writes the result to NAME.json and NAME.txt in a directory, unless dir is empty.
+func (e *experiment) write(dir, name string) {
+	e.t.Helper()
 	if dir == "" {
 		return
 	}
 	var system unix.Utsname
-	must(p.t, unix.Uname(&system))
-	r := result{time.Now().UTC().Format("2006-01-02 15:04 UTC"), unix.ByteSliceToString(system.Release[:]), runtime.NumCPU(), p.c.load, p.cases}
+	must(e.t, unix.Uname(&system))
+	r := result{time.Now().UTC().Format("2006-01-02 15:04 UTC"), unix.ByteSliceToString(system.Release[:]), runtime.NumCPU(), e.clients.load, e.cases}
 	b, err := json.MarshalIndent(r, "", "\t")
-	must(p.t, err)
-	must(p.t, os.WriteFile(filepath.Join(dir, name+".json"), append(b, '\n'), 0o644))
-	must(p.t, os.WriteFile(filepath.Join(dir, name+".txt"), []byte(r.text()), 0o644))
+	must(e.t, err)
+	must(e.t, os.WriteFile(filepath.Join(dir, name+".json"), append(b, '\n'), 0o644))
+	must(e.t, os.WriteFile(filepath.Join(dir, name+".txt"), []byte(r.text()), 0o644))
 }
 
-// text describes a result.
+// text returns the result as a table.
 func (r *result) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `Connections of three nodes behind an ECMP router, when nodes, links and processes fail.
@@ -57,11 +57,11 @@ silence   the longest wait for an answer, of all rounds
 		for _, one := range c.Rounds {
 			sum.Opened += one.Opened
 			sum.Broken += one.Broken
-			sum.Young += one.Young
-			sum.Refused += one.Refused
-			sum.Silence, sum.Flows = max(sum.Silence, one.Silence), max(sum.Flows, one.Flows)
+			sum.Late += one.Late
+			sum.NotOpened += one.NotOpened
+			sum.LongestTCP, sum.LongestUDP = max(sum.LongestTCP, one.LongestTCP), max(sum.LongestUDP, one.LongestUDP)
 		}
-		fmt.Fprintf(&b, "%-43s %6d  %8d  %6d  %4d  %10d  %6.2f s  %6.2f s\n", c.Name, len(c.Rounds), sum.Opened, sum.Broken, sum.Young, sum.Refused, sum.Silence, sum.Flows)
+		fmt.Fprintf(&b, "%-43s %6d  %8d  %6d  %4d  %10d  %6.2f s  %6.2f s\n", c.Name, len(c.Rounds), sum.Opened, sum.Broken, sum.Late, sum.NotOpened, sum.LongestTCP, sum.LongestUDP)
 		for _, name := range slices.Sorted(maps.Keys(c.Rounds[0].Numbers)) {
 			least, most := c.Rounds[0].Numbers[name], c.Rounds[0].Numbers[name]
 			for _, one := range c.Rounds {

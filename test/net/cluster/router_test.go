@@ -9,17 +9,17 @@ import (
 	"loxilb/test/await"
 )
 
-// awaitSessions waits until the router spreads packets over this many nodes, and has all other
-// routes.
-func (f *fleet) awaitSessions(nodes int) {
+// awaitNextHops waits until the router spreads packets over the given number of nodes, and has all
+// other routes.
+func (f *fleet) awaitNextHops(nodes int) {
 	f.t.Helper()
 	await.NoError(f.t, patience, func() error {
 		for _, is6 := range []bool{false, true} {
-			hops, err := f.hops(is6)
+			hops, err := f.nextHops(is6)
 			if err != nil {
 				return err
 			}
-			if want := f.wantedHops(is6, nodes); !maps.Equal(hops, want) {
+			if want := f.wantedNextHops(is6, nodes); !maps.Equal(hops, want) {
 				return fmt.Errorf("the router has %v, want %v", hops, want)
 			}
 		}
@@ -27,23 +27,23 @@ func (f *fleet) awaitSessions(nodes int) {
 	})
 }
 
-// wantedHops returns the number of next hops to each destination while the router spreads packets
-// over this many nodes.
-func (f *fleet) wantedHops(is6 bool, nodes int) map[string]int {
-	if f.store {
+// wantedNextHops returns the number of next hops to each destination while the router spreads
+// packets over the given number of nodes.
+func (f *fleet) wantedNextHops(is6 bool, nodes int) map[string]int {
+	if f.useEtcd {
 		return map[string]int{vip(is6, "dsr"): nodes}
 	}
-	want := map[string]int{vip(is6, "default"): 1, prefix(is6, clientsOfDefault, 0).Masked().String(): 1}
+	want := map[string]int{vip(is6, "default"): 1, prefix(is6, defaultModeNetwork, 0).Masked().String(): 1}
 	for _, mode := range []string{"onearm", "fullnat", "dsr"} {
 		want[vip(is6, mode)] = nodes
 	}
 	for i := range fleetSize {
-		want[sources(is6, i+1)] = 1
+		want[sourcePrefix(is6, i+1)] = 1
 	}
 	return want
 }
 
-// awaitBFD waits until BFD watches all sessions: it begins after a session is established.
+// awaitBFD waits until BFD monitors all BGP sessions: it starts after a session is established.
 func (f *fleet) awaitBFD() {
 	f.t.Helper()
 	await.NoError(f.t, patience, func() error {
@@ -68,9 +68,9 @@ func (f *fleet) awaitBFD() {
 	})
 }
 
-// sessionsLost returns how often the router has lost a BFD session. A node that is silenced loses
-// two; more are due to processes that got no CPU for 300 ms.
-func (f *fleet) sessionsLost() (sum int) {
+// bfdSessionsLost returns how often the router has lost a BFD session. A silenced node loses two.
+// Others are lost if a process gets no CPU for 300 ms.
+func (f *fleet) bfdSessionsLost() (sum int) {
 	f.t.Helper()
 	out, err := f.frr.Ask("bfdd", "show bfd peers counters json")
 	must(f.t, err)
@@ -86,8 +86,8 @@ func (f *fleet) sessionsLost() (sum int) {
 	return sum
 }
 
-// hops returns the number of next hops to each destination that the router has by BGP.
-func (f *fleet) hops(is6 bool) (map[string]int, error) {
+// nextHops returns the number of next hops of each BGP route of the router.
+func (f *fleet) nextHops(is6 bool) (map[string]int, error) {
 	family := map[bool]string{false: "-4", true: "-6"}[is6]
 	out, err := f.router.Run("ip", family, "route", "show", "proto", "bgp")
 	hops, to := map[string]int{}, ""

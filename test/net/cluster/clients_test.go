@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// messageLength is that of a message: the number of its connection, and its own.
+	// messageLength is the length of a message: the number of its connection, and its own number.
 	messageLength = 16
-	// quiet is how long a flow of datagrams waits for an answer before it repeats itself.
-	quiet = 200 * time.Millisecond
+	// resendAfter is how long a UDP client waits for an answer before it sends the message again.
+	resendAfter = 200 * time.Millisecond
 	// maxSilence is the time without an answer after which a connection counts as broken.
 	maxSilence = 15 * time.Second
-	// young is an age below which a connection may break: its record is on the way.
-	young = 10 * time.Millisecond
-	// notable is the time for an answer that is noted.
-	notable = 50 * time.Millisecond
+	// recordDelay is how long a node may take to send the record of a new connection. A connection
+	// may break if its node falls silent within this time.
+	recordDelay = 10 * time.Millisecond
+	// slowAfter is the time from which on an answer is recorded as slow.
+	slowAfter = 50 * time.Millisecond
 )
 
-// target is a service that clients talk to.
+// target is a service that clients use.
 type target struct {
 	mode    string
 	network string // tcp or udp
@@ -56,19 +57,19 @@ func targets(network string) (list []target) {
 	return list
 }
 
-// load is how many connections clients hold and open.
+// load is the number of connections that clients hold, and the rate at which they open others.
 type load struct {
 	TCP       int           `json:"tcp"`
 	UDP       int           `json:"udp"`
 	PerSecond int           `json:"perSecond"`
 	Pace      time.Duration `json:"pace"` // between two messages of a connection
-	only      string        // mode, over IPv4; empty: all
+	onlyMode  string        // use only this mode, over IPv4; empty: all modes
 }
 
-// targets returns the services of a protocol that clients talk to.
+// targets returns the services of a protocol that clients use.
 func (l *load) targets(network string) []target {
-	if l.only != "" {
-		return []target{{l.only, network, false}}
+	if l.onlyMode != "" {
+		return []target{{l.onlyMode, network, false}}
 	}
 	return targets(network)
 }
@@ -76,14 +77,14 @@ func (l *load) targets(network string) []target {
 // loss is a connection that broke, or could not be opened.
 type loss struct {
 	target target
-	born   birth
-	age    time.Duration // when it had its last answer
+	times  dialTimes
+	age    time.Duration // at the last answer
 	opened bool
 	err    error
 }
 
-// crowd is clients that hold connections and talk, and others that come and go.
-type crowd struct {
+// clients hold connections and exchange messages over them. They also open and close others.
+type clients struct {
 	f       *fleet
 	load    load
 	ctx     context.Context
@@ -92,42 +93,44 @@ type crowd struct {
 	number  atomic.Uint64
 	opened  atomic.Uint64
 	dialed  atomic.Uint64
-	removed atomic.Uint32 // number of the endpoint that was removed last
-	held    [2][]*talk    // TCP, UDP
+	removed atomic.Uint32  // number of the endpoint that was last removed
+	held    [2][]*heldConn // TCP, UDP
 
-	mu      sync.Mutex
-	losses  []loss
-	waits   []wait // since begin, longer than notable
-	windows []window
-	began   time.Time
+	mu            sync.Mutex
+	losses        []loss
+	slowAnswers   []slowAnswer // since reset
+	silentPeriods []silentPeriod
+	began         time.Time
 }
 
-// birth is when a connection was opened: from its first packet until it was answered.
-type birth struct{ dialed, opened time.Time }
+// dialTimes are the times of a connection's first packet, and of the answer.
+type dialTimes struct{ dialed, answered time.Time }
 
-// wait is a time for an answer.
-type wait struct {
+// slowAnswer is an answer that took longer than slowAfter.
+type slowAnswer struct {
 	took   time.Duration
 	target target
-	born   birth
+	times  dialTimes
 	began  time.Duration // since the case began
 }
 
-func (w wait) String() string { return fmt.Sprintf("%s from %.1f s on", w.target, w.began.Seconds()) }
+func (w slowAnswer) String() string {
+	return fmt.Sprintf("%s from %.1f s on", w.target, w.began.Seconds())
+}
 
-// window is a time in which the router may send packets to a node that does not send records.
-type window struct{ from, to time.Time }
+// silentPeriod is a time in which the router may send packets to a node that sends no records.
+type silentPeriod struct{ from, to time.Time }
 
-// talk is a connection that is held.
-type talk struct {
+// heldConn is a connection that is held.
+type heldConn struct {
 	target   target
 	local    netip.AddrPort
-	endpoint byte          // that has answered
-	answers  atomic.Uint64 // answers
+	endpoint byte // number of the endpoint that answers
+	answers  atomic.Uint64
 	broken   atomic.Bool
 }
 
-// serve starts the servers of the endpoints.
+// serve starts a TCP and a UDP server on each endpoint.
 func (f *fleet) serve() {
 	f.t.Helper()
 	for i, h := range f.endpoints {
@@ -177,34 +180,34 @@ func (f *fleet) serveDatagrams(h *netnstest.Host, address string, number byte) e
 	return nil
 }
 
-// newCrowd opens connections, and has clients talk until the test ends.
-func newCrowd(f *fleet, l load) *crowd {
+// startClients starts clients that send messages until the test ends.
+func startClients(f *fleet, l load) *clients {
 	f.t.Helper()
-	c := &crowd{f: f, load: l}
+	c := &clients{f: f, load: l}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	f.t.Cleanup(c.end)
-	c.fill()
+	c.replaceBroken()
 	each := l.targets("tcp")
 	for i := range min(l.PerSecond, openers) {
-		c.running.Go(func() { c.visit(each, i) })
+		c.running.Go(func() { c.openRepeatedly(each, i) })
 	}
 	return c
 }
 
-func (c *crowd) end() {
+func (c *clients) end() {
 	c.stop()
 	c.running.Wait()
 }
 
-// fill opens connections in place of broken ones.
-func (c *crowd) fill() {
+// replaceBroken opens connections in place of broken ones.
+func (c *clients) replaceBroken() {
 	c.f.t.Helper()
 	for kind, want := range []int{c.load.TCP, c.load.UDP} {
 		network := []string{"tcp", "udp"}[kind]
 		kept := c.held[kind][:0]
-		for _, k := range c.held[kind] {
-			if !k.broken.Load() {
-				kept = append(kept, k)
+		for _, h := range c.held[kind] {
+			if !h.broken.Load() {
+				kept = append(kept, h)
 			}
 		}
 		c.held[kind] = kept
@@ -215,38 +218,38 @@ func (c *crowd) fill() {
 	}
 }
 
-// hold opens a connection and talks over it.
-func (c *crowd) hold(to target) *talk {
+// hold opens a connection, and exchanges messages over it in the background.
+func (c *clients) hold(to target) *heldConn {
 	c.f.t.Helper()
 	began := time.Now()
 	conn, err := c.dial(to)
 	if err != nil {
-		c.f.describe(to)
+		c.f.logState(to)
 		c.f.t.Fatalf("%s: %v", to, err)
 	}
-	k := &talk{target: to, local: netip.MustParseAddrPort(conn.LocalAddr().String())}
+	h := &heldConn{target: to, local: netip.MustParseAddrPort(conn.LocalAddr().String())}
 	c.running.Go(func() {
 		defer conn.Close()
 		var l *loss
 		if to.network == "tcp" {
-			l = c.exchange(k, conn, birth{began, time.Now()}, 0)
+			l = c.exchange(h, conn, dialTimes{began, time.Now()}, 0)
 		} else {
-			l = c.flow(k, conn)
+			l = c.exchangeDatagrams(h, conn)
 		}
 		if l != nil {
-			k.broken.Store(true)
-			c.lost(*l)
+			h.broken.Store(true)
+			c.recordLoss(*l)
 		}
 	})
-	return k
+	return h
 }
 
-func (c *crowd) dial(to target) (net.Conn, error) {
+func (c *clients) dial(to target) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, maxSilence)
 	defer cancel()
 	network := 0
 	if to.mode == "default" {
-		network = clientsOfDefault
+		network = defaultModeNetwork
 	}
 	number := firstClient + int(c.dialed.Add(1)%clientAddresses)
 	from := netip.AddrPortFrom(netip.MustParseAddr(address(to.is6, network, number)), 0)
@@ -262,7 +265,7 @@ func (c *crowd) dial(to target) (net.Conn, error) {
 	return conn, err
 }
 
-func (c *crowd) lost(l loss) {
+func (c *clients) recordLoss(l loss) {
 	if c.ctx.Err() != nil {
 		return
 	}
@@ -271,30 +274,30 @@ func (c *crowd) lost(l loss) {
 	c.losses = append(c.losses, l)
 }
 
-// answered notes how long an answer took.
-func (c *crowd) answered(to target, born birth, took time.Duration) {
-	if took < notable {
+// recordAnswer records an answer if it was slow.
+func (c *clients) recordAnswer(to target, times dialTimes, took time.Duration) {
+	if took < slowAfter {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waits = append(c.waits, wait{took, to, born, time.Since(c.began) - took})
+	c.slowAnswers = append(c.slowAnswers, slowAnswer{took, to, times, time.Since(c.began) - took})
 }
 
-// longest returns the longest time for an answer over a network, of connections that were not
-// opened through a silent node.
-func (c *crowd) longest(network string) (most wait) {
-	for _, w := range c.waits {
-		if w.target.network == network && w.took > most.took && !c.isYoung(w.born) {
+// slowest returns the slowest answer over a network. It ignores connections that were opened
+// through a silent node.
+func (c *clients) slowest(network string) (most slowAnswer) {
+	for _, w := range c.slowAnswers {
+		if w.target.network == network && w.took > most.took && !c.openedLate(w.times) {
 			most = w
 		}
 	}
 	return most
 }
 
-// exchange has messages returned over a TCP connection, at the crowd's pace: as many, or 0 for
-// until the end.
-func (c *crowd) exchange(k *talk, conn net.Conn, born birth, messages int) *loss {
+// exchange sends messages over a TCP connection, and checks that each is returned: the given number
+// of messages, or until the clients end if it is 0.
+func (c *clients) exchange(h *heldConn, conn net.Conn, times dialTimes, messages int) *loss {
 	out, in := make([]byte, messageLength), make([]byte, messageLength+1)
 	id, last := c.number.Add(1), time.Now()
 	for n := uint64(1); c.ctx.Err() == nil && (messages == 0 || n <= uint64(messages)); n++ {
@@ -310,36 +313,37 @@ func (c *crowd) exchange(k *talk, conn net.Conn, born birth, messages int) *loss
 			err = fmt.Errorf("got %x instead of %x", in, out)
 		}
 		if err != nil {
-			return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("endpoint %d, after %v: %w", k.endpoint, time.Since(c.began).Round(time.Millisecond), err)}
+			return &loss{h.target, times, last.Sub(times.answered), true, fmt.Errorf("endpoint %d, after %v: %w", h.endpoint, time.Since(c.began).Round(time.Millisecond), err)}
 		}
-		k.endpoint = in[messageLength]
+		h.endpoint = in[messageLength]
 		last = time.Now()
-		c.answered(k.target, born, last.Sub(began))
-		k.answers.Add(1)
+		c.recordAnswer(h.target, times, last.Sub(began))
+		h.answers.Add(1)
 		c.pause()
 	}
 	return nil
 }
 
-func (c *crowd) pause() {
+func (c *clients) pause() {
 	select {
 	case <-c.ctx.Done():
 	case <-time.After(c.load.Pace):
 	}
 }
 
-// flow has datagrams answered. They may be lost, but always have the same endpoint.
-func (c *crowd) flow(k *talk, conn net.Conn) *loss {
+// exchangeDatagrams sends datagrams, and checks that the same endpoint answers all of them.
+// Datagrams may be lost.
+func (c *clients) exchangeDatagrams(h *heldConn, conn net.Conn) *loss {
 	out, in := make([]byte, messageLength), make([]byte, messageLength+1)
 	id, endpoint, last := c.number.Add(1), byte(0), time.Now()
-	born := birth{last, last}
+	times := dialTimes{last, last}
 	for n := uint64(1); c.ctx.Err() == nil; n++ {
 		binary.BigEndian.PutUint64(out, id)
 		binary.BigEndian.PutUint64(out[8:], n)
 		began := time.Now()
 		for {
 			_, _ = conn.Write(out)
-			_ = conn.SetReadDeadline(time.Now().Add(quiet))
+			_ = conn.SetReadDeadline(time.Now().Add(resendAfter))
 			length, err := conn.Read(in)
 			if err == nil && length == len(in) && string(in[:messageLength]) == string(out) {
 				break
@@ -348,28 +352,29 @@ func (c *crowd) flow(k *talk, conn net.Conn) *loss {
 				continue
 			}
 			if since := time.Since(began); since > maxSilence || c.ctx.Err() != nil {
-				return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("no answer for %v: %w", since, err)}
+				return &loss{h.target, times, last.Sub(times.answered), true, fmt.Errorf("no answer for %v: %w", since, err)}
 			}
 		}
-		if endpoint == 0 || endpoint == byte(c.removed.Load()) { // datagrams of a removed endpoint go to another
+		if endpoint == 0 || endpoint == byte(c.removed.Load()) { // another endpoint replaces a removed one
 			endpoint = in[messageLength]
 		}
 		if endpoint != in[messageLength] {
-			return &loss{k.target, born, last.Sub(born.opened), true, fmt.Errorf("endpoint %d answers instead of %d", in[messageLength], endpoint)}
+			return &loss{h.target, times, last.Sub(times.answered), true, fmt.Errorf("endpoint %d answers instead of %d", in[messageLength], endpoint)}
 		}
 		last = time.Now()
-		c.answered(k.target, born, last.Sub(began))
-		k.answers.Add(1)
+		c.recordAnswer(h.target, times, last.Sub(began))
+		h.answers.Add(1)
 		c.pause()
 	}
 	return nil
 }
 
-// openers is how many clients open connections.
+// openers is the number of clients that open connections.
 const openers = 10
 
-// visit opens connections, exchanges two messages over each, and closes it.
-func (c *crowd) visit(each []target, first int) {
+// openRepeatedly opens connections, exchanges two messages over each, and closes it. It uses the
+// targets in turn, beginning with the given one.
+func (c *clients) openRepeatedly(each []target, first int) {
 	tick := time.NewTicker(time.Second * time.Duration(min(c.load.PerSecond, openers)) / time.Duration(c.load.PerSecond))
 	defer tick.Stop()
 	for n := first; ; n++ {
@@ -383,74 +388,74 @@ func (c *crowd) visit(each []target, first int) {
 			began := time.Now()
 			conn, err := c.dial(to)
 			if err != nil {
-				c.lost(loss{to, birth{began, time.Now()}, 0, false, err})
+				c.recordLoss(loss{to, dialTimes{began, time.Now()}, 0, false, err})
 				return
 			}
 			c.opened.Add(1)
 			defer conn.Close()
-			if l := c.exchange(&talk{target: to}, conn, birth{began, time.Now()}, 2); l != nil {
-				c.lost(*l)
+			if l := c.exchange(&heldConn{target: to}, conn, dialTimes{began, time.Now()}, 2); l != nil {
+				c.recordLoss(*l)
 			}
 		})
 	}
 }
 
-// begin forgets what was observed before. A connection that was opened through a silent node in the
-// case before may still wait for an answer.
-func (c *crowd) begin() {
+// reset removes the observations of the previous case. It keeps recent silent periods: connections
+// that were opened in them may still wait for an answer.
+func (c *clients) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.losses, c.waits = nil, nil
+	c.losses, c.slowAnswers = nil, nil
 	c.began = time.Now()
-	c.windows = slices.DeleteFunc(c.windows, func(w window) bool { return c.began.Sub(w.to) > maxSilence })
+	c.silentPeriods = slices.DeleteFunc(c.silentPeriods, func(w silentPeriod) bool { return c.began.Sub(w.to) > maxSilence })
 	c.opened.Store(0)
 }
 
-// awaitAnswers waits until each connection that is held has three more answers, or is broken.
-func (c *crowd) awaitAnswers() {
+// awaitAnswers waits until each held connection has received three more answers, or is broken.
+func (c *clients) awaitAnswers() {
 	c.f.t.Helper()
-	all := append(append([]*talk{}, c.held[0]...), c.held[1]...)
+	all := append(append([]*heldConn{}, c.held[0]...), c.held[1]...)
 	before := make([]uint64, len(all))
-	for i, k := range all {
-		before[i] = k.answers.Load()
+	for i, h := range all {
+		before[i] = h.answers.Load()
 	}
 	await.NoError(c.f.t, 2*maxSilence, func() error {
 		silent := 0
-		for i, k := range all {
-			if !k.broken.Load() && k.answers.Load() < before[i]+3 {
+		for i, h := range all {
+			if !h.broken.Load() && h.answers.Load() < before[i]+3 {
 				silent++
 			}
 		}
 		if silent > 0 {
-			return fmt.Errorf("%d of %d connections are silent", silent, len(all))
+			return fmt.Errorf("%d of %d connections get no answers", silent, len(all))
 		}
 		return nil
 	})
 }
 
-// expectSilence notes that a node stops sending records, until the returned function is called:
-// once the router no longer sends packets there.
-func (c *crowd) expectSilence() (ended func()) {
-	from := time.Now().Add(-young)
+// expectSilence begins a silent period. The caller ends it by the returned function, once the
+// router no longer sends packets to the silent node.
+func (c *clients) expectSilence() (ended func()) {
+	from := time.Now().Add(-recordDelay)
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.windows = append(c.windows, window{from, time.Now()})
+		c.silentPeriods = append(c.silentPeriods, silentPeriod{from, time.Now()})
 	}
 }
 
-// isYoung reports whether a connection was opened when its record could not be sent.
-func (c *crowd) isYoung(born birth) bool {
-	for _, w := range c.windows {
-		if born.opened.After(w.from) && born.dialed.Before(w.to) {
+// openedLate reports whether a connection was opened in a silent period, so its record may be lost.
+func (c *clients) openedLate(times dialTimes) bool {
+	for _, w := range c.silentPeriods {
+		if times.answered.After(w.from) && times.dialed.Before(w.to) {
 			return true
 		}
 	}
 	return false
 }
 
-// describe logs what nodes and the router have of a service.
-func (f *fleet) describe(to target) {
+// logState logs each node's connections of a service, and the router's routes.
+func (f *fleet) logState(to target) {
 	for _, m := range f.nodes {
 		if m.Daemon == nil {
 			continue
@@ -459,7 +464,7 @@ func (f *fleet) describe(to target) {
 		f.t.Logf("%s: %v\n%s", m.host.Name, err, out)
 	}
 	for _, is6 := range []bool{false, true} {
-		hops, err := f.hops(is6)
+		hops, err := f.nextHops(is6)
 		f.t.Log(hops, err)
 	}
 }
