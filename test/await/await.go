@@ -13,7 +13,7 @@ func pause(passed time.Duration) time.Duration {
 	return min(max(passed/8, 5*time.Millisecond), 100*time.Millisecond)
 }
 
-// NoError calls f until it returns nil. The test fails with f's last error after patience.
+// NoError calls f until it returns nil. After patience, the test fails with f's last error.
 func NoError(t testing.TB, patience time.Duration, f func() error) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(pause(time.Since(start))) {
@@ -27,7 +27,7 @@ func NoError(t testing.TB, patience time.Duration, f func() error) {
 	}
 }
 
-// True calls f until it returns true. The test fails after patience: what did not happen.
+// True calls f until it returns true. After patience, the test fails, and says what did not happen.
 func True(t testing.TB, patience time.Duration, what string, f func() bool) {
 	t.Helper()
 	NoError(t, patience, func() error {
@@ -38,7 +38,7 @@ func True(t testing.TB, patience time.Duration, what string, f func() bool) {
 	})
 }
 
-// Steady calls f for a while. The test fails as soon as f returns an error.
+// Steady calls f repeatedly for a while. The test fails as soon as f returns an error.
 func Steady(t testing.TB, while time.Duration, f func() error) {
 	t.Helper()
 	for start := time.Now(); time.Since(start) < while; time.Sleep(pause(time.Since(start))) {

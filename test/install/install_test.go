@@ -92,20 +92,20 @@ func (m *machine) socket() string {
 func (m *machine) keepsConnections(r *rig.Rig) {
 	m.t.Helper()
 	m.loxicmd("create lb " + vip + " --tcp=2020:7 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1")
-	crowd := rig.NewCrowd(r)
+	crowd := rig.NewClients(r)
 	crowd.Hold(vip+":2020", 10)
-	crowd.Visit(vip + ":2020")
-	crowd.Flows()
+	crowd.OpenRepeatedly(vip + ":2020")
+	crowd.AwaitAnswers()
 	for _, version := range []string{"new", "old", "new"} {
 		pid := m.property("MainPID")
 		out := m.run("dpkg", "--install", "/"+packages()+"/"+version+".deb")
 		if now := m.property("MainPID"); now == pid || m.property("ActiveState") != "active" {
 			m.t.Errorf("with the %s package installed, process %s runs, it was %s: %s: %s", version, now, pid, m.property("ActiveState"), out)
 		}
-		crowd.Flows()
+		crowd.AwaitAnswers()
 	}
 	m.getsStuck()
-	crowd.Flows()
+	crowd.AwaitAnswers()
 	if err := crowd.Finish(); err != nil {
 		m.t.Error(err)
 	}

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// Daemon is a loxilb in a host of a lab. It has its own files, so it disturbs no other daemon.
+// Daemon is a loxilb process in a host of a lab. It has its own files, so many can run at a time.
 type Daemon struct {
 	*Process
 	host *Host
 	bin  string   // directory of loxilb and loxicmd
-	dir  string   // its state and its socket
-	pins string   // its directory in the BPF file system
-	wrap []string // goes before its command
+	dir  string   // of its state and its socket
+	pins string   // directory in the BPF file system
+	wrap []string // words before its command
 	opts DaemonOptions
 }
 
 // DaemonOptions are the options of a daemon.
 type DaemonOptions struct {
 	Bin    string    // directory of loxilb and loxicmd
-	Dir    string    // for its state and its socket, made if missing; "": a directory that is removed with the lab
-	Args   []string  // more flags
-	Detach bool      // it outlives this process
+	Dir    string    // of its state and its socket, created if missing; "": a directory that is removed with the lab
+	Args   []string  // further flags
+	Detach bool      // the daemon outlives this process
 	Output io.Writer // receives a copy of its log, if not nil; must be an *os.File with Detach
 }
 
-// StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is
-// stopped, and its files and pins are removed.
+// StartDaemon starts loxilb in a host and waits until it is ready. The lab's Close stops it, and
+// removes its files and pins.
 func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error) {
 	if o.Dir == "" {
 		o.Dir = filepath.Join(daemonsDir, h.Namespace)
@@ -47,10 +47,10 @@ func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error
 	return d, d.Start(ctx)
 }
 
-// PinPath returns where a daemon with that directory pins its maps and links.
+// PinPath returns the directory in which a daemon with the given directory pins its maps and links.
 func PinPath(dir string) string { return filepath.Join(pinsDir, filepath.Base(dir)) }
 
-// Start starts the daemon again, after Stop or Kill, and waits until it answers.
+// Start starts the daemon again after Stop or Kill, and waits until it is ready.
 func (d *Daemon) Start(ctx context.Context) (err error) {
 	if err := d.Launch(); err != nil {
 		return err
@@ -70,14 +70,14 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	}
 }
 
-// Launch starts the daemon again, which may not become ready.
+// Launch starts the daemon again without waiting until it is ready.
 func (d *Daemon) Launch() (err error) {
 	d.Process, err = d.host.Start(Command{Args: d.Args(), Output: d.opts.Output, Detach: d.opts.Detach})
 	return err
 }
 
-// answers returns an error unless the daemon is ready: its API answers before interfaces are
-// attached.
+// answers returns an error unless the daemon is ready. Its API answers before programs are attached
+// to interfaces.
 func (d *Daemon) answers(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/readyz", nil)
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Daemon) answers(ctx context.Context) error {
 	}
 	text, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the daemon says %s", bytes.TrimSpace(text))
+		err = fmt.Errorf("not ready: %s", bytes.TrimSpace(text))
 	}
 	return errors.Join(err, resp.Body.Close())
 }
@@ -145,8 +145,8 @@ func RemoveDaemonFiles(dir string) error {
 // SetArgs replaces the further flags, from the next Start on.
 func (d *Daemon) SetArgs(args ...string) { d.opts.Args = args }
 
-// Wrap makes the next starts run loxilb by another program: words precede the command of loxilb.
-// Without words, loxilb is started directly.
+// Wrap makes the next starts run loxilb by another program, such as a tracer: words precede the
+// command of loxilb.
 func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 
 // Dir is the daemon's directory.

@@ -31,7 +31,7 @@ type Host struct {
 
 func newHost(full, name string) (*Host, error) {
 	h := &Host{Name: name, Namespace: full}
-	err := locked(func() error {
+	err := onOwnThread(func() error {
 		ns, err := netns.NewNamed(full)
 		if err != nil {
 			return fmt.Errorf("make namespace %s: %w", full, err)
@@ -51,8 +51,8 @@ func newHost(full, name string) (*Host, error) {
 	return h, nil
 }
 
-// prepare makes a host quick and predictable: no duplicate address detection, no router
-// solicitations, no forwarding (a new namespace inherits the machine's setting).
+// prepare disables duplicate address detection, router solicitations and forwarding, which a new
+// namespace inherits from the machine.
 func (h *Host) prepare() error {
 	for _, s := range [][2]string{
 		{"net/ipv4/ip_forward", "0"},
@@ -72,7 +72,7 @@ func (h *Host) prepare() error {
 // Netlink is a netlink handle of the host's namespace.
 func (h *Host) Netlink() *netlink.Handle { return h.nl }
 
-// Path returns the file that stands for the host's namespace.
+// Path returns the file of the host's namespace below /run/netns.
 func (h *Host) Path() string { return filepath.Join(netnsDir, h.Namespace) }
 
 // Sysctl sets a kernel setting of the host, its name written with slashes: net/ipv4/ip_forward.
@@ -94,10 +94,10 @@ func (h *Host) Sysctls() []string {
 	return slices.Clone(h.sysctls)
 }
 
-// Do calls f on a thread of the host's namespace. Sockets that f opens stay in the namespace;
-// goroutines that it starts do not run in it.
+// Do calls f on a thread in the host's namespace. Sockets that f opens stay in the namespace, but
+// goroutines that f starts run outside.
 func (h *Host) Do(f func() error) error {
-	return locked(func() error {
+	return onOwnThread(func() error {
 		if err := netns.Set(h.ns); err != nil {
 			return fmt.Errorf("enter namespace %s: %w", h.Name, err)
 		}
@@ -125,8 +125,8 @@ func (h *Host) ListenPacket(network, address string) (net.PacketConn, error) {
 	return p, err
 }
 
-// DialContext opens a connection from the host. The address is literal: a name would be resolved on
-// other threads, outside the namespace.
+// DialContext opens a connection from the host. The address must not be a name: the resolver would
+// use other threads, outside the namespace.
 func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return h.dial(ctx, &net.Dialer{}, network, address)
 }
@@ -150,9 +150,9 @@ func (h *Host) close() error {
 	return removeNamespace(h.Namespace)
 }
 
-// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. f
-// runs on its own goroutine: a thread that cannot be put back ends with it.
-func locked(f func() error) error {
+// onOwnThread calls f on a thread of its own, and returns the thread to its namespace afterwards. f
+// runs on its own goroutine: if the return fails, the thread ends with the goroutine.
+func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -170,10 +170,10 @@ func locked(f func() error) error {
 		}()
 		err = f()
 		finished = true
-		if back := netns.Set(home); back == nil {
+		if leaveErr := netns.Set(home); leaveErr == nil {
 			runtime.UnlockOSThread()
 		} else {
-			err = errors.Join(err, fmt.Errorf("leave namespace: %w", back))
+			err = errors.Join(err, fmt.Errorf("leave namespace: %w", leaveErr))
 		}
 		done <- err
 	}()

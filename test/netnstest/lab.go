@@ -15,8 +15,7 @@ import (
 	"sync"
 )
 
-// Lab is a set of hosts that are made, and removed, together. Its methods may be called from any
-// goroutine.
+// Lab is a set of hosts that are removed together. Its methods may be called from any goroutine.
 type Lab struct {
 	prefix string
 	keep   bool
@@ -28,16 +27,16 @@ type Lab struct {
 	closed    bool
 }
 
-// New returns an empty lab whose namespaces die with this process: Close removes them, and should
-// the process be killed before that, the next New of any process does.
+// New returns an empty lab. Close removes its namespaces. If this process is killed before, the
+// next New of any process removes them.
 func New() (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab: %w", err)
 	}
-	reap()
+	removeStale()
 	for n := 1; ; n++ {
 		prefix := fmt.Sprintf("%s%d-%d-", labPrefix, os.Getpid(), n)
-		err := claim(prefix)
+		err := reserve(prefix)
 		if err == nil {
 			return &Lab{prefix: prefix}, nil
 		}
@@ -47,8 +46,8 @@ func New() (*Lab, error) {
 	}
 }
 
-// NewNamed returns an empty lab whose namespaces are called prefix-NAME and outlive this process
-// unless Close is called. It first removes what an earlier lab of the same prefix left.
+// NewNamed returns an empty lab whose namespaces are called prefix-NAME, and outlive this process
+// unless Close is called. It first removes the namespaces of an earlier lab with the same prefix.
 func NewNamed(prefix string) (*Lab, error) {
 	if err := prepareDirs(); err != nil {
 		return nil, fmt.Errorf("new lab %s: %w", prefix, err)
@@ -64,7 +63,7 @@ func Remove(prefix string) error {
 	return removeAll(func(name string) bool { return strings.HasPrefix(name, prefix+"-") })
 }
 
-// Host makes a host: a namespace with its loopback up, nothing else, and forwarding off.
+// Host creates a host: a namespace with a loopback interface and without forwarding.
 func (l *Lab) Host(name string) (*Host, error) {
 	h, err := newHost(l.prefix+name, name)
 	if err != nil {
@@ -85,18 +84,18 @@ func (l *Lab) Cleanup(f func()) {
 	l.cleanups = append(l.cleanups, f)
 }
 
-// Mark is a point in a lab's history: its number of hosts, processes and cleanups.
+// Mark has a lab's numbers of hosts, processes and cleanups at a point in time.
 type Mark struct{ hosts, processes, cleanups int }
 
-// Mark returns the current point, for Rewind.
+// Mark returns the current numbers, for Rewind.
 func (l *Lab) Mark() Mark {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return Mark{len(l.hosts), len(l.processes), len(l.cleanups)}
 }
 
-// Rewind removes what was added since the mark: it calls cleanups, stops processes other than keep,
-// and removes hosts.
+// Rewind undoes changes since the mark: it calls cleanups, stops processes other than keep, and
+// removes hosts.
 func (l *Lab) Rewind(m Mark, keep ...*Process) error {
 	l.mu.Lock()
 	hosts, processes, cleanups := slices.Clone(l.hosts[m.hosts:]), slices.Clone(l.processes[m.processes:]), slices.Clone(l.cleanups[m.cleanups:])
@@ -130,7 +129,7 @@ func (l *Lab) Close() error {
 
 	err := l.Rewind(Mark{})
 	if !l.keep {
-		err = errors.Join(err, unclaim(l.prefix))
+		err = errors.Join(err, release(l.prefix))
 	}
 	return err
 }

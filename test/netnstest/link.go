@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// upPatience is how long an interface may take from set up to sending.
+// upPatience limits how long an interface may take to send packets after it is set up.
 const upPatience = 10 * time.Second
 
 // End is one end of a link.
@@ -81,7 +81,7 @@ func (h *Host) Up(name string) error {
 	return nil
 }
 
-// AddAddress gives an interface an address, usable at once.
+// AddAddress adds an address to an interface, without duplicate address detection.
 func (h *Host) AddAddress(name string, address netip.Prefix) error {
 	link, err := h.nl.LinkByName(name)
 	if err == nil {
@@ -93,7 +93,7 @@ func (h *Host) AddAddress(name string, address netip.Prefix) error {
 	return nil
 }
 
-// DelAddress takes an address from an interface.
+// DelAddress removes an address from an interface.
 func (h *Host) DelAddress(name string, address netip.Prefix) error {
 	link, err := h.nl.LinkByName(name)
 	if err == nil {
@@ -105,7 +105,7 @@ func (h *Host) DelAddress(name string, address netip.Prefix) error {
 	return nil
 }
 
-// AddRoute sends packets for a prefix to a gateway.
+// AddRoute adds a route to a prefix over a gateway, or replaces it.
 func (h *Host) AddRoute(to netip.Prefix, via netip.Addr) error {
 	err := h.nl.RouteReplace(&netlink.Route{Dst: ipNet(to), Gw: via.AsSlice()})
 	if err != nil {

@@ -12,44 +12,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where things are kept.
+// Directories of files that labs create.
 const (
-	netnsDir   = "/run/netns"             // iproute2's named namespaces
-	daemonsDir = "/run/netnstest.daemons" // files of daemons
-	pinsDir    = "/sys/fs/bpf"            // one directory of pins for each daemon
-	claimDir   = "/run/netnstest"         // one empty file for each lab, so that no two of a process share a name
+	netnsDir        = "/run/netns"             // iproute2's named namespaces
+	daemonsDir      = "/run/netnstest.daemons" // files of daemons
+	pinsDir         = "/sys/fs/bpf"            // one directory of pins for each daemon
+	reservationsDir = "/run/netnstest"         // one empty file for each lab, so no two labs share a name
 )
 
 // labPrefix begins the names of namespaces that end with their process: lab<pid>-<n>-<name>.
 const labPrefix = "lab"
 
-// claim reserves a prefix; os.ErrExist when it is taken.
-func claim(prefix string) error {
-	f, err := os.OpenFile(filepath.Join(claimDir, prefix), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+// reserve reserves a prefix. It returns os.ErrExist if a lab has it.
+func reserve(prefix string) error {
+	f, err := os.OpenFile(filepath.Join(reservationsDir, prefix), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-func unclaim(prefix string) error { return os.Remove(filepath.Join(claimDir, prefix)) }
+func release(prefix string) error { return os.Remove(filepath.Join(reservationsDir, prefix)) }
 
-// prepareDirs makes the directories, and makes that of the namespaces a shared mount point, as
-// iproute2 does. Otherwise, the first `ip netns add` would hide earlier namespaces under its own
-// mount, and they could not be removed.
+// prepareDirs creates the directories, and makes netnsDir a shared mount point, as iproute2 does.
+// Otherwise, the first `ip netns add` would hide earlier namespaces under its own mount, and they
+// could not be removed.
 func prepareDirs() error {
-	for _, d := range []string{netnsDir, claimDir} {
+	for _, d := range []string{netnsDir, reservationsDir} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
-	lock, err := os.OpenFile(filepath.Join(claimDir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(reservationsDir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", claimDir, err)
+		return fmt.Errorf("lock %s: %w", reservationsDir, err)
 	}
 	if unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") == nil {
 		return nil
@@ -63,11 +63,11 @@ func prepareDirs() error {
 	return nil
 }
 
-// reap removes what labs of dead processes left behind. It ignores failures: another process may be
-// removing the same names.
-func reap() {
+// removeStale removes namespaces, pins and files of labs of dead processes. It ignores failures:
+// another process may be removing the same names.
+func removeStale() {
 	_ = removeAll(ownerIsDead)
-	for _, dir := range []string{pinsDir, daemonsDir, claimDir} {
+	for _, dir := range []string{pinsDir, daemonsDir, reservationsDir} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			continue
@@ -80,7 +80,7 @@ func reap() {
 	}
 }
 
-// ownerIsDead reports whether New made the name and its process is gone.
+// ownerIsDead reports whether a name belongs to a lab of New whose process has ended.
 func ownerIsDead(name string) bool {
 	rest, ok := strings.CutPrefix(name, labPrefix)
 	if !ok {
@@ -111,7 +111,7 @@ func removeAll(match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// removeNamespace ends what runs in a named namespace and deletes it.
+// removeNamespace ends all processes in a named namespace, and deletes the namespace.
 func removeNamespace(name string) error {
 	path := filepath.Join(netnsDir, name)
 	endProcessesOf(path)
@@ -125,8 +125,8 @@ func removeNamespace(name string) error {
 	return nil
 }
 
-// endProcessesOf kills all processes that run in the namespace of a file, but never this one, whose
-// threads may be visiting.
+// endProcessesOf kills all processes in the namespace of a file, except for this one: its threads
+// may be in the namespace for a while.
 func endProcessesOf(namespace string) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -140,7 +140,7 @@ func endProcessesOf(namespace string) {
 	}
 }
 
-// sameNamespace reports whether two files stand for the same namespace.
+// sameNamespace reports whether two files refer to the same namespace.
 func sameNamespace(a, b string) bool {
 	var sa, sb unix.Stat_t
 	if unix.Stat(a, &sa) != nil || unix.Stat(b, &sb) != nil {

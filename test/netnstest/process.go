@@ -21,7 +21,7 @@ type Command struct {
 	Dir    string    // "": this process's
 	Input  *os.File  // standard input, or nil
 	Output io.Writer // receives a copy of its output, if not nil
-	Detach bool      // it outlives this process and its terminal, but not Lab.Close
+	Detach bool      // the process outlives this one and its terminal, but not Lab.Close
 }
 
 // Process is a program that runs in a host.
@@ -32,7 +32,7 @@ type Process struct {
 	err    error // of Wait; valid once done is closed
 }
 
-// Start runs a program in the host. It ends with this process, whatever ends that, unless it is
+// Start starts a program in the host. The kernel kills it when this process ends, unless it is
 // detached.
 func (h *Host) Start(c Command) (*Process, error) {
 	p := &Process{cmd: exec.Command(c.Args[0], c.Args[1:]...), done: make(chan struct{})}
@@ -41,11 +41,11 @@ func (h *Host) Start(c Command) (*Process, error) {
 	if c.Input != nil {
 		p.cmd.Stdin = c.Input
 	}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it in order
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only this process, which then stops the others
 	switch {
 	case c.Detach:
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		if f, ok := c.Output.(*os.File); ok { // a pipe would break when we are gone
+		if f, ok := c.Output.(*os.File); ok { // a pipe would break when this process ends
 			p.cmd.Stdout, p.cmd.Stderr = f, f
 		}
 	case c.Output != nil:
@@ -66,7 +66,7 @@ func (h *Host) Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// start starts a process on a thread that stays until the process has ended: Linux kills the
+// start starts a process on a thread that waits until the process has ended. Linux would kill the
 // process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG), and locked threads of
 // tests end early.
 func (h *Host) start(p *Process) error {
@@ -86,7 +86,7 @@ func (h *Host) start(p *Process) error {
 	return <-started
 }
 
-// Run runs a program in the host to its end and returns its standard output and error together.
+// Run runs a program in the host, waits for its end, and returns its standard output and error.
 func (h *Host) Run(args ...string) (string, error) {
 	p, err := h.Start(Command{Args: args})
 	if err != nil {
@@ -107,7 +107,7 @@ func (p *Process) Output() string { return p.output.String() }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end of the process and returns an *exec.ExitError unless that was exit code 0.
+// Wait waits for the end of the process. It returns an *exec.ExitError unless the exit code is 0.
 func (p *Process) Wait() error {
 	<-p.done
 	return p.err
@@ -116,13 +116,13 @@ func (p *Process) Wait() error {
 // Signal sends a signal to the process if it still runs.
 func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// Kill ends the process at once, as a crash would, and waits for its end.
+// Kill ends the process by SIGKILL, and waits for its end.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	<-p.done
 }
 
-// Stop ends the process by SIGTERM, and by SIGKILL when that takes too long, and waits for its end.
+// Stop ends the process by SIGTERM, or by SIGKILL after stopPatience, and waits for its end.
 func (p *Process) Stop() {
 	p.Signal(syscall.SIGTERM)
 	select {

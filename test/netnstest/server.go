@@ -45,7 +45,7 @@ func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			if err != nil { // out of files, or a client that left: the next call may succeed
+			if err != nil { // no free file descriptor, or the client has reset: the next call may succeed
 				time.Sleep(time.Millisecond)
 				continue
 			}
@@ -86,7 +86,7 @@ func (h *Host) ServeUDPEcho(address string) error {
 	return nil
 }
 
-// HTTPClient returns a client whose connections start in the host, a new one for each request.
+// HTTPClient returns a client in the host. It opens a new connection for each request.
 func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout:   timeout,
@@ -94,13 +94,13 @@ func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
 	}
 }
 
-// Get asks for http://ADDRESS/ from the host by a new connection and returns the body without the
-// space around it.
+// Get requests http://ADDRESS/ from the host over a new connection, and returns the body without
+// leading and trailing space.
 func (h *Host) Get(ctx context.Context, address string) (string, error) {
 	return get(ctx, h.HTTPClient(0), address)
 }
 
-// GetFrom is Get from a TCP port of the host.
+// GetFrom is Get with the given source port.
 func (h *Host) GetFrom(ctx context.Context, port int, address string) (string, error) {
 	dial := func(ctx context.Context, network, to string) (net.Conn, error) {
 		return h.dial(ctx, &net.Dialer{LocalAddr: &net.TCPAddr{Port: port}}, network, to)

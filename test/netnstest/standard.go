@@ -10,7 +10,7 @@ import (
 type Options struct {
 	MTU        int                                   // of every link; 0 means 1500
 	Forwarding bool                                  // the balancer's namespace also routes
-	Link       func(l *Lab, a, b End, mtu int) error // joins a host to the balancer; nil: Lab.Link
+	Link       func(l *Lab, a, b End, mtu int) error // connects a host to the balancer; nil: Lab.Link
 }
 
 // Standard is the topology of the documentation, the demo, the tests and the benchmarks: a client
@@ -21,7 +21,7 @@ type Options struct {
 //	                                 .254 --- 17.17.17.1 ep3
 //
 // IPv6 is the same: 2001:db8:100::1, 2001:db8:31::1, 2001:db8:32::1, 2001:db8:17::1, with ::fe for
-// the balancer. The balancer's interfaces have the names of the hosts behind them, and the hosts'
+// the balancer. The balancer's interfaces have the names of the hosts that they lead to. The hosts'
 // interfaces are called eth0.
 type Standard struct {
 	*Lab

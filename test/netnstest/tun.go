@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTun makes an interface whose packets are read from and written to the file, until the file is
-// closed. kind is unix.IFF_TUN for IP packets, unix.IFF_TAP for Ethernet frames.
+// OpenTun creates a tun interface that exists until the file is closed. kind is unix.IFF_TUN for IP
+// packets, unix.IFF_TAP for Ethernet frames.
 func (h *Host) OpenTun(name string, kind uint16) (tun *os.File, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -99,7 +99,7 @@ exit
 	is(t, p4, Up)
 	is(t, p6, Up)
 	await.NoError(t, patience, func() error {
-		out, err := f.Ask("bfdd", "show bfd peers json")
+		out, err := f.Query("bfdd", "show bfd peers json")
 		if err == nil && strings.Count(out, `"status":"up"`) != 2 {
 			err = fmt.Errorf("the sessions are not both up: %s", out)
 		}
@@ -121,7 +121,7 @@ exit
 	is(t, p4, Up)
 	stop()
 	await.NoError(t, time.Second, func() error { // at once
-		out, err := f.Ask("bfdd", "show bfd peer 10.0.0.1 json")
+		out, err := f.Query("bfdd", "show bfd peer 10.0.0.1 json")
 		if err == nil && !strings.Contains(out, `"remote-diagnostic":"administratively down"`) {
 			err = fmt.Errorf("FRR has not heard that the session was shut down: %s", out)
 		}

@@ -54,7 +54,7 @@ func TestAttributes(t *testing.T) {
 			best(t, f, "as announced", func(p routers.Path, communities string) bool {
 				return p.Valid && p.MED == 20 && p.LocalPref == pref && p.ASPath == path && communities == "65001:7" && p.NextHops[0] == "10.0.0.1"
 			})
-			text, err := f.Ask("bgpd", "show bgp ipv4 unicast "+vip)
+			text, err := f.Query("bgpd", "show bgp ipv4 unicast "+vip)
 			if err != nil || strings.Contains(text, "Large Community") {
 				t.Errorf("the mark of prepending is announced: %v, %s", err, text)
 			}

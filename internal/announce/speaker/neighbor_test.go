@@ -131,7 +131,7 @@ func TestTimers(t *testing.T) {
 	n.Hold, n.Keepalive = 12*time.Second, 3*time.Second
 	c.call("SetNeighbor", n)
 	c.established("10.0.0.2")
-	text, err := f.Ask("bgpd", "show bgp neighbors 10.0.0.1")
+	text, err := f.Query("bgpd", "show bgp neighbors 10.0.0.1")
 	if err != nil || !strings.Contains(text, "Hold time is 12") {
 		t.Errorf(`got %v: %s, want no error, "Hold time is 12" in text`, err, text)
 	}
@@ -265,7 +265,7 @@ func TestRouterID(t *testing.T) {
 			c.call("SetNeighbor", neighbor(n))
 			c.call("Start", bgp.Speaker{ASN: nodeASN})
 			c.established(n)
-			text, err := f.Ask("bgpd", "show bgp neighbors "+node)
+			text, err := f.Query("bgpd", "show bgp neighbors "+node)
 			if err != nil || !strings.Contains(text, "remote router ID 10.0.0.1,") {
 				t.Errorf(`got %v: %s, want no error, "remote router ID 10.0.0.1," in text`, err, text)
 			}

@@ -57,14 +57,14 @@ func TestHang(t *testing.T) {
 		load.check(t, tc.what, tc.costs)
 		view := observer.End(began)
 		t.Logf("%s: %+v", tc.what, view)
-		if moved := view.Last != mac.String(); moved != tc.moves {
+		if moved := view.LastMAC != mac.String(); moved != tc.moves {
 			t.Errorf("%s: the VIPs have moved: %v", tc.what, moved)
 		}
-		if view.Both > 0 {
-			t.Errorf("%s: two nodes answered for %v", tc.what, view.Both)
+		if view.Overlap > 0 {
+			t.Errorf("%s: two nodes answered for %v", tc.what, view.Overlap)
 		}
-		if tc.moves && (view.Silent > nobody || view.Took < roleLease) {
-			t.Errorf("%s: nobody answered for %v, and another node after %v", tc.what, view.Silent, view.Took)
+		if tc.moves && (view.Silence > nobody || view.FailoverTime < roleLease) {
+			t.Errorf("%s: nobody answered for %v, and another node after %v", tc.what, view.Silence, view.FailoverTime)
 		}
 		f.change()
 	}

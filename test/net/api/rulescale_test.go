@@ -50,7 +50,7 @@ func TestRulesScale(t *testing.T) {
 			body := encode(t, v1.FirewallRequest{FwAttr: entriesOf(sets[name])})
 			measure(0, func() { a.call("POST", "config/firewall?force=true", body) })
 			more := peakMemory(r) - idle
-			r.Sees(r.Client, "tcp", here, client)
+			r.WantSource(r.Client, "tcp", here, client)
 			measure(1, func() {
 				a.rule(t, policy.Rule{
 					Source: netip.MustParsePrefix(client + "/32"), DestinationPorts: policy.RulePorts{Min: 7100, Max: 7100}, Protocol: 6, Preference: 65535,

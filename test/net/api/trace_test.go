@@ -50,7 +50,7 @@ func prints(t testing.TB, p *netnstest.Process, patterns ...string) {
 func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
-		rig.OffloadsOff(t, s)
+		rig.DisableOffloads(t, s)
 		for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
 			rig.MustRun(t, h, "ethtool", "-K", "eth0", "gro", "on") // otherwise a veth drops redirected frames
 		}
@@ -64,7 +64,7 @@ func tracedRig(t testing.TB, args ...string) *rig.Rig {
 func ask(r *rig.Rig) {
 	r.T.Helper()
 	c := r.Dial(rig.Join(rig.VIP4, 80))
-	if _, err := rig.Whoami(c); err != nil {
+	if _, err := rig.AskSource(c); err != nil {
 		r.T.Error(err)
 	}
 	_ = c.Close()

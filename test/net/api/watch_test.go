@@ -34,7 +34,7 @@ func TestWatchConnections(t *testing.T) {
 	// Nothing shows when the stream has begun: open connections until one shows.
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		c := r.Dial(rig.Join(rig.VIP4, 80))
-		if _, err := rig.Whoami(c); err != nil {
+		if _, err := rig.AskSource(c); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Close(); err != nil {

@@ -47,7 +47,7 @@ func (f *fleet) wantedNextHops(is6 bool, nodes int) map[string]int {
 func (f *fleet) awaitBFD() {
 	f.t.Helper()
 	await.NoError(f.t, patience, func() error {
-		out, err := f.frr.Ask("bfdd", "show bfd peers json")
+		out, err := f.frr.Query("bfdd", "show bfd peers json")
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (f *fleet) awaitBFD() {
 // Others are lost if a process gets no CPU for 300 ms.
 func (f *fleet) bfdSessionsLost() (sum int) {
 	f.t.Helper()
-	out, err := f.frr.Ask("bfdd", "show bfd peers counters json")
+	out, err := f.frr.Query("bfdd", "show bfd peers counters json")
 	must(f.t, err)
 	var peers []struct {
 		Down int `json:"session-down"`

@@ -73,7 +73,7 @@ func (p *egressPair) leavesAs(n *node, network, address, source string) {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
-		if got, err := rig.Whoami(c); err != nil || got != source {
+		if got, err := rig.AskSource(c); err != nil || got != source {
 			return fmt.Errorf("%s to %s: seen as %q, want %s: %w", network, address, got, source, err)
 		}
 		return n.translates(c)
@@ -110,7 +110,7 @@ func (n *node) translates(c net.Conn) error {
 	_, port, _ := net.SplitHostPort(c.LocalAddr().String())
 	out, err := n.Command("get", "ct", "-o", "json")
 	if err == nil && !strings.Contains(out, `"sourcePort": `+port) {
-		err = fmt.Errorf("node .%s does not translate port %s:\n%s", n.own, port, out)
+		err = fmt.Errorf("node .%s does not translate port %s:\n%s", n.addressEnd, port, out)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func TestEgressGateway(t *testing.T) {
 		master.Loxicmd("set hastate MASTER --instance=default")
 		begun := time.Now()
 		p.leavesThrough(master)
-		t.Logf("connections leave through .%s after %v", master.own, time.Since(begun).Round(time.Millisecond))
+		t.Logf("connections leave through .%s after %v", master.addressEnd, time.Since(begun).Round(time.Millisecond))
 	}
 	b.Loxicmd("set hastate BACKUP --instance=default") // there is no master now
 	await.NoError(t, rig.Patience, func() error {      // the rules follow the role a moment later
@@ -141,7 +141,7 @@ func TestEgressGateway(t *testing.T) {
 		if err != nil {
 			return nil
 		}
-		who, _ := rig.Whoami(c)
+		who, _ := rig.AskSource(c)
 		return fmt.Errorf("without a master, a connection leaves as %s", who)
 	})
 }

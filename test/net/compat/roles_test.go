@@ -39,7 +39,7 @@ type pair struct {
 // node is one of the two balancers.
 type node struct {
 	*rig.Rig
-	own string // its address in the server's network, which the server sees
+	addressEnd string // last part of its addresses, such as "253"
 }
 
 func newPair(t *testing.T, args ...string) *pair {
@@ -74,9 +74,9 @@ func newPair(t *testing.T, args ...string) *pair {
 	(&rig.Rig{T: t, Standard: &netnstest.Standard{Lab: p.Lab}}).ServeSource(p.server, ":7000")
 	for i, name := range []string{"a", "b"} {
 		h := host(name)
-		own := fmt.Sprint(253 - i)
-		plug(h, "eth0", "front", "100.100.100."+own+"/24", "2001:db8:100::"+own+"/64")
-		plug(h, "eth1", "back", "31.31.31."+own+"/24", "2001:db8:31::"+own+"/64")
+		end := fmt.Sprint(253 - i)
+		plug(h, "eth0", "front", "100.100.100."+end+"/24", "2001:db8:100::"+end+"/64")
+		plug(h, "eth1", "back", "31.31.31."+end+"/24", "2001:db8:31::"+end+"/64")
 		ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 		defer cancel()
 		d, err := h.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
@@ -84,7 +84,7 @@ func newPair(t *testing.T, args ...string) *pair {
 			t.Fatal(err)
 		}
 		r := &rig.Rig{Standard: &netnstest.Standard{Lab: p.Lab, LB: h}, Daemon: d, T: t}
-		p.nodes[i] = &node{r, own}
+		p.nodes[i] = &node{r, end}
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("log of %s:\n%s", name, r.Log())
@@ -97,34 +97,34 @@ func newPair(t *testing.T, args ...string) *pair {
 	return p
 }
 
-// through opens a connection to a VIP, and returns it with the end of the address of the node that
-// forwards it.
-func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (net.Conn, string, error) {
+// dialVIP opens a connection to a VIP, and returns it with the addressEnd of the node that forwards
+// it.
+func (p *pair) dialVIP(ctx context.Context, from *netnstest.Host, vip string) (net.Conn, string, error) {
 	c, err := from.DialContext(ctx, "tcp", rig.Join(vip, 80))
 	if err != nil {
 		return nil, "", err
 	}
 	p.Cleanup(func() { _ = c.Close() })
-	own, err := seenBy(c)
-	return c, own, err
+	end, err := sourceEnd(c)
+	return c, end, err
 }
 
-// seenBy returns the end of the address that the server sees on a connection.
-func seenBy(c net.Conn) (string, error) {
-	who, err := rig.Whoami(c)
+// sourceEnd returns the last part of the source address that the server sees.
+func sourceEnd(c net.Conn) (string, error) {
+	who, err := rig.AskSource(c)
 	return who[strings.LastIndexAny(who, ".:")+1:], err
 }
 
-// follows checks that new connections to both VIPs go through a node within a second.
-func (p *pair) follows(n *node) {
+// wantNewConnectionsOn checks that the node forwards new connections to both VIPs within a second.
+func (p *pair) wantNewConnectionsOn(n *node) {
 	p.t.Helper()
 	for _, vip := range []string{pairVIP4, pairVIP6} {
 		labtest.Promised(p.t, time.Second, func(ctx context.Context) error {
 			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 			defer cancel()
-			c, own, err := p.through(short, p.client, vip)
-			if err == nil && own != n.own {
-				err = fmt.Errorf("%s is reached through .%s, want .%s", vip, own, n.own)
+			c, end, err := p.dialVIP(short, p.client, vip)
+			if err == nil && end != n.addressEnd {
+				err = fmt.Errorf("node .%s forwards connections to %s, want .%s", end, vip, n.addressEnd)
 			}
 			if c != nil {
 				err = errors.Join(err, c.Close())
@@ -134,18 +134,18 @@ func (p *pair) follows(n *node) {
 	}
 }
 
-// owns checks that a node has both VIPs, or neither.
-func (n *node) owns(want bool) {
+// wantVIPs checks that a node has both VIPs if want is true, and neither otherwise.
+func (n *node) wantVIPs(want bool) {
 	n.T.Helper()
 	for _, vip := range []string{pairVIP4, pairVIP6} {
 		if n.HasAddress(vip) != want {
-			n.T.Errorf(".%s has %s: %v, want %v", n.own, vip, !want, want)
+			n.T.Errorf(".%s has %s: %v, want %v", n.addressEnd, vip, !want, want)
 		}
 	}
 }
 
-// becomes waits until a node has a role.
-func (n *node) becomes(role string) {
+// awaitRole waits until a node has the given role.
+func (n *node) awaitRole(role string) {
 	n.T.Helper()
 	labtest.Eventually(n.T, 4*rig.Patience, func(context.Context) error {
 		out, err := n.Command("get", "hastate")
@@ -156,8 +156,8 @@ func (n *node) becomes(role string) {
 	})
 }
 
-// keepalived starts keepalived on a node, with the script of docs/ha.md, which sets $ROLE by this
-// command.
+// keepalived starts keepalived on a node. It runs the script of docs/ha.md, with the command set to
+// set $ROLE.
 func (n *node) keepalived(priority int, set string) *netnstest.Process {
 	n.T.Helper()
 	dir := n.T.TempDir()
@@ -199,7 +199,7 @@ vrrp_instance pair {
 		p.Signal(syscall.SIGTERM)
 		_ = p.Wait()
 		if n.T.Failed() {
-			n.T.Logf("keepalived of .%s:\n%s", n.own, p.Output())
+			n.T.Logf("keepalived of .%s:\n%s", n.addressEnd, p.Output())
 		}
 	})
 	return p
@@ -228,12 +228,12 @@ func TestKeepalived(t *testing.T) {
 	p := newPair(t, "--vip-adv-repeat=5")
 	a, b := p.nodes[0], p.nodes[1]
 	for _, n := range p.nodes {
-		n.owns(false)
+		n.wantVIPs(false)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, own, err := p.through(ctx, p.client, pairVIP4); err == nil {
-		t.Errorf("two backups, and .%s answers for %s", own, pairVIP4)
+	if _, end, err := p.dialVIP(ctx, p.client, pairVIP4); err == nil {
+		t.Errorf("both nodes are BACKUP, but .%s answers for %s", end, pairVIP4)
 	}
 
 	// One node gets its role by the command line, the other as the contract's documentation
@@ -242,14 +242,13 @@ func TestKeepalived(t *testing.T) {
 	keeper := a.keepalived(150, byCommand)
 	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
 		`-d "{\"instance\":\"default\",\"state\":\"$ROLE\",\"vip\":\"0.0.0.0\"}"`)
-	a.becomes("MASTER")
-	p.follows(a)
-	b.becomes("BACKUP")
-	a.owns(true)
-	b.owns(false)
+	a.awaitRole("MASTER")
+	p.wantNewConnectionsOn(a)
+	b.awaitRole("BACKUP")
+	a.wantVIPs(true)
+	b.wantVIPs(false)
 
-	// A router that knows only the first node's address for the VIPs, such as one with static
-	// neighbours.
+	// A router with static neighbors sends packets to the VIPs only to the first node.
 	mac, err := a.LB.MAC("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -257,62 +256,62 @@ func TestKeepalived(t *testing.T) {
 	var through []net.Conn
 	for _, vip := range []string{pairVIP4, pairVIP6} {
 		rig.MustRun(t, p.router, "ip", "neigh", "replace", vip, "lladdr", mac.String(), "nud", "permanent", "dev", "eth0")
-		c, own, err := p.through(t.Context(), p.router, vip)
-		if err != nil || own != a.own {
-			t.Fatalf("%s: got .%s: %v, want no error, own == a.own", vip, own, err)
+		c, end, err := p.dialVIP(t.Context(), p.router, vip)
+		if err != nil || end != a.addressEnd {
+			t.Fatalf("%s: got .%s: %v, want no error, end == a.addressEnd", vip, end, err)
 		}
 		through = append(through, c)
 	}
 
 	keeper.Signal(syscall.SIGTERM)
-	b.becomes("MASTER")
-	p.follows(b)
-	a.becomes("STOP")
-	a.owns(false)
-	b.owns(true)
+	b.awaitRole("MASTER")
+	p.wantNewConnectionsOn(b)
+	a.awaitRole("STOP")
+	a.wantVIPs(false)
+	b.wantVIPs(true)
 	for i, c := range through {
-		if own, err := seenBy(c); err != nil || own != a.own {
-			t.Errorf("connection %d through the backup: .%s: %v", i, own, err)
+		if end, err := sourceEnd(c); err != nil || end != a.addressEnd {
+			t.Errorf("connection %d through the backup: .%s: %v", i, end, err)
 		}
 	}
-	if c, own, err := p.through(t.Context(), p.router, pairVIP4); err != nil || own != a.own {
-		t.Errorf("a new connection %v to the backup: .%s: %v", c, own, err)
+	if c, end, err := p.dialVIP(t.Context(), p.router, pairVIP4); err != nil || end != a.addressEnd {
+		t.Errorf("a new connection %v to the backup: .%s: %v", c, end, err)
 	}
 
-	// The role is kept over a restart of the daemon.
+	// A restart of the daemon keeps the role.
 	a.Stop()
 	a.Restart()
-	a.becomes("STOP")
-	a.owns(false)
-	p.follows(b)
+	a.awaitRole("STOP")
+	a.wantVIPs(false)
+	p.wantNewConnectionsOn(b)
 
 	keeper = a.keepalived(150, byCommand)
-	a.becomes("MASTER")
-	p.follows(a)
-	b.becomes("BACKUP")
-	b.owns(false)
+	a.awaitRole("MASTER")
+	p.wantNewConnectionsOn(a)
+	b.awaitRole("BACKUP")
+	b.wantVIPs(false)
 	if out := a.Loxicmd("get events --kind=object"); !strings.Contains(out, "instance llb-inst0") {
 		t.Errorf("no event reports the role:\n%s", out)
 	}
 
-	// A role that keepalived sets as it ends waits for the daemon.
+	// keepalived sets a role while the daemon does not run. The daemon gets it when it starts.
 	a.Stop()
 	keeper.Signal(syscall.SIGTERM)
 	_ = keeper.Wait()
 	a.Restart()
-	a.becomes("STOP")
-	p.follows(b)
+	a.awaitRole("STOP")
+	p.wantNewConnectionsOn(b)
 
-	// keepalived and its child, which would report STOP, are killed at once.
+	// keepalived and its child, which would report STOP, are killed together.
 	keeper = a.keepalived(150, byCommand)
-	a.becomes("MASTER")
+	a.awaitRole("MASTER")
 	rig.MustRun(t, a.LB, "sh", "-c", fmt.Sprintf("kill -9 %[1]d $(pgrep -P %[1]d -x keepalived)", keeper.Pid()))
-	a.becomes("STOP")
-	p.follows(b)
+	a.awaitRole("STOP")
+	p.wantNewConnectionsOn(b)
 }
 
-// TestInstances checks that a service follows the instance that its name contains, and that a VIP
-// of two instances stays while one of them owns it.
+// TestInstances checks that a VIP is present while the instance in its service's name is not
+// BACKUP. A VIP with services of two instances stays while one of them owns it.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -331,7 +330,7 @@ func TestInstances(t *testing.T) {
 	has(true, true)
 	r.Loxicmd("set hastate FAULT --instance=llb-inst2")
 	has(false, true)
-	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // the VIP is still routed here
+	r.WantSource(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // the VIP is still routed here
 	r.Loxicmd("set hastate BACKUP")
 	has(false, false)
 	r.Loxicmd("set ha master --instance=llb-inst1 --vip=20.20.20.77")
@@ -339,10 +338,10 @@ func TestInstances(t *testing.T) {
 	if !r.HasAddress("20.20.20.77") {
 		t.Error("no node has the cluster's address")
 	}
-	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.77")
-	r.Sees(r.Client, "tcp", "20.20.20.1:81", "20.20.20.1")
+	r.WantSource(r.Client, "tcp", "20.20.20.1:80", "20.20.20.77")
+	r.WantSource(r.Client, "tcp", "20.20.20.1:81", "20.20.20.1")
 	r.Loxicmd("set hastate MASTER --instance=llb-inst1")
-	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1")
+	r.WantSource(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1")
 	r.Loxicmd("delete lb 20.20.20.1 --tcp=80")
 	has(false, false)
 	for _, i := range []string{"llb-inst0", "llb-inst1", "llb-inst2"} {

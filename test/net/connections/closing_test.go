@@ -96,10 +96,10 @@ func TestOnFail(t *testing.T) {
 		t.Fatalf("%d of %d connections are at the endpoint", len(gone), all)
 	}
 	stop := busy(t, append(kept, others...))
-	r.HostState("32.32.32.1", "red")
+	r.ReportHostState("32.32.32.1", "red")
 	allReset(t, gone, rig.Patience)
 	ended.want(t, len(gone))
-	r.HostState("32.32.32.1", "green")
+	r.ReportHostState("32.32.32.1", "green")
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_8", " up ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if here, _ := connectionsAt(r, "32.32.32.1", open(r, rig.Join(rig.VIP4, 81), 3)); len(here) == 0 {
@@ -124,7 +124,7 @@ func TestFlowsOfFailed(t *testing.T) {
 		}
 	}
 	failed := r.Endpoints[0].Name
-	r.HostState("31.31.31.1", "red")
+	r.ReportHostState("31.31.31.1", "red")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for i, c := range flows {
 			if got, err := rig.Datagram(c, "hello"); err != nil || strings.HasPrefix(got, failed) {

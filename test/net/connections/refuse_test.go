@@ -142,7 +142,7 @@ func TestPathMTU(t *testing.T) {
 			port   int
 			bytes  int64
 			tooBig bool // the client is notified of the bottleneck
-		}{{80, rig.Volume(), false}, {82, 64 << 20, false}, {81, rig.Volume(), true}} {
+		}{{80, rig.TransferSize(), false}, {82, 64 << 20, false}, {81, rig.TransferSize(), true}} {
 			start, before := time.Now(), r.Metric("drops_total", "reason=too-big")
 			if err := rig.SendSummed(r.Dial(rig.Join(f[0], c.port)), c.bytes); err != nil {
 				t.Errorf("%s port %d: %v", f[0], c.port, err)

@@ -14,7 +14,7 @@ import (
 // the first. With -long, it is a gibibyte.
 func TestTransfer(t *testing.T) {
 	t.Parallel()
-	volume := rig.Volume()
+	volume := rig.TransferSize()
 	r := rig.Shared(t)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", rig.ServeTransfer(volume)); err != nil {

@@ -53,7 +53,7 @@ func (w *wired) faults(f faulty.Faults) {
 func (w *wired) damage(share float64) {
 	w.T.Helper()
 	for _, each := range w.wires {
-		if err := each.There.Set(faulty.Faults{Corrupt: share}); err != nil {
+		if err := each.Forward.Set(faulty.Faults{Corrupt: share}); err != nil {
 			w.T.Fatal(err)
 		}
 	}
@@ -63,14 +63,14 @@ func (w *wired) damage(share float64) {
 func (w *wired) happened() (sum faulty.Counts) {
 	w.T.Helper()
 	for _, each := range w.wires {
-		for _, d := range []*faulty.Direction{each.There, each.Back} {
+		for _, d := range []*faulty.Direction{each.Forward, each.Reverse} {
 			c, err := d.Counts()
 			if err != nil {
 				w.T.Fatal(err)
 			}
 			sum.Packets += c.Packets
 			sum.Lost += c.Lost
-			sum.Repeated += c.Repeated
+			sum.Duplicated += c.Duplicated
 			sum.Delayed += c.Delayed
 			sum.Corrupted += c.Corrupted
 		}
@@ -80,7 +80,7 @@ func (w *wired) happened() (sum faulty.Counts) {
 
 // imperfect returns the faults of a long path through the Internet.
 func imperfect() faulty.Faults {
-	return faulty.Faults{Lose: 0.01, Repeat: 0.01, Delay: 0.02, By: 3 * time.Millisecond}
+	return faulty.Faults{Loss: 0.01, Duplicate: 0.01, Delay: 0.02, DelayTime: 3 * time.Millisecond}
 }
 
 // faultyServices creates a service of each mode, of both IP versions and with both at the
@@ -115,7 +115,7 @@ func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 func TestFaultyTransfers(t *testing.T) {
 	t.Parallel()
 	const bytes = 10 << 20
-	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){"translated": nil, "dsr": rig.DirectReturn} {
+	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){"translated": nil, "dsr": rig.ConfigureDirectReturn} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWired(t, rig.Options{Before: prepare})
@@ -140,7 +140,7 @@ func TestFaultyTransfers(t *testing.T) {
 				}
 				t.Logf("%s: %v", address, time.Since(start).Round(time.Millisecond))
 			}
-			if c := w.happened(); c.Lost == 0 || c.Repeated == 0 || c.Delayed == 0 {
+			if c := w.happened(); c.Lost == 0 || c.Duplicated == 0 || c.Delayed == 0 {
 				t.Errorf("faults were %+v", c)
 			} else {
 				t.Logf("%+v", c)
@@ -263,8 +263,8 @@ func TestPartition(t *testing.T) {
 			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s%s", rig.VIP4, rig.Endpoints4(), flags)
 			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s --mode=fullnat%s", rig.VIP6, rig.Endpoints6(), flags)
 			four, six := rig.StartTraffic(w.Rig, rig.Join(rig.VIP4, 7), 9), rig.StartTraffic(w.Rig, rig.Join(rig.VIP6, 7), 9)
-			four.Flows(t, 9)
-			if err := w.wires["ep1"].Cut(true); err != nil {
+			four.AwaitLines(t, 9)
+			if err := w.wires["ep1"].SetCut(true); err != nil {
 				t.Fatal(err)
 			}
 			healed := time.After(3 * time.Second)
@@ -272,11 +272,11 @@ func TestPartition(t *testing.T) {
 				w.EventuallyShows("get ep", "31.31.31.1", "down")
 			}
 			<-healed
-			if err := w.wires["ep1"].Cut(false); err != nil {
+			if err := w.wires["ep1"].SetCut(false); err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range []*rig.Traffic{four, six} {
-				f.Flows(t, 9)
+				f.AwaitLines(t, 9)
 				if err := f.Finish(); err != nil { // fails if a connection waited for longer than patience
 					t.Error(err)
 				}
@@ -299,7 +299,7 @@ func TestLossyHandshakes(t *testing.T) {
 		w.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s%s", rig.VIP4, 70+i, rig.Endpoints4(), flags)
 		at = append(at, rig.Join(rig.VIP4, 70+i))
 	}
-	if err := w.wires["client"].Set(faulty.Faults{Lose: 0.2}); err != nil {
+	if err := w.wires["client"].Set(faulty.Faults{Loss: 0.2}); err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
@@ -334,7 +334,7 @@ func TestFaultyCounts(t *testing.T) {
 	w := newWired(t, rig.Options{})
 	rig.ServeEcho(w.Rig)
 	at := faultyServices(w.Rig, "tcp", 7)
-	w.faults(faulty.Faults{Lose: 0.02, Repeat: 0.3})
+	w.faults(faulty.Faults{Loss: 0.02, Duplicate: 0.3})
 	var running sync.WaitGroup
 	for _, address := range at {
 		running.Go(func() {

@@ -305,7 +305,7 @@ func TestQUICMoves(t *testing.T) {
 		number := int(before[2] - '0')
 		address := netnstest.StandardNetworks()[number].V4.Addr().String()
 		w.EventuallyShows("get ep", address+" ", " up ")
-		if err := w.wires[before].Cut(true); err != nil {
+		if err := w.wires[before].SetCut(true); err != nil {
 			t.Fatal(err)
 		}
 		w.EventuallyShows("get ep", address+" ", " down ")
@@ -329,7 +329,7 @@ func TestQUICMoves(t *testing.T) {
 			t.Errorf("%v packets went to %s although the flows had moved", n, before)
 		}
 		t.Logf("from %s to %s in %v", before, after, time.Since(start).Round(time.Millisecond))
-		if err := w.wires[before].Cut(false); err != nil {
+		if err := w.wires[before].SetCut(false); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := client.ask(ctx); err != nil || again != after {

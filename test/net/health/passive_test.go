@@ -132,7 +132,7 @@ func (w *wired) blackhole(endpoint int, on bool) {
 	w.T.Helper()
 	var f faulty.Faults
 	if on {
-		f.Lose = 1
+		f.Loss = 1
 	}
 	if err := w.wires[w.Endpoints[endpoint].Name].Set(f); err != nil {
 		w.T.Fatal(err)

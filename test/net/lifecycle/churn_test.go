@@ -32,7 +32,7 @@ func TestEndpointChange(t *testing.T) {
 				_, _ = r.Command("create", "lb", rig.VIP4, "--tcp="+service, "--endpoints="+stays+others)
 			}
 		}
-		f.Flows(t, 10)
+		f.AwaitLines(t, 10)
 	}
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=32.32.32.1:1,17.17.17.1:1", rig.VIP4)
 	var names []string
@@ -76,11 +76,11 @@ func TestRestart(t *testing.T) {
 				}
 
 				end(r)
-				f.Flows(t, 9)
+				f.AwaitLines(t, 9)
 				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3", "ep1") // new connections without a daemon
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1", "ep2")
 				r.Restart()
-				f.Flows(t, 9)
+				f.AwaitLines(t, 9)
 				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the sequence continues, too
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep3")
 				if after := pinnedIDs(t, r); !maps.Equal(before, after) {
@@ -102,7 +102,7 @@ func TestRestart(t *testing.T) {
 func pinnedIDs(t *testing.T, r *rig.Rig) map[string]uint32 {
 	t.Helper()
 	ids := map[string]uint32{}
-	for _, path := range r.Pinned() {
+	for _, path := range r.Pins() {
 		name := filepath.Base(path)
 		if m, err := ebpf.LoadPinnedMap(path, nil); err == nil {
 			info, err := m.Info()

@@ -104,7 +104,7 @@ func TestNoDescriptors(t *testing.T) {
 	}
 	during, refused := v.confirm(200, 3)
 	v.wantSaid("too many open files")
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	t.Logf("of 3 services %d were confirmed without descriptors; the others: %s", len(during), refused)
 	if err := unix.Prlimit(v.Pid(), unix.RLIMIT_NOFILE, &was, nil); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestFullDisk(t *testing.T) {
 	if out := v.Loxicmd("get status --failed"); !strings.Contains(out, "no space left on device") {
 		t.Errorf("a role that is not stored is not reported:\n%s", out)
 	}
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestFullDisk(t *testing.T) {
 	if _, refused := v.confirm(400, 1); !strings.Contains(refused, "read-only file system") {
 		t.Errorf("a change on a disk that can't be written: %s", refused)
 	}
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	if err := unix.Mount("", state, "", unix.MS_REMOUNT, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestNoMemory(t *testing.T) {
 		v.Kill()
 		t.Fatal("32 MiB are enough for", during)
 	}
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	t.Logf("confirmed before the end: %v", during)
 	v.Restart()
 	v.wantWell(append(before, during...)...)
@@ -311,7 +311,7 @@ func TestHalted(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	v.Signal(syscall.SIGCONT)
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out, err := v.Command("get", "status", "--kind=interface")
@@ -402,7 +402,7 @@ func TestDeaf(t *testing.T) {
 	rig.MustRun(t, v.LB, "ip", "link", "set", "late0", "up")
 	v.wantSaid("reading the whole network state again")
 	v.wantSaid("interface=late0")
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	rig.MustRun(t, v.LB, "ip", "link", "add", "later0", "type", "bridge")
 	v.wantSaid("interface=later0")
 	v.wantWell()

@@ -34,7 +34,7 @@ const (
 // victim is a rig whose daemon is killed, with clients that must not notice.
 type victim struct {
 	*rig.Rig
-	crowd   *rig.Crowd
+	crowd   *rig.Clients
 	watcher *steps.Watcher
 	wrap    []string
 	packets map[int]float64 // the services' last counts, by port
@@ -48,7 +48,7 @@ func newVictim(t *testing.T, hook string) *victim {
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", rig.VIP4, heldPort, rig.Endpoints4())
 	r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s --mode=fullnat", rig.VIP6, visitedPort, rig.Endpoints6())
-	v := &victim{Rig: r, crowd: rig.NewCrowd(r), packets: map[int]float64{}, kills: map[string]int{}}
+	v := &victim{Rig: r, crowd: rig.NewClients(r), packets: map[int]float64{}, kills: map[string]int{}}
 	var err error
 	if v.watcher, err = steps.Listen(t.TempDir()); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func newCrowdedVictim(t *testing.T, hook string) *victim {
 	t.Helper()
 	v := newVictim(t, hook)
 	v.crowd.Hold(rig.Join(rig.VIP4, heldPort), heldConnections)
-	v.crowd.Visit(rig.Join(rig.VIP6, visitedPort))
+	v.crowd.OpenRepeatedly(rig.Join(rig.VIP6, visitedPort))
 	return v
 }
 
@@ -229,7 +229,7 @@ func (v *victim) recover(states []map[int]string) {
 			v.T.Errorf("service %s: %v", rig.Join(vip, port), err)
 		}
 	}
-	v.crowd.Flows()
+	v.crowd.AwaitAnswers()
 	v.wantCounts()
 	if err := v.crowd.Failure(); err != nil {
 		v.T.Fatal(err)
@@ -246,7 +246,7 @@ func (v *victim) clean() {
 		v.T.Fatal(err)
 	}
 	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {
-		if now := v.Pinned(); len(now) != v.pins {
+		if now := v.Pins(); len(now) != v.pins {
 			return fmt.Errorf("%d pins, there were %d: %v", len(now), v.pins, now)
 		}
 		return nil
@@ -306,7 +306,7 @@ func (v *victim) wantNone(address string) {
 // counts have not decreased, and that no packet was dropped.
 func (v *victim) wantCounts() {
 	v.T.Helper()
-	v.crowd.AtRest(func(opened map[string]int) {
+	v.crowd.PauseOpening(func(opened map[string]int) {
 		for port, vip := range map[int]string{heldPort: rig.VIP4, visitedPort: rig.VIP6} {
 			service := "service=" + rig.Join(vip, port) + "/tcp"
 			if got, want := v.Metric("service_connections_total", service), opened[rig.Join(vip, port)]; int(got) != want {
@@ -336,7 +336,7 @@ func TestKilled(t *testing.T) {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
 			v := newCrowdedVictim(t, hook)
-			v.pins = len(v.Pinned())
+			v.pins = len(v.Pins())
 			v.Stop()
 			life, states := v.live(0)
 			v.recover(states)
@@ -426,7 +426,7 @@ func (v *victim) wantServed() {
 // wantNothing checks that nothing of the daemon is left in the kernel.
 func (v *victim) wantNothing() {
 	v.T.Helper()
-	if pins := v.Pinned(); len(pins) > 0 {
+	if pins := v.Pins(); len(pins) > 0 {
 		v.T.Errorf("still pinned: %v", pins)
 	}
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {

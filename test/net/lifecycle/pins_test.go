@@ -182,7 +182,7 @@ func TestOneDaemon(t *testing.T) {
 	if out := labtest.Run(t, r.LB, "ip", "-brief", "address", "show", "dev", "lo"); strings.Contains(out, "20.20.") {
 		t.Errorf("VIPs are left: %s", out)
 	}
-	if pins := r.Pinned(); len(pins) > 0 {
+	if pins := r.Pins(); len(pins) > 0 {
 		t.Errorf("still pinned: %v", pins)
 	}
 	r.WantNoAnswer(rig.Join(rig.VIP4, 80))

@@ -53,7 +53,7 @@ func TestSoak(t *testing.T) {
 	labtest.Eventually(t, settling, func(context.Context) error { before = s.entries(); return s.quiet() })
 
 	s.crowd.Hold(rig.Join(rig.VIP4, heldPort), heldConnections)
-	s.crowd.Visit(rig.Join(rig.VIP6, visitedPort))
+	s.crowd.OpenRepeatedly(rig.Join(rig.VIP6, visitedPort))
 	s.churn(half, append(s.comings(), s.changeDaemon)...)
 	s.tidy()
 	s.wantCounts()
@@ -250,7 +250,7 @@ func (s *soak) memory() int {
 // entries returns the number of entries of each pinned hash, and the number of pins.
 func (s *soak) entries() map[string]int {
 	s.T.Helper()
-	out := map[string]int{"pins": len(s.Pinned())}
+	out := map[string]int{"pins": len(s.Pins())}
 	paths, err := filepath.Glob(filepath.Join(netnstest.PinPath(s.Dir()), "maps", "*"))
 	if err != nil {
 		s.T.Fatal(err)

@@ -34,7 +34,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would disturb 
 	random := rig.Seeded(t)
 	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}})
 	rig.ServeEcho(r)
-	beside, through := rig.NewCrowd(r), rig.NewCrowd(r)
+	beside, through := rig.NewClients(r), rig.NewClients(r)
 	for i, h := range r.Endpoints {
 		if err := h.ServeTCP(fmt.Sprintf(":%d", besidePort), netnstest.Echo); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would disturb 
 	}
 	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	through.Hold(rig.Join(rig.VIP4, 7), heldThrough)
-	through.Flows()
+	through.AwaitAnswers()
 	for n := range changes {
 		line := anyService(random)
 		if out, err := r.Command(strings.Fields(line)...); err != nil {
@@ -53,7 +53,7 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would disturb 
 			t.Fatalf("after change %d, %s: %v", n, line, err)
 		}
 	}
-	through.Flows()
+	through.AwaitAnswers()
 	if err := through.Finish(); err != nil {
 		t.Error(err)
 	}

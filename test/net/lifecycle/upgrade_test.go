@@ -21,7 +21,7 @@ func TestCheckUpgrade(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	rig.ServeEcho(r)
 	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
-	c := rig.NewCrowd(r)
+	c := rig.NewClients(r)
 	c.Hold(rig.Join(rig.VIP4, 7), heldConnections)
 	check := []string{rig.Program("loxilb"), "--pin-path", netnstest.PinPath(r.Dir()), "--check-upgrade"}
 	before := pinnedIDs(t, r)
@@ -49,7 +49,7 @@ func TestCheckUpgrade(t *testing.T) {
 	if err := r.Start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a start after another version: %v", err)
 	}
-	c.Flows()
+	c.AwaitAnswers()
 	if after := pinnedIDs(t, r); len(after) != len(before) || after["connections"] != before["connections"] {
 		t.Errorf("pins before %v, after %v", before, after)
 	}

@@ -158,7 +158,7 @@ func TestUpgrade(t *testing.T) {
 			for range 2 {
 				for _, dir := range []string{other, own} {
 					exchangeDaemon(v.Rig, dir)
-					v.crowd.Flows()
+					v.crowd.AwaitAnswers()
 					v.wantCounts()
 				}
 				const tried, replaced = "the programs of this version passed their trial", "the programs of another version were replaced"
@@ -186,7 +186,7 @@ func TestGoBack(t *testing.T) {
 			v := newVictim(t, "auto")
 			v.Loxicmd("create lb 20.20.20.4 --udp=9:9 --endpoints=%s --sources=192.0.2.0/24", rig.Endpoints4())
 			v.crowd.Hold(rig.Join(rig.VIP4, heldPort), 5)
-			v.crowd.Visit(rig.Join(rig.VIP6, visitedPort))
+			v.crowd.OpenRepeatedly(rig.Join(rig.VIP6, visitedPort))
 			own, err := attachedPrograms(v.Rig)
 			if err != nil {
 				t.Fatal(err)

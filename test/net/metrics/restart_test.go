@@ -60,11 +60,11 @@ func TestCountersOverRestart(t *testing.T) {
 	r.Loxicmd(create, rig.Endpoints4())
 	const connections = 6
 	traffic := rig.StartTraffic(r, "20.20.20.1:7", connections)
-	traffic.Flows(t, connections)
+	traffic.AwaitLines(t, connections)
 	before := counters(t, r)
 	grown := func(of string) {
 		t.Helper()
-		traffic.Flows(t, connections)
+		traffic.AwaitLines(t, connections)
 		after := counters(t, r)
 		for series, was := range before {
 			if now, there := after[series]; now < was && (there || !strings.Contains(series, of)) {
@@ -75,7 +75,7 @@ func TestCountersOverRestart(t *testing.T) {
 	}
 	for range 2 {
 		r.Kill()
-		traffic.Flows(t, connections) // while no daemon runs
+		traffic.AwaitLines(t, connections) // while no daemon runs
 		r.Restart()
 		grown("nothing else")
 	}

@@ -48,9 +48,9 @@ func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 // one lacks the VIPs.
 func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
-	o.Before = rig.DirectReturn
+	o.Before = rig.ConfigureDirectReturn
 	r := rig.New(t, o)
-	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 	serveNginxAtVIPs(t, r.Endpoints[0])
 	for _, vip := range []string{rig.VIP4 + "/32", rig.VIP6 + "/128"} {
 		if err := r.Endpoints[1].DelAddress("lo", rig.Prefix(vip)); err != nil {

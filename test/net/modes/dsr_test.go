@@ -64,8 +64,8 @@ func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.
 // without the load balancer to a client whose socket accepts replies from the VIP only.
 func TestDSR(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
-	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 	mac, err := r.Endpoints[0].MAC("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestDSR(t *testing.T) {
 		for _, network := range []string{"tcp", "udp"} {
 			wire := capture(t, r.Endpoints[0], "eth0")
 			r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, network, f.endpoint)
-			c := r.Sees(r.Client, network, rig.Join(f.vip, 7000), f.client)
+			c := r.WantSource(r.Client, network, rig.Join(f.vip, 7000), f.client)
 			if c == nil {
 				continue
 			}
@@ -85,7 +85,7 @@ func TestDSR(t *testing.T) {
 				return string(frame[:6]) == string(mac) && p.SrcAddr().String() == c.LocalAddr().String() &&
 					p.DstAddr().String() == c.RemoteAddr().String()
 			})
-			if _, err := rig.Whoami(c); err != nil { // one more datagram establishes the flow
+			if _, err := rig.AskSource(c); err != nil { // one more datagram establishes the flow
 				t.Error(err)
 			}
 			ct := r.Loxicmd("get ct --proto=%s --vip=%s", network, f.vip)
@@ -112,7 +112,7 @@ func TestDSRInLine(t *testing.T) {
 		rig.MustRun(t, s.LB, "ip", "link", "set", "client", "mtu", "1400")
 	}})
 	r.ServeNames()
-	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":7001", rig.ServeTransfer(bytes)); err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestDSRInLine(t *testing.T) {
 		r.Loxicmd("create lb %s --udp=7000:7000 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
 		r.WantAnswers(rig.Join(f.vip, 5001), "ep1", "ep2", "ep3", "ep1")
 		for _, network := range []string{"tcp", "udp"} {
-			r.Sees(r.Client, network, rig.Join(f.vip, 7000), f.client)
+			r.WantSource(r.Client, network, rig.Join(f.vip, 7000), f.client)
 		}
 		if err := rig.Transfer(r.Dial(rig.Join(f.vip, 7001)), bytes); err != nil {
 			t.Errorf("%s: %v", f.vip, err)
@@ -138,7 +138,7 @@ func TestDSRInLine(t *testing.T) {
 // and that least connections decrements its count when they end.
 func TestDSRAlgorithms(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
 	r.ServeNames()
 	at := rig.Join(rig.VIP4, 5001)
 	create := "create lb " + rig.VIP4 + " --tcp=5001:5001 --mode=dsr --endpoints=%s --select=%s"
@@ -166,7 +166,7 @@ func TestDSRAlgorithms(t *testing.T) {
 func TestDSRTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":7000", rig.ServeTransfer(bytes)); err != nil {
 			t.Fatal(err)
@@ -184,19 +184,19 @@ func TestDSRTransfer(t *testing.T) {
 // return.
 func TestDSRSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
-	rig.ServeAt(r, rig.VIP4)
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	rig.ServeSourcesAt(r, rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s --mode=dsr", rig.VIP4, rig.Endpoints4())
-	c := r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "100.100.100.1")
+	c := r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "100.100.100.1")
 	if c == nil {
 		return
 	}
 	r.Stop()
-	if _, err := rig.Whoami(c); err != nil {
+	if _, err := rig.AskSource(c); err != nil {
 		t.Errorf("without the daemon: %v", err)
 	}
 	r.Restart()
-	if _, err := rig.Whoami(c); err != nil {
+	if _, err := rig.AskSource(c); err != nil {
 		t.Errorf("with the next daemon: %v", err)
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {

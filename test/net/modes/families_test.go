@@ -34,7 +34,7 @@ func TestFamilies(t *testing.T) {
 				{"--mode=fullnat", f.towards}, // the service has no VIP of the endpoint's version
 			} {
 				r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 %s", f.vip, network, f.endpoint, m.flags)
-				r.Sees(r.Client, network, rig.Join(f.vip, 7000), m.sees)
+				r.WantSource(r.Client, network, rig.Join(f.vip, 7000), m.sees)
 			}
 		}
 		if ct := r.Loxicmd("get ct"); !strings.Contains(ct, f.towards) {
@@ -61,8 +61,8 @@ func TestFamiliesTransfer(t *testing.T) {
 	const bytes = 64 << 20
 	for name, o := range map[string]rig.Options{
 		"offloads":    {},
-		"no offloads": {Before: rig.OffloadsOff},
-		"complete":    {Before: func(t testing.TB, s *netnstest.Standard) { rig.OffloadsOff(t, s); rig.TunnelClient(t, s) }},
+		"no offloads": {Before: rig.DisableOffloads},
+		"complete":    {Before: func(t testing.TB, s *netnstest.Standard) { rig.DisableOffloads(t, s); rig.TunnelClient(t, s) }},
 		"no peer":     {Args: []string{"--redirect-peer=false"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func TestOwnHost(t *testing.T) {
 		for _, network := range []string{"tcp", "udp"} {
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.endpoints)
 			for i := range 6 {
-				c := r.Sees(r.LB, network, rig.Join(f.vip, 80), f.towards[i%3])
+				c := r.WantSource(r.LB, network, rig.Join(f.vip, 80), f.towards[i%3])
 				if c == nil {
 					continue
 				}
@@ -64,7 +64,7 @@ func TestOwnHostOtherFamily(t *testing.T) {
 	rig.ServeSources(r)
 	for _, network := range []string{"tcp", "udp"} {
 		r.Loxicmd("create lb %s --%s=80:7000 --endpoints=31.31.31.1:1", rig.VIP6, network)
-		c := r.Sees(r.LB, network, rig.Join(rig.VIP6, 80), "31.31.31.254")
+		c := r.WantSource(r.LB, network, rig.Join(rig.VIP6, 80), "31.31.31.254")
 		if got := peerName(t, c); got != rig.Join(rig.VIP6, 80) {
 			t.Errorf("%s: getpeername says %s, want the VIP", network, got)
 		}
@@ -153,7 +153,7 @@ func TestOwnHostDatagramsMove(t *testing.T) {
 			return n.V4.Addr().String()
 		}
 		before := seenBy()
-		r.HostState(address(before), "red")
+		r.ReportHostState(address(before), "red")
 		after := before
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
 			if after = seenBy(); after == before {
@@ -161,13 +161,13 @@ func TestOwnHostDatagramsMove(t *testing.T) {
 			}
 			return nil
 		})
-		r.HostState(address(before), "green")
+		r.ReportHostState(address(before), "green")
 		r.EventuallyShows("get ep", address(before)+" ", " up ")
 		if again := seenBy(); again != after {
 			t.Errorf("%s is back, and datagrams go from %s to %s", address(before), address(after), address(again))
 		}
 		for i := range f.towards {
-			r.HostState(address(i), "red")
+			r.ReportHostState(address(i), "red")
 		}
 		if seenBy() < 0 {
 			t.Errorf("no endpoint answers")
@@ -304,7 +304,7 @@ func TestOwnHostAlone(t *testing.T) {
 	r := rig.Shared(t)
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
-	r.Sees(r.LB, "tcp", "31.31.31.1:7000", "31.31.31.254")
+	r.WantSource(r.LB, "tcp", "31.31.31.1:7000", "31.31.31.254")
 	if err := r.Client.AddAddress("lo", rig.Prefix(rig.VIP4+"/32")); err != nil {
 		t.Fatal(err)
 	}
@@ -312,9 +312,9 @@ func TestOwnHostAlone(t *testing.T) {
 		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by that namespace alone", c, err)
 	}
 	r.Stop()
-	r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the data path stays
+	r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the data path stays
 	r.Restart()
-	r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254")
+	r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254")
 	if err := r.DetachAll(); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestDrainOwnHost(t *testing.T) {
 	rig.ServeSources(r)
 	const endpoint = "31.31.31.1:7000"
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
-	own, other := r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254"), r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 80), "100.100.100.1")
+	own, other := r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254"), r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 80), "100.100.100.1")
 	if own == nil || other == nil {
 		t.FailNow()
 	}
@@ -358,7 +358,7 @@ func TestDrainOwnHost(t *testing.T) {
 		t.Fatalf("reading at the deadline gives %v, want a reset", err)
 	}
 	r.EventuallyShows("get drain", "| "+endpoint+" |           0 |           1 |")
-	if _, err := rig.Whoami(own); err != nil {
+	if _, err := rig.AskSource(own); err != nil {
 		t.Errorf("after the deadline: %v", err)
 	}
 	if err := own.Close(); err != nil {

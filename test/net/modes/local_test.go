@@ -55,13 +55,13 @@ func TestLocalEndpoint(t *testing.T) {
 				for _, network := range []string{"tcp", "udp"} {
 					for _, mode := range []string{"default", "onearm", "fullnat"} {
 						r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s:1 --mode=%s", f.vip, network, f.endpoint, mode)
-						r.Sees(r.Client, network, rig.Join(f.vip, 80), f.sees)
-						r.Sees(r.Endpoints[2], network, rig.Join(f.vip, 80), rig.HostAddress(r.Endpoints[2], f.vip == rig.VIP6))
+						r.WantSource(r.Client, network, rig.Join(f.vip, 80), f.sees)
+						r.WantSource(r.Endpoints[2], network, rig.Join(f.vip, 80), rig.HostAddress(r.Endpoints[2], f.vip == rig.VIP6))
 					}
-					r.Sees(r.LB, network, rig.Join(f.vip, 80), f.own)
+					r.WantSource(r.LB, network, rig.Join(f.vip, 80), f.own)
 					r.Loxicmd("create lb %s --%s=81:7000 --endpoints=%s:1,%s:1", f.vip, network, f.endpoint, f.remote)
 					for range 4 {
-						r.Sees(r.Client, network, rig.Join(f.vip, 81), f.sees)
+						r.WantSource(r.Client, network, rig.Join(f.vip, 81), f.sees)
 					}
 				}
 				r.Loxicmd("create lb %s --icmp --endpoints=%s:1", f.vip, f.endpoint)
@@ -132,23 +132,23 @@ func TestLocalEndpointComesAndGoes(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	serveOwn(r)
 	looks := func() bool {
-		return slices.ContainsFunc(r.Pinned(), func(p string) bool { return strings.Contains(p, "/leaving/") })
+		return slices.ContainsFunc(r.Pins(), func(p string) bool { return strings.Contains(p, "/leaving/") })
 	}
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=32.32.32.1:1", rig.VIP4)
 	if looks() {
 		t.Error("what leaves is looked at without an endpoint on the host")
 	}
 	r.Loxicmd("create lb %s --tcp=81:7000 --endpoints=31.31.31.254:1", rig.VIP4)
-	c := r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 81), "100.100.100.1")
+	c := r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 81), "100.100.100.1")
 	if !looks() {
 		t.Error("what leaves is not looked at")
 	}
 	r.Kill()
-	if got, err := rig.Whoami(c); err != nil || got != "100.100.100.1" {
+	if got, err := rig.AskSource(c); err != nil || got != "100.100.100.1" {
 		t.Errorf("without the daemon: %q, %v", got, err)
 	}
 	r.Restart()
-	if got, err := rig.Whoami(c); err != nil || got != "100.100.100.1" {
+	if got, err := rig.AskSource(c); err != nil || got != "100.100.100.1" {
 		t.Errorf("after a restart: %q, %v", got, err)
 	}
 	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
@@ -158,5 +158,5 @@ func TestLocalEndpointComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.True(t, rig.Patience, "an endpoint whose address comes to the host is noticed", looks)
-	r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 82), "100.100.100.1")
+	r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 82), "100.100.100.1")
 }

@@ -38,17 +38,17 @@ func TestModes(t *testing.T) {
 				{"--mode=onearm", f.towards},
 			} {
 				r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 %s", f.vip, network, f.endpoint, m.flags)
-				opened = append(opened, open{r.Sees(r.Client, network, rig.Join(f.vip, 7000), m.sees), m.sees})
+				opened = append(opened, open{r.WantSource(r.Client, network, rig.Join(f.vip, 7000), m.sees), m.sees})
 			}
 			r.Loxicmd("create lb %s --%s=7001:7000 --endpoints=%s:1 --mode=hostonearm", f.any, network, f.endpoint)
-			opened = append(opened, open{r.Sees(r.Client, network, rig.Join(f.host, 7001), f.towards), f.towards})
+			opened = append(opened, open{r.WantSource(r.Client, network, rig.Join(f.host, 7001), f.towards), f.towards})
 		}
 	}
 	for _, c := range opened {
 		if c.Conn == nil {
 			continue
 		}
-		if got, err := rig.Whoami(c); err != nil || got != c.sees {
+		if got, err := rig.AskSource(c); err != nil || got != c.sees {
 			t.Errorf("%s to %s: the endpoint sees %q, saw %s before the mode changed: %v", c.LocalAddr(), c.RemoteAddr(), got, c.sees, err)
 		}
 	}
@@ -70,9 +70,9 @@ func TestHairpin(t *testing.T) {
 			r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1", f.vip, network, f.endpoint)
 			r.Loxicmd("create lb %s --%s=7001:7000 --endpoints=%s:1", f.vip, network, f.other)
 			r.Loxicmd("create lb %s --%s=7002:7000 --endpoints=%s:1 --mode=onearm", f.vip, network, f.endpoint)
-			r.Sees(r.Endpoints[0], network, rig.Join(f.vip, 7000), f.vip)
-			r.Sees(r.Endpoints[0], network, rig.Join(f.vip, 7001), f.self)
-			r.Sees(r.Endpoints[0], network, rig.Join(f.vip, 7002), f.towards)
+			r.WantSource(r.Endpoints[0], network, rig.Join(f.vip, 7000), f.vip)
+			r.WantSource(r.Endpoints[0], network, rig.Join(f.vip, 7001), f.self)
+			r.WantSource(r.Endpoints[0], network, rig.Join(f.vip, 7002), f.towards)
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestSourceFollows(t *testing.T) {
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=31.31.31.1:1 --mode=onearm", rig.VIP4)
 	r.Loxicmd("create lb 0.0.0.0 --tcp=7001:7000 --endpoints=31.31.31.1:1 --mode=hostonearm")
-	r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "31.31.31.254")
+	r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "31.31.31.254")
 	if err := r.LB.AddAddress("ep1", rig.Prefix("31.31.31.200/24")); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestSourceFollows(t *testing.T) {
 				return err
 			}
 			defer c.Close()
-			if got, err := rig.Whoami(c); err != nil || got != "31.31.31.200" {
+			if got, err := rig.AskSource(c); err != nil || got != "31.31.31.200" {
 				return fmt.Errorf("%s: the endpoint sees %q: %w", address, got, err)
 			}
 			return nil

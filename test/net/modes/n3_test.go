@@ -119,7 +119,7 @@ func wantTunnelExplained(t *testing.T, r *rig.Rig, vip string, teid uint32, endp
 // leave them all to tc.
 func n3Whole(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
-	rig.OffloadsOff(t, s)
+	rig.DisableOffloads(t, s)
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
 			t.Fatal(err)

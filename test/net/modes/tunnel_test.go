@@ -16,8 +16,8 @@ import (
 func TestTunnels(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 20
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
-	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":7001", rig.ServeTransfer(size)); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func tunnelled(r *rig.Rig, vip, client, endpoint, tunnel string) {
 	wire := capture(r.T, r.Endpoints[0], "eth0")
 	r.Loxicmd("create lb %s --tcp=7000:7000,7001:7001 --udp=7000:7000 --endpoints=%s --mode=dsr --tunnel=%s", vip, rig.Bracket(endpoint)+":1", tunnel)
 	for _, network := range []string{"tcp", "udp"} {
-		c := r.Sees(r.Client, network, rig.Join(vip, 7000), client)
+		c := r.WantSource(r.Client, network, rig.Join(vip, 7000), client)
 		if c == nil {
 			continue
 		}

@@ -119,7 +119,7 @@ func TestDetach(t *testing.T) {
 				t.Errorf("the machine was\n%s\nis\n%s", before, after)
 			}
 			r.WantNoAnswer(rig.Join(rig.VIP4, 80))
-			if pins := r.Pinned(); len(pins) > 0 {
+			if pins := r.Pins(); len(pins) > 0 {
 				t.Errorf("still pinned: %v", pins)
 			}
 			if r.HasAddress(rig.VIP4) {

@@ -244,7 +244,7 @@ func TestHostRulesRedirectPeer(t *testing.T) {
 // leave.
 func TestHostRulesXDP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Args: []string{"--xdp=generic", "--redirect-peer=false"}, Before: rig.OffloadsOff})
+	r := rig.New(t, rig.Options{Args: []string{"--xdp=generic", "--redirect-peer=false"}, Before: rig.DisableOffloads})
 	r.ServeEchoes()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
 	for name, rule := range dropAtEgress() {

@@ -33,7 +33,7 @@ func tunnelPolicies() []tunnelPolicy {
 // TestIPsecTunnels checks that policies also apply to the outer header of tunnelled packets.
 func TestIPsecTunnels(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
 	decapsulated(r)
 	for _, p := range tunnelPolicies() {
 		wantTunnels(t, r, p.name+": before it", false, false)

@@ -174,7 +174,7 @@ func TestNetObjectsCut(t *testing.T) {
 	labtest.Run(t, r.Client, "ip", "address", "add", "10.77.0.1/32", "dev", "lo")
 	labtest.Run(t, r.Client, "ip", "route", "replace", "100.100.100.254/32", "dev", linkOf(t, r.Client, "100.100.100.1"), "src", "10.77.0.1")
 	r.Loxicmd("create route 10.77.0.0/24 100.100.100.1")
-	c := r.Sees(r.Client, "tcp", "100.100.100.254:7100", "10.77.0.1")
+	c := r.WantSource(r.Client, "tcp", "100.100.100.254:7100", "10.77.0.1")
 	who := fmt.Sprintf("would end the connection from %s to 100.100.100.254:7100", c.LocalAddr())
 	address := "100.100.100.254/24 " + linkOf(t, r.LB, "100.100.100.254")
 	for _, line := range []string{"delete route 10.77.0.0/24", "create route 10.77.0.0/24 31.31.31.1", "delete ip " + address,

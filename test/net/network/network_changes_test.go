@@ -23,12 +23,12 @@ const failover = time.Second
 // network.
 type witness struct {
 	*rig.Rig
-	through, beside *rig.Crowd
+	through, beside *rig.Clients
 }
 
 func newWitness(r *rig.Rig, connections int, addresses ...string) *witness {
 	r.T.Helper()
-	w := &witness{Rig: r, through: rig.NewCrowd(r), beside: rig.NewCrowd(r)}
+	w := &witness{Rig: r, through: rig.NewClients(r), beside: rig.NewClients(r)}
 	if err := r.Client.ServeTCP("127.0.0.1:9", netnstest.Echo); err != nil {
 		r.T.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func newWitness(r *rig.Rig, connections int, addresses ...string) *witness {
 	for _, a := range addresses {
 		w.through.Hold(a, connections)
 	}
-	w.through.Flows()
+	w.through.AwaitAnswers()
 	return w
 }
 
@@ -46,7 +46,7 @@ func (w *witness) change(h *netnstest.Host, commands ...string) {
 	for _, c := range commands {
 		rig.MustRun(w.T, h, append([]string{"ip"}, strings.Fields(c)...)...)
 	}
-	w.through.Flows()
+	w.through.AwaitAnswers()
 }
 
 // wantUp waits until an interface is up: until then the kernel drops what it would send, including
@@ -233,7 +233,7 @@ func TestGatewayMoves(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.through.Flows()
+			w.through.AwaitAnswers()
 		}
 	}
 	w.finish()

@@ -21,8 +21,8 @@ func TestChecksums(t *testing.T) {
 	const bytes = 32 << 20
 	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){
 		"partial":  func(testing.TB, *netnstest.Standard) {},
-		"none":     rig.OffloadsOff,
-		"complete": func(t testing.TB, s *netnstest.Standard) { rig.OffloadsOff(t, s); rig.TunnelClient(t, s) },
+		"none":     rig.DisableOffloads,
+		"complete": func(t testing.TB, s *netnstest.Standard) { rig.DisableOffloads(t, s); rig.TunnelClient(t, s) },
 		"tunnel":   rig.TunnelClient,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,7 @@ func TestXDPSYN(t *testing.T) {
 			r := rig.New(t, rig.Options{Args: []string{"--xdp", c.mode}, Before: func(t testing.TB, s *netnstest.Standard) {
 				napi(t, s)
 				if c.sums == "whole" {
-					rig.OffloadsOff(t, s)
+					rig.DisableOffloads(t, s)
 				}
 			}})
 			r.ServeNames()

@@ -51,7 +51,7 @@ func TestXDP(t *testing.T) {
 			r := rig.New(t, rig.Options{Options: netnstest.Options{MTU: c.mtu}, Args: []string{"--xdp", c.mode}, Before: func(t testing.TB, s *netnstest.Standard) {
 				napi(t, s)
 				if c.sums == "whole" {
-					rig.OffloadsOff(t, s)
+					rig.DisableOffloads(t, s)
 				}
 			}})
 			r.ServeEchoes()
@@ -141,7 +141,7 @@ func TestXDPRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
 		napi(t, s)
-		rig.OffloadsOff(t, s)
+		rig.DisableOffloads(t, s)
 	}})
 	r.ServeEchoes()
 	c := r.Dial(rig.Join(rig.VIP4, 7))
@@ -173,7 +173,7 @@ func TestXDPRestart(t *testing.T) {
 	if got := xdpOf(r, "client"); got != "" {
 		t.Errorf("--detach left %q", got)
 	}
-	if pins := r.Pinned(); len(pins) > 0 {
+	if pins := r.Pins(); len(pins) > 0 {
 		t.Errorf("still pinned: %v", pins)
 	}
 }
@@ -182,7 +182,7 @@ func TestXDPRestart(t *testing.T) {
 // its GRO is turned off, the connection uses tc.
 func TestXDPTarget(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.OffloadsOff})
+	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.DisableOffloads})
 	r.ServeEchoes()
 	c := r.Dial(rig.Join(rig.VIP4, 7))
 	// lines exchanges some lines, and returns how many of their packets XDP forwarded.
@@ -254,7 +254,7 @@ func TestXDPOfOthers(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
 		napi(t, s)
-		rig.OffloadsOff(t, s)
+		rig.DisableOffloads(t, s)
 		otherXDP(t, s.LB, "client")
 	}})
 	r.ServeEchoes()

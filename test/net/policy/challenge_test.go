@@ -16,11 +16,11 @@ func TestSynProtectAlways(t *testing.T) {
 			t.Parallel()
 			o, endpoint := rig.Options{}, 5001
 			if mode == "dsr" {
-				o.Before, endpoint = rig.DirectReturn, 7000
+				o.Before, endpoint = rig.ConfigureDirectReturn, 7000
 			}
 			r := rig.New(t, o)
 			if mode == "dsr" {
-				rig.ServeAt(r, rig.VIP4, rig.VIP6)
+				rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 			} else {
 				r.ServeNames()
 			}

@@ -50,17 +50,17 @@ func TestEgress(t *testing.T) {
 	} {
 		for _, network := range []string{"tcp", "udp"} {
 			ep1, ep3 := r.Endpoints[0], r.Endpoints[2]
-			r.Sees(ep1, network, rig.Join(f.outside, 7000), f.own)
+			r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.own)
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s --egress", f.vip, network, f.endpoints)
-			c := r.Sees(ep1, network, rig.Join(f.outside, 7000), f.vip)
-			r.Sees(r.Endpoints[1], network, rig.Join(f.outside, 7000), f.vip)
-			r.Sees(ep1, network, rig.Join(f.near, 7000), f.own)
-			r.Sees(ep3, network, rig.Join(f.outside, 7000), rig.HostAddress(ep3, f.vip == rig.VIP6))
-			r.Sees(r.Client, network, rig.Join(f.vip, 80), f.near)
+			c := r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.vip)
+			r.WantSource(r.Endpoints[1], network, rig.Join(f.outside, 7000), f.vip)
+			r.WantSource(ep1, network, rig.Join(f.near, 7000), f.own)
+			r.WantSource(ep3, network, rig.Join(f.outside, 7000), rig.HostAddress(ep3, f.vip == rig.VIP6))
+			r.WantSource(r.Client, network, rig.Join(f.vip, 80), f.near)
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s --egress --snat=%s", f.vip, network, f.endpoints, f.pool)
-			r.Sees(ep1, network, rig.Join(f.outside, 7000), f.pool)
-			r.Sees(r.Client, network, rig.Join(f.vip, 80), f.near)
-			if got, err := rig.Whoami(c); err != nil || got != f.vip {
+			r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.pool)
+			r.WantSource(r.Client, network, rig.Join(f.vip, 80), f.near)
+			if got, err := rig.AskSource(c); err != nil || got != f.vip {
 				t.Errorf("%s: a connection that is there is seen as %q, was %s: %v", network, got, f.vip, err)
 			}
 			r.Loxicmd("delete lb %s --%s=80", f.vip, network)
@@ -76,7 +76,7 @@ func sourceIs(ctx context.Context, from *netnstest.Host, network, address, want 
 		return err
 	}
 	defer c.Close()
-	got, err := rig.Whoami(c)
+	got, err := rig.AskSource(c)
 	if err == nil && got != want {
 		err = fmt.Errorf("%s %s: seen as %q, want %s", network, address, got, want)
 	}
@@ -90,12 +90,12 @@ func TestEgressFollows(t *testing.T) {
 	r := newOutside(t)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1 --egress", rig.VIP4)
 	ep1 := r.Endpoints[0]
-	c := r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
+	c := r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
 	r.Kill()
-	r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
+	r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
 	r.Restart()
-	r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
-	if got, err := rig.Whoami(c); err != nil || got != rig.VIP4 {
+	r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4)
+	if got, err := rig.AskSource(c); err != nil || got != rig.VIP4 {
 		t.Errorf("after the restart: seen as %q: %v", got, err)
 	}
 	for _, step := range []struct{ command, want string }{
@@ -114,7 +114,7 @@ func TestEgressFollows(t *testing.T) {
 		})
 	}
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7000 --endpoints=31.31.31.1:1 --egress")
-	r.Sees(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // the first service has it
+	r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // the first service has it
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 		return sourceIs(ctx, ep1, "tcp", rig.Join(outside4, 7000), "20.20.20.2")

@@ -59,11 +59,11 @@ func TestFirewall(t *testing.T) {
 		{rig.VIP6, rig.Endpoints6(), "2001:db8:100::1", "2001:db8:100::fe", "2001:db8:31::1", "2001:db8:31::fe"},
 	} {
 		r.Loxicmd("create lb %s --tcp=80:7000 --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
-		own := r.Sees(r.LB, "tcp", rig.Join(f.endpoint, 7000), f.towards)
+		own := r.WantSource(r.LB, "tcp", rig.Join(f.endpoint, 7000), f.towards)
 		for _, network := range []string{"tcp", "udp"} {
 			service, here := rig.Join(f.vip, 80), rig.Join(f.lb, 7100)
-			open := r.Sees(r.Client, network, service, f.client)
-			kept := r.Sees(r.Client, network, here, f.client)
+			open := r.WantSource(r.Client, network, service, f.client)
+			kept := r.WantSource(r.Client, network, here, f.client)
 			rule := fmt.Sprintf("sourceIP:%s,protocol:%s,preference:10", f.client, network)
 			if network == "tcp" {
 				want := fmt.Sprintf("these rules would end the connection from %s to %s", kept.LocalAddr(), here)
@@ -165,13 +165,13 @@ func TestFirewallSNAT(t *testing.T) {
 			t.Errorf("the balancer does not have the address %s", f.to)
 		}
 		for _, network := range []string{"tcp", "udp"} {
-			c := r.Sees(ep1, network, rig.Join(f.outside, 7000), f.to)
-			r.Sees(ep1, network, rig.Join(f.near, 7000), f.own)
-			r.Sees(ep2, network, rig.Join(f.outside, 7000), rig.HostAddress(ep2, strings.Contains(f.to, ":")))
+			c := r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.to)
+			r.WantSource(ep1, network, rig.Join(f.near, 7000), f.own)
+			r.WantSource(ep2, network, rig.Join(f.outside, 7000), rig.HostAddress(ep2, strings.Contains(f.to, ":")))
 			r.Kill()
 			r.Restart()
-			r.Sees(ep1, network, rig.Join(f.outside, 7000), f.to)
-			if got, err := rig.Whoami(c); err != nil || got != f.to {
+			r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.to)
+			if got, err := rig.AskSource(c); err != nil || got != f.to {
 				t.Errorf("%s: a connection that is there is seen as %q: %v", network, got, err)
 			}
 		}
@@ -179,7 +179,7 @@ func TestFirewallSNAT(t *testing.T) {
 			t.Errorf("the rules are:\n%s", got)
 		}
 		r.Loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s", f.source, f.to)
-		r.Sees(ep1, "tcp", rig.Join(f.near, 7000), f.to)
+		r.WantSource(ep1, "tcp", rig.Join(f.near, 7000), f.to)
 		r.Loxicmd("delete fw --firewallRule=sourceIP:%s", f.source)
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return sourceIs(ctx, ep1, "tcp", rig.Join(f.outside, 7000), f.own) })
 		if r.HasAddress(f.to) {

@@ -20,11 +20,11 @@ func Bracket(a string) string {
 }
 
 // HostAddress returns the address of a host of the standard topology.
-func HostAddress(h *netnstest.Host, six bool) string {
+func HostAddress(h *netnstest.Host, is6 bool) string {
 	for _, n := range netnstest.StandardNetworks() {
 		switch {
 		case n.Host != h.Name:
-		case six:
+		case is6:
 			return n.V6.Addr().String()
 		default:
 			return n.V4.Addr().String()
@@ -39,13 +39,13 @@ const (
 	VIP6 = "2001:db8:20::1"
 )
 
-// Endpoints4 returns the --endpoints of all three endpoints, with these weights or each with 1.
+// Endpoints4 returns the value of --endpoints for all three endpoints. The default weight is 1.
 func Endpoints4(weights ...int) string { return endpointList(weights, false) }
 
 // Endpoints6 returns the same endpoints with IPv6 addresses.
 func Endpoints6(weights ...int) string { return endpointList(weights, true) }
 
-func endpointList(weights []int, six bool) string {
+func endpointList(weights []int, is6 bool) string {
 	var out []string
 	for i, n := range netnstest.StandardNetworks()[1:] {
 		weight := 1
@@ -53,7 +53,7 @@ func endpointList(weights []int, six bool) string {
 			weight = weights[i]
 		}
 		address := n.V4.Addr().String()
-		if six {
+		if is6 {
 			address = "[" + n.V6.Addr().String() + "]"
 		}
 		out = append(out, fmt.Sprintf("%s:%d", address, weight))
@@ -61,7 +61,7 @@ func endpointList(weights []int, six bool) string {
 	return strings.Join(out, ",")
 }
 
-// Join is net.JoinHostPort with a number.
+// Join is net.JoinHostPort with the port as a number.
 func Join(host string, port int) string { return net.JoinHostPort(host, fmt.Sprint(port)) }
 
 // Prefix is netip.MustParsePrefix.

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// NameHandler returns the endpoint's name and the address that it sees the request come from.
+// NameHandler answers requests with the endpoint's name and the source address of the request.
 func NameHandler(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -44,8 +44,7 @@ func (r *Rig) AskFrom(port int, address string) (string, error) {
 	return r.Client.GetFrom(ctx, port, address)
 }
 
-// WantAnswers fails the test unless the next requests are answered by these endpoints, in this
-// order.
+// WantAnswers fails the test unless these endpoints answer the next requests, in this order.
 func (r *Rig) WantAnswers(address string, want ...string) {
 	r.T.Helper()
 	var got []string
@@ -86,7 +85,8 @@ func (r *Rig) Dial(address string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// Exchange sends a line over a connection to an echo server and wants it back.
+// Exchange sends a line over a connection to an echo server, and returns an error unless the server
+// returns the line.
 func Exchange(c net.Conn, line string) error {
 	if err := c.SetDeadline(time.Now().Add(Patience)); err != nil {
 		return err

@@ -12,8 +12,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// DirectReturn gives every endpoint the VIPs on lo, and its own link to the client for answers.
-func DirectReturn(t testing.TB, s *netnstest.Standard) {
+// ConfigureDirectReturn adds the VIPs to lo of every endpoint, and a link from each endpoint to the
+// client for answers.
+func ConfigureDirectReturn(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for i, h := range s.Endpoints {
 		here, there := Prefix(fmt.Sprintf("10.77.%d.1/30", i)), Prefix(fmt.Sprintf("10.77.%d.2/30", i))
@@ -39,8 +40,8 @@ func DirectReturn(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// ServeAt starts the server of ServeSource on every endpoint, at port 7000 of VIPs.
-func ServeAt(r *Rig, vips ...string) {
+// ServeSourcesAt starts the servers of ServeSource on every endpoint, at port 7000 of VIPs.
+func ServeSourcesAt(r *Rig, vips ...string) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
 		for _, vip := range vips {
@@ -49,7 +50,7 @@ func ServeAt(r *Rig, vips ...string) {
 	}
 }
 
-// Decapsulate starts an agent at every endpoint that removes the outer headers of packets from the
+// Decapsulate starts an agent on every endpoint. It removes the outer headers of packets from the
 // given prefixes.
 func Decapsulate(r *Rig, from string) {
 	r.T.Helper()

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is where the project is, seen from a folder of tests.
+// Root is the path of the repository, relative to a package below test/net.
 const Root = "../../.."
 
 // Main builds the programs under test, runs the tests of a package, and returns the exit status for
-// its TestMain. With NETTEST_BIN set, as in the guests of test/kernels, it takes those programs.
+// its TestMain. If NETTEST_BIN is set, as in the guests of test/kernels, Main uses the programs in
+// that directory instead.
 func Main(m *testing.M) int {
-	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
-	flag.Uint64(seedFlag, 0, "begin random tests by this number")
+	flag.Bool(longFlag, false, "also run tests that take minutes or a gigabyte")
+	flag.Uint64(seedFlag, 0, "seed of random tests; 0: a different one each time")
 	defer idle.close()
 	if Bin() != "" {
 		return m.Run()
@@ -32,18 +33,18 @@ func Main(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Setenv(binDir, dir); err != nil {
+	if err := os.Setenv(binDirVariable, dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()
 }
 
-// binDir names the directory that has loxilb and loxicmd for the tests of this process.
-const binDir = "NETTEST_BIN"
+// binDirVariable is the environment variable with the directory of loxilb and loxicmd.
+const binDirVariable = "NETTEST_BIN"
 
-// Bin returns where loxilb and loxicmd are.
-func Bin() string { return os.Getenv(binDir) }
+// Bin returns the directory of loxilb and loxicmd.
+func Bin() string { return os.Getenv(binDirVariable) }
 
 // Program returns the path of loxilb or loxicmd.
 func Program(name string) string { return filepath.Join(Bin(), name) }
@@ -82,10 +83,10 @@ func build() (dir string, err error) {
 	return dir, nil
 }
 
-// longFlag is set by make test-long.
+// longFlag is the flag that make test-long sets.
 const longFlag = "long"
 
-// Long skips the test in make test.
+// Long skips the test unless make test-long runs it.
 func Long(t *testing.T) {
 	t.Helper()
 	if !IsLong() {
@@ -96,10 +97,10 @@ func Long(t *testing.T) {
 // IsLong reports whether tests may take minutes.
 func IsLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
 
-// seedFlag repeats a random test.
+// seedFlag is the flag that repeats a random test.
 const seedFlag = "seed"
 
-// Seeded returns a source of random numbers. If the test fails, it prints how to repeat it.
+// Seeded returns a source of random numbers. A failed test prints the flag that repeats it.
 func Seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := flag.Lookup(seedFlag).Value.(flag.Getter).Get().(uint64)

@@ -14,8 +14,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// HostState reports the state of the probed endpoints at an address, as an agent does.
-func (r *Rig) HostState(address, state string) {
+// ReportHostState reports the state of the probed endpoints at an address, as an agent does.
+func (r *Rig) ReportHostState(address, state string) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
 		strings.NewReader(fmt.Sprintf(`{"hostName":%q,"state":%q}`, address, state)))
@@ -39,22 +39,22 @@ func (r *Rig) Metrics() (string, error) {
 	return string(body), err
 }
 
-// Metric returns the value of a series, found by its name after "loxilb_" and by labels, written as
-// k=v. Counters start at 0 with the test.
+// Metric returns the value of the first series with the given name, without the prefix "loxilb_",
+// and labels, written as k=v. Counters count from the start of the test.
 func (r *Rig) Metric(name string, labels ...string) float64 {
 	r.T.Helper()
 	page, err := r.Metrics()
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	v, there := r.metricOf(page, name, labels)
-	if !there {
+	v, found := r.findMetric(page, name, labels)
+	if !found {
 		r.T.Fatalf("no %s of %v in the metrics:\n%s", name, labels, page)
 	}
 	return v
 }
 
-// EventuallyMetric waits until a series exists and has at least this value.
+// EventuallyMetric waits until a series exists and has at least the given value.
 func (r *Rig) EventuallyMetric(least float64, name string, labels ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, Patience, func(context.Context) error {
@@ -62,27 +62,27 @@ func (r *Rig) EventuallyMetric(least float64, name string, labels ...string) {
 		if err != nil {
 			return err
 		}
-		if v, there := r.metricOf(page, name, labels); !there || v < least {
-			return fmt.Errorf("%s of %v is %v (%t), not at least %v", name, labels, v, there, least)
+		if v, found := r.findMetric(page, name, labels); !found || v < least {
+			return fmt.Errorf("%s of %v is %v (%t), not at least %v", name, labels, v, found, least)
 		}
 		return nil
 	})
 }
 
-// metricOf finds a series in a page of metrics. It subtracts a counter's value at the start of the
-// test, unless the daemon was restarted.
-func (r *Rig) metricOf(page, name string, labels []string) (v float64, there bool) {
+// findMetric finds a series in a page of metrics. It subtracts a counter's value at the start of
+// the test, unless the daemon was restarted.
+func (r *Rig) findMetric(page, name string, labels []string) (v float64, found bool) {
 	r.T.Helper()
-	v, there = r.seriesOf(page, name, labels)
-	if there && strings.HasSuffix(name, "_total") && r.Daemon.Process == r.process {
-		before, _ := r.seriesOf(r.counted, name, labels)
+	v, found = r.findSeries(page, name, labels)
+	if found && strings.HasSuffix(name, "_total") && r.Daemon.Process == r.startProcess {
+		before, _ := r.findSeries(r.startMetrics, name, labels)
 		v -= before
 	}
-	return v, there
+	return v, found
 }
 
-// seriesOf finds a series in a page of metrics.
-func (r *Rig) seriesOf(page, name string, labels []string) (v float64, there bool) {
+// findSeries finds a series in a page of metrics.
+func (r *Rig) findSeries(page, name string, labels []string) (v float64, there bool) {
 	r.T.Helper()
 	for line := range strings.Lines(page) {
 		at := strings.LastIndexByte(line, ' ')
@@ -106,8 +106,8 @@ func (r *Rig) seriesOf(page, name string, labels []string) (v float64, there boo
 	return 0, false
 }
 
-// total returns the sum of all series of a name.
-func total(page, name string) (sum float64) {
+// sumOfSeries returns the sum of all series with the given name.
+func sumOfSeries(page, name string) (sum float64) {
 	for line := range strings.Lines(page) {
 		if strings.HasPrefix(line, "loxilb_"+name+"{") {
 			v, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
@@ -134,7 +134,8 @@ func (r *Rig) EventuallyShows(line string, words ...string) {
 	})
 }
 
-// WantActive waits until each endpoint of the service at vip has that many connections.
+// WantActive waits until the endpoints of the service at vip have these numbers of active
+// connections.
 func (r *Rig) WantActive(vip string, want ...float64) {
 	r.T.Helper()
 	labtest.Eventually(r.T, 40*time.Second, func(context.Context) error {
@@ -157,7 +158,7 @@ func (r *Rig) WantNoDrops() {
 		r.T.Fatal(err)
 	}
 	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "loxilb_drops_total{") && !strings.HasSuffix(strings.TrimSpace(line), " 0") && !strings.Contains(r.counted, line) {
+		if strings.HasPrefix(line, "loxilb_drops_total{") && !strings.HasSuffix(strings.TrimSpace(line), " 0") && !strings.Contains(r.startMetrics, line) {
 			r.T.Errorf("dropped: %s", line)
 		}
 	}

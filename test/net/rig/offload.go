@@ -26,8 +26,8 @@ func Retransmitted(t testing.TB, h *netnstest.Host) int {
 	return counterOf(t, h, "RetransSegs") // both versions of IP
 }
 
-// counterOf adds up the counters of a host's kernel with this suffix: names of IPv6 counters have a
-// prefix.
+// counterOf returns the sum of a host's kernel counters whose names end with name: the names of
+// IPv6 counters have a prefix.
 func counterOf(t testing.TB, h *netnstest.Host, name string) (n int) {
 	t.Helper()
 	all, err := Counters(h, "snmp", "snmp6")
@@ -42,7 +42,7 @@ func counterOf(t testing.TB, h *netnstest.Host, name string) (n int) {
 	return n
 }
 
-// Counters reads files of /proc/net of a host, as ParseCounters does.
+// Counters returns the counters in files of a host's /proc/net, by name.
 func Counters(h *netnstest.Host, files ...string) (map[string]int, error) {
 	var all strings.Builder
 	err := h.Do(func() error {
@@ -58,8 +58,8 @@ func Counters(h *netnstest.Host, files ...string) (map[string]int, error) {
 	return ParseCounters(all.String()), err
 }
 
-// ParseCounters adds up the counters of each name. snmp and netstat have a line of names before
-// each line of values, snmp6 has both in one line.
+// ParseCounters returns the sum of the counters of each name. snmp and netstat have a line of names
+// before each line of values, snmp6 has a name and a value in each line.
 func ParseCounters(text string) map[string]int {
 	all := map[string]int{}
 	var names []string
@@ -82,8 +82,8 @@ func ParseCounters(text string) map[string]int {
 	return all
 }
 
-// OffloadsOff disables the checksum and segmentation offloads of every host.
-func OffloadsOff(t testing.TB, s *netnstest.Standard) {
+// DisableOffloads disables the checksum and segmentation offloads of every host.
+func DisableOffloads(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "tx", "off", "gso", "off", "tso", "off"); err != nil {
@@ -92,8 +92,8 @@ func OffloadsOff(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TunnelClient routes the VIPs of the client through a vxlan to the balancer, with checksums in its
-// UDP.
+// TunnelClient routes packets from the client to VIPs through a VXLAN tunnel to the balancer. The
+// outer headers have UDP checksums.
 func TunnelClient(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	client := netnstest.StandardNetworks()[0]

@@ -1,7 +1,7 @@
-// Package rig has what the tests below test/net share: the standard topology of netnstest with a
-// daemon in the balancer's namespace (New), servers in its endpoints (ServeNames, ServeSources,
-// ServeEcho), single clients (Ask, Dial, Datagram, Transfer), many busy clients (Crowd, Traffic),
-// the daemon's answers (Loxicmd, Metric, EventuallyShows), and the tests' flags (Main).
+// Package rig has helpers for the tests below test/net: the standard topology of netnstest with a
+// daemon in the balancer's namespace (New), servers on its endpoints (ServeNames, ServeSources,
+// ServeEcho), single clients (Ask, Dial, Datagram, Transfer), steady load (Clients, Traffic), the
+// daemon's answers (Loxicmd, Metric, EventuallyShows), and the tests' flags (Main).
 package rig
 
 import (
@@ -18,11 +18,11 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Patience is how long anything may take that should happen at once.
+// Patience limits how long a test waits for something that should happen immediately.
 const Patience = 10 * time.Second
 
-// StartPatience is how long a daemon may take to load its programs. An emulated kernel 6.1 takes
-// half a minute to verify them.
+// StartPatience limits how long a daemon may take to start. An emulated kernel 6.1 takes half a
+// minute to verify the programs.
 const StartPatience = 2 * time.Minute
 
 // Rig is the standard topology with a daemon in the balancer's namespace.
@@ -31,19 +31,20 @@ type Rig struct {
 	*netnstest.Daemon
 	T testing.TB
 
-	process *netnstest.Process // that the test began with, if the rig is shared
-	logged  int                // length of its output by then
-	counted string             // its metrics by then
+	// State at the start of the test, if the rig is shared.
+	startProcess *netnstest.Process
+	logStart     int    // length of the process's output
+	startMetrics string // the metrics page
 }
 
 // Options of a rig.
 type Options struct {
 	netnstest.Options
-	Args   []string                              // of the daemon
+	Args   []string                              // further flags of the daemon
 	Before func(testing.TB, *netnstest.Standard) // called before the daemon starts
 }
 
-// New builds the topology and starts the daemon. When the test fails, the daemon's log is shown.
+// New builds the topology and starts the daemon. If the test fails, it shows the daemon's log.
 func New(t testing.TB, o Options) *Rig {
 	t.Helper()
 	s := labtest.Standard(t, o.Options)
@@ -70,8 +71,8 @@ func (r *Rig) start(args []string) (err error) {
 	return err
 }
 
-// Loxicmd runs the command line, given as words separated by spaces, and fails the test if it
-// fails.
+// Loxicmd runs loxicmd with the given line as its arguments, and returns the output. The test ends
+// if the command fails.
 func (r *Rig) Loxicmd(line string, args ...any) string {
 	r.T.Helper()
 	out, err := r.Command(strings.Fields(fmt.Sprintf(line, args...))...)
@@ -91,8 +92,8 @@ func (r *Rig) Restart() {
 	}
 }
 
-// Pinned lists the pins of the rig's daemon.
-func (r *Rig) Pinned() []string {
+// Pins returns the paths of the daemon's pinned maps and links.
+func (r *Rig) Pins() []string {
 	var out []string
 	err := filepath.WalkDir(netnstest.PinPath(r.Dir()), func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -106,7 +107,7 @@ func (r *Rig) Pinned() []string {
 	return out
 }
 
-// MustRun runs a program on a host, and fails the test if it fails.
+// MustRun runs a program on a host. The test ends if the program fails.
 func MustRun(t testing.TB, h *netnstest.Host, args ...string) {
 	t.Helper()
 	if out, err := h.Run(args...); err != nil {

@@ -15,37 +15,36 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Shared returns a rig like New's, which may come from an earlier test of the package: its daemon
-// runs with these flags, without objects and connections. A start costs 0.6 s of CPU time, nearly
-// all of it in the kernel's verifier.
+// Shared returns a rig that an earlier test of the package may have used, or a new one. Its daemon
+// runs with the given flags, and has no objects and no connections. Sharing saves 0.6 s of CPU time
+// for each start, nearly all of it in the kernel's verifier.
 //
-// A rig belongs to one test at a time. When the test ends, its servers and connections end, its
-// objects are deleted, and the rig waits for the next test. A rig that does not look as before is
-// removed: hosts with other interfaces, addresses or routes, a daemon that was stopped or has other
-// flags.
+// One test at a time uses a rig. When the test ends, its servers and connections end, and its
+// objects are deleted. The next test gets the rig, unless an interface, address or route of a host
+// has changed, or the daemon was stopped or has other flags.
 //
 // Metric and Log begin with the test. Memory, grown maps, events, revisions and the kernel's caches
-// (TIME-WAIT, path MTU) may be of earlier tests; tests that look at them, or change settings of
-// hosts that are not compared, use New.
+// (TIME-WAIT, path MTU) may contain data of earlier tests. Tests that examine them, or that change
+// settings that describe does not list, use New.
 func Shared(t testing.TB, args ...string) *Rig {
 	t.Helper()
-	l := idle.take(args)
-	if l == nil {
-		l = startShared(t, args)
+	s := idle.take(args)
+	if s == nil {
+		s = startShared(t, args)
 	}
-	r := &Rig{Standard: l.standard, Daemon: l.daemon, T: t}
-	r.logged, r.process = len(l.daemon.Log()), l.daemon.Process
+	r := &Rig{Standard: s.standard, Daemon: s.daemon, T: t}
+	r.logStart, r.startProcess = len(s.daemon.Log()), s.daemon.Process
 	page, err := r.Metrics()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.counted = page
+	r.startMetrics = page
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("loxilb's log:\n%s", r.Log())
-			l.close(t)
+			s.close(t)
 		} else {
-			l.release(r)
+			s.release(r)
 		}
 	})
 	return r
@@ -54,22 +53,22 @@ func Shared(t testing.TB, args ...string) *Rig {
 // Log returns the daemon's output since its last start, or since the test borrowed it.
 func (r *Rig) Log() string {
 	log := r.Daemon.Log()
-	if r.Daemon.Process == r.process {
-		log = log[r.logged:]
+	if r.Daemon.Process == r.startProcess {
+		log = log[r.logStart:]
 	}
 	return log
 }
 
-// sharedRig is a rig that tests borrow one after another.
+// sharedRig is a rig that several tests use one after another.
 type sharedRig struct {
-	standard *netnstest.Standard
-	daemon   *netnstest.Daemon
-	args     []string
-	mark     netnstest.Mark
-	before   string // how everything looks between tests
+	standard   *netnstest.Standard
+	daemon     *netnstest.Daemon
+	args       []string
+	mark       netnstest.Mark
+	cleanState string // how everything looks between tests
 }
 
-// idle has the rigs that no test is using.
+// idle has the rigs that no test uses.
 var idle pool
 
 type pool struct {
@@ -77,148 +76,148 @@ type pool struct {
 	rigs []*sharedRig
 }
 
-// take returns a rig whose daemon has these flags, nil if there is none.
+// take removes a rig whose daemon has the given flags from the pool, and returns it, or nil.
 func (p *pool) take(args []string) *sharedRig {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.rigs, func(l *sharedRig) bool { return slices.Equal(l.args, args) })
+	i := slices.IndexFunc(p.rigs, func(s *sharedRig) bool { return slices.Equal(s.args, args) })
 	if i < 0 {
 		return nil
 	}
-	l := p.rigs[i]
+	s := p.rigs[i]
 	p.rigs = slices.Delete(p.rigs, i, i+1)
-	return l
+	return s
 }
 
-func (p *pool) put(l *sharedRig) {
+func (p *pool) put(s *sharedRig) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rigs = append(p.rigs, l)
+	p.rigs = append(p.rigs, s)
 }
 
-// close removes the rigs when all tests have ended.
+// close removes all rigs.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range p.rigs {
-		_ = l.standard.Lab.Close()
+	for _, s := range p.rigs {
+		_ = s.standard.Lab.Close()
 	}
 	p.rigs = nil
 }
 
-// startShared makes a rig that outlives the test.
+// startShared creates a rig that outlives the test.
 func startShared(t testing.TB, args []string) *sharedRig {
 	t.Helper()
 	lab, err := netnstest.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := netnstest.NewStandard(lab, netnstest.Options{})
+	standard, err := netnstest.NewStandard(lab, netnstest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &sharedRig{standard: s, args: args}
-	r := &Rig{Standard: s, T: t}
+	s := &sharedRig{standard: standard, args: args}
+	r := &Rig{Standard: standard, T: t}
 	if err := r.start(args); err != nil {
-		l.close(t)
+		s.close(t)
 		t.Fatal(err)
 	}
-	l.daemon, l.mark = r.Daemon, s.Mark()
-	if l.before, err = l.describe(); err != nil {
-		l.close(t)
+	s.daemon, s.mark = r.Daemon, standard.Mark()
+	if s.cleanState, err = s.describe(); err != nil {
+		s.close(t)
 		t.Fatal(err)
 	}
-	return l
+	return s
 }
 
-func (l *sharedRig) close(t testing.TB) {
-	if err := l.standard.Lab.Close(); err != nil {
+func (s *sharedRig) close(t testing.TB) {
+	if err := s.standard.Lab.Close(); err != nil {
 		t.Errorf("close lab: %v", err)
 	}
 }
 
-// release cleans up after a test, and keeps the rig for the next one if it looks as before.
-func (l *sharedRig) release(r *Rig) {
+// release cleans up after a test, and returns the rig to the pool if its state is as before.
+func (s *sharedRig) release(r *Rig) {
 	select {
 	case <-r.Done(): // the test has stopped it
-		l.close(r.T)
+		s.close(r.T)
 		return
 	default:
 	}
-	err := errors.Join(l.standard.Rewind(l.mark, r.Daemon.Process), l.clear(r))
-	now, lookErr := l.describe()
+	err := errors.Join(s.standard.Rewind(s.mark, r.Daemon.Process), s.clear(r))
+	now, lookErr := s.describe()
 	if err = errors.Join(err, lookErr); err != nil {
 		r.T.Errorf("clean up after the test: %v", err)
 	}
-	if err != nil || now != l.before {
-		r.T.Logf("the rig is removed, as it looks different now:\n%s", difference(l.before, now))
-		l.close(r.T)
+	if err != nil || now != s.cleanState {
+		r.T.Logf("the rig is removed: the test has changed its state:\n%s", diffLines(s.cleanState, now))
+		s.close(r.T)
 		return
 	}
-	idle.put(l)
+	idle.put(s)
 }
 
 // clear ends all connections and deletes all objects.
-func (l *sharedRig) clear(r *Rig) error {
+func (s *sharedRig) clear(r *Rig) error {
 	page, err := r.Metrics()
 	if err != nil {
 		return err
 	}
 	// The programs that find and end connections are loaded on first use, which takes a third of a
 	// start; most tests leave no connections.
-	if tracked, _ := r.seriesOf(page, "connections", nil); tracked > total(page, "service_connections_inactive") {
-		if _, err := l.call(http.MethodDelete, "config/conntrack?all=true", ""); err != nil {
+	if tracked, _ := r.findSeries(page, "connections", nil); tracked > sumOfSeries(page, "service_connections_inactive") {
+		if _, err := s.call(http.MethodDelete, "config/conntrack?all=true", ""); err != nil {
 			return err
 		}
 	}
-	if _, err := l.call(http.MethodPost, "config/apply", `{"prune":["all"],"force":true,"objects":[]}`); err != nil {
+	if _, err := s.call(http.MethodPost, "config/apply", `{"prune":["all"],"force":true,"objects":[]}`); err != nil {
 		return err
 	}
-	_, err = l.call(http.MethodDelete, "config/loadbalancer/all", "") // including services of controllers
+	_, err = s.call(http.MethodDelete, "config/loadbalancer/all", "") // including services of controllers
 	return err
 }
 
-// describe describes the objects, the daemon's command and parameters, and the network of all
-// hosts.
-func (l *sharedRig) describe() (string, error) {
+// describe returns the daemon's objects, command and parameters, and the network of all hosts, as
+// text.
+func (s *sharedRig) describe() (string, error) {
 	var b strings.Builder
-	fmt.Fprintln(&b, l.daemon.Args())
+	fmt.Fprintln(&b, s.daemon.Args())
 	for _, what := range []string{"config/objects?managed=true", "config/params", "config/drain/all", "config/cors/all"} {
-		text, err := l.call(http.MethodGet, what, "")
+		text, err := s.call(http.MethodGet, what, "")
 		if err != nil {
 			return "", err
 		}
 		fmt.Fprintln(&b, text)
 	}
-	for _, h := range append([]*netnstest.Host{l.standard.LB, l.standard.Client}, l.standard.Endpoints[:]...) {
+	for _, h := range append([]*netnstest.Host{s.standard.LB, s.standard.Client}, s.standard.Endpoints[:]...) {
 		text, err := network(h)
 		if err != nil {
-			return "", fmt.Errorf("look at the network of %s: %w", h.Name, err)
+			return "", fmt.Errorf("describe the network of %s: %w", h.Name, err)
 		}
 		fmt.Fprintln(&b, h.Name, h.Sysctls(), text)
 	}
 	return b.String(), nil
 }
 
-// difference returns the lines that are in only one of two texts.
-func difference(before, now string) string {
-	was, is := strings.Split(before, "\n"), strings.Split(now, "\n")
+// diffLines returns the lines that only one of two texts has.
+func diffLines(before, now string) string {
+	oldLines, newLines := strings.Split(before, "\n"), strings.Split(now, "\n")
 	var b strings.Builder
-	for _, line := range was {
-		if !slices.Contains(is, line) {
+	for _, line := range oldLines {
+		if !slices.Contains(newLines, line) {
 			fmt.Fprintln(&b, "-", line)
 		}
 	}
-	for _, line := range is {
-		if !slices.Contains(was, line) {
+	for _, line := range newLines {
+		if !slices.Contains(oldLines, line) {
 			fmt.Fprintln(&b, "+", line)
 		}
 	}
 	return b.String()
 }
 
-// network describes the interfaces, addresses, routes and rules of a host, and the neighbors that
-// were not learned.
+// network returns the interfaces, addresses, routes, rules and permanent neighbors of a host, as
+// text.
 func network(h *netnstest.Host) (string, error) {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -268,13 +267,13 @@ func network(h *netnstest.Host) (string, error) {
 }
 
 // call sends a request to the daemon.
-func (l *sharedRig) call(method, path, body string) (string, error) {
+func (s *sharedRig) call(method, path, body string) (string, error) {
 	req, err := http.NewRequest(method, "http://127.0.0.1:11111/netlox/v1/"+path, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := l.standard.LB.HTTPClient(Patience).Do(req)
+	resp, err := s.standard.LB.HTTPClient(Patience).Do(req)
 	if err != nil {
 		return "", err
 	}

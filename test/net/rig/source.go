@@ -19,7 +19,8 @@ func ServeSources(r *Rig) {
 	}
 }
 
-// ServeSource starts this server on one host, at an address for TCP and some for UDP.
+// ServeSource starts these servers on one host: at one address for TCP, and at any number of
+// addresses for UDP.
 func (r *Rig) ServeSource(h *netnstest.Host, tcp string, udp ...string) {
 	r.T.Helper()
 	err := h.ServeTCP(tcp, func(c *net.TCPConn) {
@@ -55,10 +56,11 @@ func (r *Rig) ServeSource(h *netnstest.Host, tcp string, udp ...string) {
 	}
 }
 
-// Whoami returns the client's address as the endpoint of a connection sees it.
-func Whoami(c net.Conn) (string, error) {
+// AskSource sends a line to a server of ServeSource, and returns the source address that the server
+// sees.
+func AskSource(c net.Conn) (string, error) {
 	var last error
-	for range 3 { // UDP may lose
+	for range 3 { // UDP may lose packets
 		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 			return "", err
 		}
@@ -79,8 +81,9 @@ func Whoami(c net.Conn) (string, error) {
 	return "", last
 }
 
-// Sees opens a connection of a host and wants the endpoint to see a certain address.
-func (r *Rig) Sees(from *netnstest.Host, network, address, want string) net.Conn {
+// WantSource opens a connection, and fails the test unless the endpoint sees the source address
+// want.
+func (r *Rig) WantSource(from *netnstest.Host, network, address, want string) net.Conn {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), Patience)
 	defer cancel()
@@ -90,7 +93,7 @@ func (r *Rig) Sees(from *netnstest.Host, network, address, want string) net.Conn
 		return nil
 	}
 	r.Lab.Cleanup(func() { _ = c.Close() })
-	got, err := Whoami(c)
+	got, err := AskSource(c)
 	if err != nil || got != want {
 		r.T.Errorf("%s %s: the endpoint sees %q, want %s: %v", network, address, got, want, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Traffic is a number of busy connections to an echo service.
+// Traffic exchanges lines over a number of connections to an echo service, as fast as it can.
 type Traffic struct {
 	wg    sync.WaitGroup
 	stop  chan struct{}
@@ -20,7 +20,7 @@ type Traffic struct {
 	lines int
 }
 
-// StartTraffic opens connections and talks over each until Finish.
+// StartTraffic opens connections and exchanges lines over each until Finish.
 func StartTraffic(r *Rig, address string, connections int) *Traffic {
 	f := &Traffic{stop: make(chan struct{})}
 	for i := range connections {
@@ -42,22 +42,22 @@ func StartTraffic(r *Rig, address string, connections int) *Traffic {
 				if err != nil {
 					return
 				}
-				time.Sleep(time.Millisecond) // leave the machine some air
+				time.Sleep(time.Millisecond) // leave CPU time to others
 			}
 		})
 	}
 	return f
 }
 
-// Count returns how many lines have come back so far.
+// Count returns how many lines the service has returned.
 func (f *Traffic) Count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lines
 }
 
-// Flows waits until every connection has exchanged more lines.
-func (f *Traffic) Flows(t testing.TB, connections int) {
+// AwaitLines waits until every connection has exchanged more lines.
+func (f *Traffic) AwaitLines(t testing.TB, connections int) {
 	t.Helper()
 	before := f.Count()
 	labtest.Eventually(t, Patience, func(context.Context) error {
@@ -85,7 +85,8 @@ func ServeEcho(r *Rig) {
 	}
 }
 
-// ServeEchoes makes services of all endpoints, at port 7 for TCP and at port 53 for UDP.
+// ServeEchoes starts echo servers on every endpoint, and creates services for them: port 7 for TCP,
+// port 53 for UDP.
 func (r *Rig) ServeEchoes() {
 	r.T.Helper()
 	r.ServeUDPEcho()

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Volume returns how many bytes a test of bulk transfers sends over each path: more than the
-// windows of both ends, and a gibibyte in a long test.
-func Volume() int64 {
+// TransferSize returns how many bytes a test of bulk transfers sends over each path. It exceeds the
+// windows of both ends.
+func TransferSize() int64 {
 	if IsLong() {
 		return 1 << 30
 	}
 	return 64 << 20
 }
 
-// SumServer reads to the end and answers with the digest of the data.
+// SumServer is a handler of ServeTCP that answers with the checksum of all received data.
 func SumServer(c *net.TCPConn) {
 	defer c.Close()
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
@@ -28,7 +28,7 @@ func SumServer(c *net.TCPConn) {
 	}
 }
 
-// SendSummed sends that many bytes and expects their digest as the answer.
+// SendSummed sends data to a SumServer, and returns an error unless the checksum is correct.
 func SendSummed(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
 		return err
@@ -47,18 +47,18 @@ func SendSummed(c *net.TCPConn, bytes int64) error {
 	return err
 }
 
-// stream is pseudo-random data that depends on its offset, so loss, duplication and reordering are
-// detected.
+// stream is pseudo-random data in which each block is different, so a checksum detects loss,
+// duplication and reordering.
 type stream struct {
-	left  int64
-	block [1 << 16]byte
-	at    uint64
-	rest  []byte
+	remaining   int64
+	block       [1 << 16]byte
+	blockNumber uint64
+	unread      []byte
 }
 
-// NewStream returns a stream of that many bytes, another one for each seed.
+// NewStream returns a stream of the given length. Its data depends on the seed.
 func NewStream(bytes int64, seed uint64) io.Reader {
-	s := &stream{left: bytes}
+	s := &stream{remaining: bytes}
 	x := seed | 1
 	for i := 0; i < len(s.block); i += 8 {
 		x ^= x << 13
@@ -70,16 +70,16 @@ func NewStream(bytes int64, seed uint64) io.Reader {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
-	if s.left == 0 {
+	if s.remaining == 0 {
 		return 0, io.EOF
 	}
-	if len(s.rest) == 0 {
-		binary.LittleEndian.PutUint64(s.block[:], s.at)
-		s.at++
-		s.rest = s.block[:]
+	if len(s.unread) == 0 {
+		binary.LittleEndian.PutUint64(s.block[:], s.blockNumber)
+		s.blockNumber++
+		s.unread = s.block[:]
 	}
-	n := copy(p[:min(int64(len(p)), s.left)], s.rest)
-	s.rest, s.left = s.rest[n:], s.left-int64(n)
+	n := copy(p[:min(int64(len(p)), s.remaining)], s.unread)
+	s.unread, s.remaining = s.unread[n:], s.remaining-int64(n)
 	return n, nil
 }
 
@@ -99,9 +99,9 @@ func DigestOf(r io.Reader) (Digest, error) {
 // reader hides the other methods of a connection, which io.Copy would prefer to its buffer.
 type reader struct{ io.Reader }
 
-// ServeTransfer returns the server's side of Transfer: the client sends a stream and finishes
-// sending (a half-close); at the end, the server answers with the digest of what it received, sends
-// its own stream and closes.
+// ServeTransfer returns the server's side of Transfer. The client sends a stream and half-closes
+// the connection. The server then answers with the digest of this stream, sends its own stream and
+// closes.
 func ServeTransfer(bytes int64) func(*net.TCPConn) {
 	return func(c *net.TCPConn) {
 		got, err := DigestOf(reader{c})
@@ -115,7 +115,7 @@ func ServeTransfer(bytes int64) func(*net.TCPConn) {
 	}
 }
 
-// Transfer runs the client's side and compares both streams.
+// Transfer runs the client's side, and returns an error unless both streams arrive complete.
 func Transfer(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		return err
@@ -130,11 +130,11 @@ func Transfer(c *net.TCPConn, bytes int64) error {
 	if err := c.CloseWrite(); err != nil {
 		return fmt.Errorf("half-close: %w", err)
 	}
-	var there [2]uint64
-	if err := binary.Read(c, binary.BigEndian, &there); err != nil {
+	var received [2]uint64
+	if err := binary.Read(c, binary.BigEndian, &received); err != nil {
 		return fmt.Errorf("after half-close: %w", err)
 	}
-	if got := (Digest{int64(there[0]), uint32(there[1])}); got != want {
+	if got := (Digest{int64(received[0]), uint32(received[1])}); got != want {
 		return fmt.Errorf("the endpoint got %+v of %+v", got, want)
 	}
 	if want, err = DigestOf(NewStream(bytes, 2)); err != nil {

@@ -12,50 +12,51 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// slack is what a busy machine adds to detection times.
+// slack is the time that a busy machine adds to detection times.
 const slack = 700 * time.Millisecond
 
-// longEnough is how many answers take longer than the detection time: they come every
-// labtest.AskEvery.
-const longEnough = int64(4 * detection / labtest.AskEvery)
+// beyondDetection is a number of answers, one every labtest.RequestInterval, that takes longer than
+// the detection time.
+const beyondDetection = int64(4 * detection / labtest.RequestInterval)
 
-// during observes the VIP while something happens, and until both nodes agree on the next MASTER.
-func (p *pair) during(next *node, what func()) labtest.View {
+// observeWhile observes the VIP while it calls change, and until both nodes agree that next is the
+// MASTER.
+func (p *pair) observeWhile(next *node, change func()) labtest.View {
 	p.t.Helper()
-	o := p.observe(p.watched)
-	p.answered = func(n int64) {
+	o := p.observe(p.observedVIP)
+	p.awaitAnswers = func(n int64) {
 		p.t.Helper()
 		end := o.Count() + n
 		labtest.Eventually(p.t, patience, func(context.Context) error {
 			if o.Count() < end {
-				return fmt.Errorf("no node answers for %s", p.watched)
+				return fmt.Errorf("no node answers for %s", p.observedVIP)
 			}
 			return nil
 		})
 	}
-	p.answered(10)
+	p.awaitAnswers(10)
 	began := time.Now()
-	what()
-	p.settled(next)
+	change()
+	p.awaitRoles(next)
 	v := o.End(began)
 	p.t.Logf("%+v", v)
 	return v
 }
 
-// P84 Of two nodes with a BFD session the survivor owns the VIPs within the detection time, and the
-// other one stays BACKUP when it returns
+// P84 If one of two nodes with a BFD session fails, the other one owns the VIPs within the
+// detection time; the failed node stays BACKUP when it returns
 func TestBFDLink(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected() // a has the higher rank
-	v := p.during(b, func() {
+	a, b := p.awaitElection() // a has the higher rank
+	v := p.observeWhile(b, func() {
 		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "down")
-		b.becomes("MASTER")
-		a.becomes("MASTER") // nobody hears it
+		b.awaitRole("MASTER")
+		a.awaitRole("MASTER") // nobody hears it
 		rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
 	})
-	if v.Took > detection+slack || v.Both > detection+slack {
-		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection+slack", v)
+	if v.FailoverTime > detection+slack || v.Overlap > detection+slack {
+		t.Errorf("got %+v, want v.FailoverTime <= detection+slack, v.Overlap <= detection+slack", v)
 	}
 }
 
@@ -64,39 +65,40 @@ func TestBFDLink(t *testing.T) {
 func TestBFDKilled(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
-	v := p.during(b, func() {
+	a, b := p.awaitElection()
+	v := p.observeWhile(b, func() {
 		a.Kill()
-		b.becomes("MASTER")
-		p.answered(longEnough) // by b alone
+		b.awaitRole("MASTER")
+		p.awaitAnswers(beyondDetection) // by b alone
 		a.start()
 	})
-	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
-		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection, v.Last == b.mac", v)
+	if v.FailoverTime > detection+slack || v.Overlap > detection || v.LastMAC != b.mac {
+		t.Errorf("got %+v, want v.FailoverTime <= detection+slack, v.Overlap <= detection, v.LastMAC == b.mac", v)
 	}
 }
 
-// TestBFDStopped checks the same of a daemon that was stopped, when it continues.
+// TestBFDStopped checks the same for a daemon that was stopped by SIGSTOP, when it continues.
 func TestBFDStopped(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
-	v := p.during(b, func() {
+	a, b := p.awaitElection()
+	v := p.observeWhile(b, func() {
 		a.Signal(syscall.SIGSTOP)
-		b.becomes("MASTER")
-		p.answered(longEnough) // by b alone
+		b.awaitRole("MASTER")
+		p.awaitAnswers(beyondDetection) // by b alone
 		a.Signal(syscall.SIGCONT)
 	})
-	if v.Took > detection+slack || v.Both > detection || v.Last != b.mac {
-		t.Errorf("got %+v, want v.Took <= detection+slack, v.Both <= detection, v.Last == b.mac", v)
+	if v.FailoverTime > detection+slack || v.Overlap > detection || v.LastMAC != b.mac {
+		t.Errorf("got %+v, want v.FailoverTime <= detection+slack, v.Overlap <= detection, v.LastMAC == b.mac", v)
 	}
 }
 
-// TestBFDTogether checks that two daemons that are killed and started together agree on one MASTER.
-func TestBFDTogether(t *testing.T) {
+// TestBFDStartTogether checks that two daemons that are killed and started at the same time agree
+// on one MASTER.
+func TestBFDStartTogether(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.elected()
+	p.awaitElection()
 	for _, n := range p.nodes {
 		n.Kill()
 	}
@@ -108,73 +110,73 @@ func TestBFDTogether(t *testing.T) {
 	}
 	<-done
 	<-done
-	master, _ := p.elected()
-	if v := o.End(began); v.Last != master.mac || v.Both > detection+slack {
-		t.Errorf("got %+v, want v.Last == master.mac, v.Both <= detection+slack", v)
+	master, _ := p.awaitElection()
+	if v := o.End(began); v.LastMAC != master.mac || v.Overlap > detection+slack {
+		t.Errorf("got %+v, want v.LastMAC == master.mac, v.Overlap <= detection+slack", v)
 	}
 }
 
-// TestBFDPartition checks that one of two masters yields within the detection time when they hear
-// each other again.
+// TestBFDPartition checks that one of two masters becomes BACKUP within the detection time when
+// their session is up again.
 func TestBFDPartition(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
-	p.partition(true)
-	a.becomes("MASTER")
-	b.becomes("MASTER")
+	a, b := p.awaitElection()
+	p.setPartition(true)
+	a.awaitRole("MASTER")
+	b.awaitRole("MASTER")
 	higher := p.nodes[1]
-	v := p.during(higher, func() { p.partition(false) })
-	if v.Both > detection+slack || v.Last != higher.mac {
-		t.Errorf("got %+v, want v.Both <= detection+slack, v.Last == higher.mac", v)
+	v := p.observeWhile(higher, func() { p.setPartition(false) })
+	if v.Overlap > detection+slack || v.LastMAC != higher.mac {
+		t.Errorf("got %+v, want v.Overlap <= detection+slack, v.LastMAC == higher.mac", v)
 	}
 }
 
-// TestBFDHandOver checks that a node that ends on purpose hands over at once, and that one that
-// preempts takes its role back.
+// TestBFDHandOver checks that a node that is stopped hands over immediately, and that with
+// --preempt it becomes MASTER again after its next start.
 func TestBFDHandOver(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, "--preempt")
 	a, b := p.nodes[1], p.nodes[0]
-	p.settled(a)
-	v := p.during(a, func() {
+	p.awaitRoles(a)
+	v := p.observeWhile(a, func() {
 		a.Stop()
-		b.becomes("MASTER")
+		b.awaitRole("MASTER")
 		a.start()
 	})
-	if v.Both > detection || v.Silent > detection+slack || v.Last != a.mac {
-		t.Errorf("got %+v, want v.Both <= detection, v.Silent <= detection+slack, v.Last == a.mac", v)
+	if v.Overlap > detection || v.Silence > detection+slack || v.LastMAC != a.mac {
+		t.Errorf("got %+v, want v.Overlap <= detection, v.Silence <= detection+slack, v.LastMAC == a.mac", v)
 	}
 }
 
-// TestBFDOperator checks that an operator's role moves the VIPs.
+// TestBFDOperator checks that VIPs move when an operator sets a node's role.
 func TestBFDOperator(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
+	a, b := p.awaitElection()
 	for range 2 {
-		v := p.during(b, func() { b.Loxicmd("set hastate MASTER") })
-		if v.Both > detection+slack || v.Last != b.mac {
-			t.Errorf("got %+v, want v.Both <= detection+slack, v.Last == b.mac", v)
+		v := p.observeWhile(b, func() { b.Loxicmd("set hastate MASTER") })
+		if v.Overlap > detection+slack || v.LastMAC != b.mac {
+			t.Errorf("got %+v, want v.Overlap <= detection+slack, v.LastMAC == b.mac", v)
 		}
 		a, b = b, a
 	}
-	p.during(b, func() { a.Loxicmd("set hastate BACKUP") })
+	p.observeWhile(b, func() { a.Loxicmd("set hastate BACKUP") })
 }
 
-// TestBFDTimes measures the time until the survivor answers, when the other node falls silent. Its
-// daemon is stopped, and its link goes down.
-func TestBFDTimes(t *testing.T) {
+// TestBFDFailoverTime measures the time until a node answers for the VIP after the other node's
+// daemon was stopped by SIGSTOP.
+func TestBFDFailoverTime(t *testing.T) {
 	p := newPair(t)
 	var times []time.Duration
 	for range 5 {
-		a, b := p.elected()
-		v := p.during(b, func() {
+		a, b := p.awaitElection()
+		v := p.observeWhile(b, func() {
 			a.Signal(syscall.SIGSTOP)
-			b.becomes("MASTER")
+			b.awaitRole("MASTER")
 			a.Signal(syscall.SIGCONT)
 		})
-		times = append(times, v.Took)
+		times = append(times, v.FailoverTime)
 	}
 	slices.Sort(times)
 	t.Logf("silent node, BFD 3 x %s: median %s of %v", interval, times[2], times)
@@ -183,31 +185,31 @@ func TestBFDTimes(t *testing.T) {
 	}
 }
 
-// TestBFDIPv6 checks failover, return and partition with sessions over IPv6, as a client of an IPv6
-// VIP sees them.
+// TestBFDIPv6 checks failover, return and partition with sessions over IPv6, by the answers for an
+// IPv6 VIP.
 func TestBFDIPv6(t *testing.T) {
 	t.Parallel()
 	for name, form := range map[string]string{"global": "2001:db8::%d", "link-local": "fe80::%d%%eth0"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPairOver(t, form)
-			p.watched = vip6
-			a, b := p.elected()
-			v := p.during(b, func() {
+			p.observedVIP = vip6
+			a, b := p.awaitElection()
+			v := p.observeWhile(b, func() {
 				rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "down")
-				b.becomes("MASTER")
-				a.becomes("MASTER") // nobody hears it
+				b.awaitRole("MASTER")
+				a.awaitRole("MASTER") // nobody hears it
 				rig.MustRun(t, p.lan, "ip", "link", "set", "to-"+a.name, "up")
 			})
-			if v.Took > detection+slack || v.Both > detection+slack || v.Last != b.mac {
+			if v.FailoverTime > detection+slack || v.Overlap > detection+slack || v.LastMAC != b.mac {
 				t.Errorf("failover and return: %+v", v)
 			}
-			p.partition(true)
-			a.becomes("MASTER")
-			b.becomes("MASTER")
+			p.setPartition(true)
+			a.awaitRole("MASTER")
+			b.awaitRole("MASTER")
 			higher := p.nodes[1]
-			v = p.during(higher, func() { p.partition(false) })
-			if v.Both > detection+slack || v.Last != higher.mac {
+			v = p.observeWhile(higher, func() { p.setPartition(false) })
+			if v.Overlap > detection+slack || v.LastMAC != higher.mac {
 				t.Errorf("partition: %+v", v)
 			}
 		})

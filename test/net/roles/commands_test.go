@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestBFDCommands checks the commands about a session, and the contract's names in answers.
+// TestBFDCommands checks the commands for BFD sessions, and the contract's field names in answers.
 func TestBFDCommands(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	a, b := p.elected()
+	a, b := p.awaitElection()
 	a.Loxicmd("set bfd %s --interval=150000 --retryCount=4", b.address)
-	p.settled(a)
+	p.awaitRoles(a)
 	out := a.Loxicmd("get bfd -o json")
 	for _, want := range []string{
 		`"instance": "default"`, `"remoteIp": "` + b.address, `"sourceIP": "` + a.address, `"port": 3784`, `"interval": 150000`,
@@ -24,7 +24,7 @@ func TestBFDCommands(t *testing.T) {
 	if strings.Contains(out, "sourceIp") {
 		t.Errorf(`got %v, want no "sourceIp" in out`, out)
 	}
-	if out := a.Loxicmd("get bfd -o wide"); !strings.Contains(out, a.address) { // the source stays
+	if out := a.Loxicmd("get bfd -o wide"); !strings.Contains(out, a.address) { // set bfd has not removed the source address
 		t.Errorf("got %v, want a.address in out", out)
 	}
 	a.Loxicmd("create bfd 2001:db8::7 --instance=blue")
@@ -33,9 +33,9 @@ func TestBFDCommands(t *testing.T) {
 		t.Errorf(`got %v, want no "blue" in out, "150000 us" in out`, out)
 	}
 	a.Loxicmd("delete bfd %s", b.address)
-	b.becomes("MASTER")
+	b.awaitRole("MASTER")
 	b.Loxicmd("node drain --deadline=1s --wait")
-	b.becomes("BACKUP")
+	b.awaitRole("BACKUP")
 	if out := b.Loxicmd("get bfd -o wide"); !strings.Contains(out, "BACKUP") || !strings.Contains(out, "the node is drained until") {
 		t.Errorf(`got %v, want "BACKUP" in out, "the node is drained until" in out`, out)
 	}

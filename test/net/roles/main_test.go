@@ -1,5 +1,5 @@
-// Package roles_test tests which of two nodes owns VIPs: elections by BFD, as the network sees
-// them.
+// Package roles_test tests which of two nodes owns VIPs after elections by BFD, from a client in
+// their network.
 package roles_test
 
 import (

@@ -22,7 +22,7 @@ const (
 	patience  = 20 * time.Second
 )
 
-// pair is two nodes and a client at a switch: a .1, b .2, client .9 of 10.0.0.0/24.
+// pair is two nodes and a client in the network 10.0.0.0/24: a has .1, b .2, and the client .9.
 type pair struct {
 	*netnstest.Lab
 	t      testing.TB
@@ -30,8 +30,8 @@ type pair struct {
 	client *netnstest.Host
 	nodes  [2]*node
 
-	watched  string        // the VIP that during observes
-	answered func(n int64) // waits for n more answers to the observer of during
+	observedVIP  string        // the VIP of observeWhile
+	awaitAnswers func(n int64) // waits until the observer of observeWhile has received n more answers
 }
 
 // node is one of the two balancers.
@@ -48,10 +48,10 @@ func newPair(t testing.TB, flags ...string) *pair {
 	return newPairOver(t, "10.0.0.%d", flags...)
 }
 
-// newPairOver starts two nodes whose session is between addresses of a form.
+// newPairOver starts two nodes with a session between the addresses that form gives for 1 and 2.
 func newPairOver(t testing.TB, form string, flags ...string) *pair {
 	t.Helper()
-	p := &pair{Lab: labtest.New(t), t: t, watched: vip}
+	p := &pair{Lab: labtest.New(t), t: t, observedVIP: vip}
 	p.lan, p.client = p.host("lan"), p.host("client")
 	rig.MustRun(t, p.lan, "ip", "link", "add", "switch", "type", "bridge", "mcast_snooping", "0")
 	rig.MustRun(t, p.lan, "ip", "link", "set", "switch", "up")
@@ -86,7 +86,7 @@ func newPairOver(t testing.TB, form string, flags ...string) *pair {
 	return p
 }
 
-// bracketed returns an address as --ka has it.
+// bracketed returns an address in the syntax of --ka.
 func bracketed(address string) string {
 	if strings.Contains(address, ":") {
 		return "[" + address + "]"
@@ -94,14 +94,14 @@ func bracketed(address string) string {
 	return address
 }
 
-// observer is an observer in the client.
+// observer observes a VIP from the client.
 type observer struct {
 	*labtest.Observer
 	t   testing.TB
 	vip netip.Addr
 }
 
-// observe starts an observer in the client.
+// observe starts an observer on the client.
 func (p *pair) observe(vip string) *observer {
 	p.t.Helper()
 	to, from := netip.MustParseAddr(vip), netip.MustParseAddr("10.0.0.9")
@@ -133,8 +133,9 @@ func (p *pair) plug(h *netnstest.Host, addresses ...string) {
 	rig.MustRun(p.t, p.lan, "ip", "link", "set", there.Interface, "master", "switch")
 }
 
-// partition separates the nodes from each other, and neither from the client; or ends that.
-func (p *pair) partition(on bool) {
+// setPartition makes the switch drop packets between the nodes, or forward them again. Both nodes
+// still reach the client.
+func (p *pair) setPartition(on bool) {
 	p.t.Helper()
 	word := map[bool]string{true: "on", false: "off"}[on]
 	for _, n := range p.nodes {
@@ -142,8 +143,8 @@ func (p *pair) partition(on bool) {
 	}
 }
 
-// becomes waits until a node has a role.
-func (n *node) becomes(role string) {
+// awaitRole waits until a node has the given role.
+func (n *node) awaitRole(role string) {
 	n.T.Helper()
 	labtest.Eventually(n.T, patience, func(context.Context) error {
 		out, err := n.Command("get", "hastate")
@@ -154,21 +155,22 @@ func (n *node) becomes(role string) {
 	})
 }
 
-// settled waits until one node is MASTER and the other BACKUP, and both agree.
-func (p *pair) settled(master *node) {
+// awaitRoles waits until the given node is MASTER, the other one is BACKUP, and their sessions are
+// up.
+func (p *pair) awaitRoles(master *node) {
 	p.t.Helper()
 	for _, n := range p.nodes {
 		role := "BACKUP"
 		if n == master {
 			role = "MASTER"
 		}
-		n.becomes(role)
+		n.awaitRole(role)
 	}
-	p.agree()
+	p.awaitSessions()
 }
 
-// agree waits until the sessions of both nodes are up.
-func (p *pair) agree() {
+// awaitSessions waits until the sessions of both nodes are up.
+func (p *pair) awaitSessions() {
 	p.t.Helper()
 	labtest.Eventually(p.t, patience, func(context.Context) error {
 		for _, n := range p.nodes {
@@ -184,8 +186,8 @@ func (p *pair) agree() {
 	})
 }
 
-// elected waits until one node is MASTER, and returns both.
-func (p *pair) elected() (master, backup *node) {
+// awaitElection waits until one node is MASTER and the other BACKUP, and returns them.
+func (p *pair) awaitElection() (master, backup *node) {
 	p.t.Helper()
 	labtest.Eventually(p.t, patience, func(context.Context) error {
 		master, backup = nil, nil
@@ -205,7 +207,7 @@ func (p *pair) elected() (master, backup *node) {
 		}
 		return nil
 	})
-	p.settled(master)
+	p.awaitRoles(master)
 	return master, backup
 }
 

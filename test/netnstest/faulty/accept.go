@@ -11,16 +11,16 @@ import (
 
 //go:generate ../../../tools/bpf accept accept.bpf.c
 
-// Accept has an interface of a host accept every TCP connection whose SYN comes in there over IPv4,
-// to whatever address and port, without a socket and without more, until it is stopped.
+// Accept answers each TCP SYN that arrives at an interface over IPv4 with a SYN+ACK, for any
+// address and port, without a socket. It ignores all other packets. stop ends it.
 func Accept(h *netnstest.Host, name string) (stop func() error, err error) {
-	at, err := index(h, name)
+	at, err := ifindex(h, name)
 	if err != nil {
 		return nil, err
 	}
 	var o acceptObjects
 	if err := loadAcceptObjects(&o, nil); err != nil {
-		return nil, fmt.Errorf("load the program that accepts: %w", err)
+		return nil, fmt.Errorf("load the program that answers SYNs: %w", err)
 	}
 	defer o.Close() //nolint:errcheck // the link keeps the program
 	var attached link.Link
@@ -29,7 +29,7 @@ func Accept(h *netnstest.Host, name string) (stop func() error, err error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("attach the program that accepts to %s: %w", name, err)
+		return nil, fmt.Errorf("attach the program that answers SYNs to %s: %w", name, err)
 	}
 	return attached.Close, nil
 }

@@ -15,14 +15,14 @@ import (
 type Direction struct {
 	objects wireObjects
 	links   []link.Link
-	holder  *holder
+	delayer *delayer
 	faults  wireFaults
 }
 
-// newDirection carries packets that arrive at one interface to another.
+// newDirection forwards packets from one interface to another.
 func newDirection(h *netnstest.Host, from, to string, mtu int, seed uint64) (d *Direction, err error) {
 	d = &Direction{}
-	if d.holder, err = newHolder(h, "held-"+from, mtu); err != nil {
+	if d.delayer, err = newDelayer(h, "held-"+from, mtu); err != nil {
 		return nil, err
 	}
 	if err := d.load(h, to, seed); err != nil {
@@ -30,7 +30,7 @@ func newDirection(h *netnstest.Host, from, to string, mtu int, seed uint64) (d *
 		return nil, err
 	}
 	err = h.Do(func() error {
-		return errors.Join(d.attach(h, from, d.objects.Carry), d.attach(h, d.holder.name, d.objects.Release))
+		return errors.Join(d.attach(h, from, d.objects.Carry), d.attach(h, d.delayer.name, d.objects.Release))
 	})
 	if err != nil {
 		d.close()
@@ -44,11 +44,11 @@ func (d *Direction) load(h *netnstest.Host, to string, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	far, err := index(h, to)
+	far, err := ifindex(h, to)
 	if err != nil {
 		return err
 	}
-	held, err := index(h, d.holder.name)
+	held, err := ifindex(h, d.delayer.name)
 	if err != nil {
 		return err
 	}
@@ -62,9 +62,9 @@ func (d *Direction) load(h *netnstest.Host, to string, seed uint64) error {
 	return nil
 }
 
-// attach is called in the namespace of the wire.
+// attach attaches a program to an interface. The caller is in the namespace of the wire.
 func (d *Direction) attach(h *netnstest.Host, name string, p *ebpf.Program) error {
-	at, err := index(h, name)
+	at, err := ifindex(h, name)
 	if err != nil {
 		return err
 	}
@@ -81,29 +81,29 @@ func (d *Direction) close() {
 		_ = l.Close()
 	}
 	_ = d.objects.Close()
-	d.holder.close()
+	d.delayer.close()
 }
 
-// Set has faults happen in this direction from now on.
+// Set sets the faults of this direction.
 func (d *Direction) Set(f Faults) error {
-	d.holder.by.Store(int64(f.By))
+	d.delayer.delay.Store(int64(f.DelayTime))
 	d.faults = wireFaults{
-		Lose: threshold(f.Lose), Repeat: threshold(f.Repeat), Delay: threshold(f.Delay), Corrupt: threshold(f.Corrupt),
+		Lose: threshold(f.Loss), Repeat: threshold(f.Duplicate), Delay: threshold(f.Delay), Corrupt: threshold(f.Corrupt),
 		Cut: d.faults.Cut,
 	}
-	return d.put()
+	return d.updateMap()
 }
 
-// Cut has nothing pass in this direction, or all again.
-func (d *Direction) Cut(cut bool) error {
+// SetCut makes this direction drop all packets, or forward them again.
+func (d *Direction) SetCut(cut bool) error {
 	d.faults.Cut = 0
 	if cut {
 		d.faults.Cut = 1
 	}
-	return d.put()
+	return d.updateMap()
 }
 
-func (d *Direction) put() error {
+func (d *Direction) updateMap() error {
 	if err := d.objects.Faults.Put(uint32(0), d.faults); err != nil {
 		return fmt.Errorf("set the wire's faults: %w", err)
 	}
@@ -116,8 +116,8 @@ func (d *Direction) Counts() (Counts, error) {
 	if err := d.objects.Counts.Lookup(uint32(0), &c); err != nil {
 		return Counts{}, fmt.Errorf("read the wire's counts: %w", err)
 	}
-	return Counts{Packets: c.Packets, Lost: c.Lost, Repeated: c.Repeated, Delayed: c.Delayed, Corrupted: c.Corrupted, Cut: c.Cut}, nil
+	return Counts{Packets: c.Packets, Lost: c.Lost, Duplicated: c.Repeated, Delayed: c.Delayed, Corrupted: c.Corrupted, Cut: c.Cut}, nil
 }
 
-// threshold returns how many of 2^32 packets it happens to.
+// threshold returns the number of faults among 2^32 packets, for a share between 0 and 1.
 func threshold(share float64) uint64 { return uint64(share * (math.MaxUint32 + 1)) }

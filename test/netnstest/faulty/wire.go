@@ -1,5 +1,5 @@
-// Package faulty joins hosts of a lab by faulty wires, which lose, repeat, delay, reorder and
-// corrupt packets, or are cut. The n-th packet of a seed always has the same fate.
+// Package faulty connects hosts of a lab by faulty wires: they lose, duplicate, delay, reorder and
+// corrupt packets, or drop all of them. The seed and a packet's number determine its faults.
 package faulty
 
 import (
@@ -12,33 +12,32 @@ import (
 
 //go:generate ../../../tools/bpf wire wire.bpf.c
 
-// Faults are how often each thing happens to a packet, between 0 and 1.
+// Faults are the probabilities of faults of a packet, between 0 and 1.
 type Faults struct {
-	Lose, Repeat, Corrupt float64
-	Delay                 float64
-	By                    time.Duration // how late a delayed packet is
+	Loss, Duplicate, Corrupt float64
+	Delay                    float64
+	DelayTime                time.Duration // how late a delayed packet is
 }
 
-// Counts are how often it has happened. Packets are those over IP: others are not subject to
-// faults.
+// Counts are numbers of packets. Packets counts IP packets: others have no faults.
 type Counts struct {
-	Packets, Lost, Repeated, Delayed, Corrupted uint64
-	Cut                                         uint64 // of any kind, while the wire was cut
+	Packets, Lost, Duplicated, Delayed, Corrupted uint64
+	Cut                                           uint64 // all packets that were dropped because the wire was cut
 }
 
 // Wire joins two hosts.
 type Wire struct {
-	There, Back *Direction // from the first to the second, and from the second to the first
+	Forward, Reverse *Direction // from the first host to the second, and back
 }
 
-// The ends of a wire, in the namespace that stands for it.
+// Interfaces at the ends of a wire, in the namespace between the hosts.
 const (
 	nearEnd = "near"
 	farEnd  = "far"
 )
 
-// Join joins two hosts as Lab.Link does, by a wire that is perfect at first. Both ends send
-// complete frames, like cards without offloads: the wire counts, loses and corrupts real frames.
+// Join connects two hosts as Lab.Link does, by a wire without faults. Both hosts send complete
+// frames, like cards without offloads, so the wire counts, loses and corrupts real frames.
 func Join(l *netnstest.Lab, a, b netnstest.End, mtu int, seed uint64) (*Wire, error) {
 	w, err := join(l, a, b, mtu, seed)
 	if err != nil {
@@ -58,37 +57,40 @@ func join(l *netnstest.Lab, a, b netnstest.End, mtu int, seed uint64) (*Wire, er
 	err = errors.Join(
 		l.Link(a, netnstest.End{Host: h, Interface: nearEnd}, mtu),
 		l.Link(b, netnstest.End{Host: h, Interface: farEnd}, mtu),
-		wholeFrames(a), wholeFrames(b),
+		disableOffloads(a), disableOffloads(b),
 	)
 	if err != nil {
 		return nil, err
 	}
 	w := &Wire{}
-	if w.There, err = newDirection(h, nearEnd, farEnd, mtu, seed); err != nil {
+	if w.Forward, err = newDirection(h, nearEnd, farEnd, mtu, seed); err != nil {
 		return nil, err
 	}
-	l.Cleanup(w.There.close)
-	if w.Back, err = newDirection(h, farEnd, nearEnd, mtu, ^seed); err != nil {
+	l.Cleanup(w.Forward.close)
+	if w.Reverse, err = newDirection(h, farEnd, nearEnd, mtu, ^seed); err != nil {
 		return nil, err
 	}
-	l.Cleanup(w.Back.close)
+	l.Cleanup(w.Reverse.close)
 	return w, nil
 }
 
-// wholeFrames has a host send no segments for the card to cut up, and no sums for it to complete.
-func wholeFrames(e netnstest.End) error {
+// disableOffloads makes a host send complete frames: it leaves no segmentation and no checksums to
+// the card.
+func disableOffloads(e netnstest.End) error {
 	_, err := e.Host.Run("ethtool", "-K", e.Interface, "tx", "off", "gso", "off", "tso", "off")
 	return err
 }
 
-// Set has faults happen in both directions from now on.
-func (w *Wire) Set(f Faults) error { return errors.Join(w.There.Set(f), w.Back.Set(f)) }
+// Set sets the faults of both directions.
+func (w *Wire) Set(f Faults) error { return errors.Join(w.Forward.Set(f), w.Reverse.Set(f)) }
 
-// Cut cuts the wire, or joins it again. Both ends stay up, unaware of it.
-func (w *Wire) Cut(cut bool) error { return errors.Join(w.There.Cut(cut), w.Back.Cut(cut)) }
+// SetCut makes both directions drop all packets, or forward them again. The links stay up.
+func (w *Wire) SetCut(cut bool) error {
+	return errors.Join(w.Forward.SetCut(cut), w.Reverse.SetCut(cut))
+}
 
-// index returns the number of an interface of the wire.
-func index(h *netnstest.Host, name string) (uint32, error) {
+// ifindex returns the index of an interface.
+func ifindex(h *netnstest.Host, name string) (uint32, error) {
 	link, err := h.Netlink().LinkByName(name)
 	if err != nil {
 		return 0, fmt.Errorf("find %s: %w", name, err)
@@ -96,8 +98,8 @@ func index(h *netnstest.Host, name string) (uint32, error) {
 	return uint32(link.Attrs().Index), nil
 }
 
-// raise sets an interface's MTU, and sets it up.
-func raise(h *netnstest.Host, name string, mtu int) error {
+// setUp sets an interface's MTU, and sets it up.
+func setUp(h *netnstest.Host, name string, mtu int) error {
 	link, err := h.Netlink().LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", name, err)

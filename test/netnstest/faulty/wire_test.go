@@ -16,8 +16,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// pair is two hosts with IPv4 only, so the kernel sends no packets of its own that would be
-// numbered.
+// pair is two hosts with IPv4 only: the kernel would send IPv6 packets that the wire counts.
 type pair struct {
 	*Wire
 	t  testing.TB
@@ -59,14 +58,14 @@ func newPair(t *testing.T, seed uint64) *pair {
 // set applies faults between the first host and the second.
 func (p *pair) set(f Faults) {
 	p.t.Helper()
-	if err := p.There.Set(f); err != nil {
+	if err := p.Forward.Set(f); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
 func (p *pair) counts() Counts {
 	p.t.Helper()
-	c, err := p.There.Counts()
+	c, err := p.Forward.Counts()
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -97,8 +96,9 @@ func (p *pair) send(first, count int) (arrived []int) {
 	}
 }
 
-// number returns the random number of the program for a packet.
-func number(seed, packet, what uint64) uint32 {
+// randomNumber returns the random number that the BPF program uses for a packet and a kind of
+// fault.
+func randomNumber(seed, packet, what uint64) uint32 {
 	z := seed + (packet*5+what+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
@@ -117,18 +117,18 @@ func TestPerfect(t *testing.T) {
 	}
 }
 
-// TestFates checks that only the seed and packets' numbers determine which packets are lost,
-// duplicated or delayed.
-func TestFates(t *testing.T) {
+// TestDeterministic checks that only the seed and packets' numbers determine which packets are
+// lost, duplicated or delayed.
+func TestDeterministic(t *testing.T) {
 	t.Parallel()
 	const packets, share = 200, 0.2
 	for _, seed := range []uint64{1, 2, 1 << 63} {
 		p := newPair(t, seed)
-		p.set(Faults{Lose: share, Repeat: share, Delay: share, By: silence / 3})
+		p.set(Faults{Loss: share, Duplicate: share, Delay: share, DelayTime: silence / 3})
 		var want []int
 		var counts Counts
 		for n := range uint64(packets) {
-			drawn := func(what uint64) bool { return uint64(number(seed, n, what)) < threshold(share) }
+			drawn := func(what uint64) bool { return uint64(randomNumber(seed, n, what)) < threshold(share) }
 			counts.Packets++
 			if drawn(0) {
 				counts.Lost++
@@ -136,7 +136,7 @@ func TestFates(t *testing.T) {
 			}
 			want = append(want, int(n))
 			if drawn(1) {
-				counts.Repeated++
+				counts.Duplicated++
 				want = append(want, int(n))
 			}
 			if drawn(2) {
@@ -145,7 +145,7 @@ func TestFates(t *testing.T) {
 		}
 		got := p.send(0, packets)
 		if slices.IsSorted(got) {
-			t.Errorf("seed %d: nothing came late", seed)
+			t.Errorf("seed %d: no datagram was delayed", seed)
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
@@ -157,7 +157,7 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// TestCorrupt checks that a bit is flipped but no checksum is updated, so the receiver's kernel
+// TestCorrupt checks that a wire flips a bit without updating checksums, so the receiver's kernel
 // drops the packet.
 func TestCorrupt(t *testing.T) {
 	t.Parallel()
@@ -181,18 +181,18 @@ func TestDelay(t *testing.T) {
 	t.Parallel()
 	const by = 100 * time.Millisecond
 	p := newPair(t, 1)
-	p.set(Faults{Delay: 1, By: by})
+	p.set(Faults{Delay: 1, DelayTime: by})
 	start := time.Now()
 	if _, err := p.c.Write(make([]byte, 8)); err != nil {
 		t.Fatal(err)
 	}
 	labtest.Eventually(t, 10*time.Second, func(context.Context) error {
 		if p.counts().Delayed != 1 {
-			return errors.New("it is not on its way")
+			return errors.New("the wire has not delayed the datagram")
 		}
 		return nil
 	})
-	p.set(Faults{By: by})
+	p.set(Faults{DelayTime: by})
 	if got := p.send(1, 3); !slices.Equal(got, []int{1, 2, 3, 0}) {
 		t.Errorf("arrived: %v", got)
 	}
@@ -201,22 +201,21 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestCut checks that nothing passes a wire that is cut, in either direction, and that everything
-// does afterwards.
+// TestCut checks that a cut wire drops all packets, and forwards them when it is no longer cut.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	p := newPair(t, 1)
 	p.send(0, 1) // the hosts resolve each other
-	if err := p.Cut(true); err != nil {
+	if err := p.SetCut(true); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.send(1, 10); len(got) != 0 {
-		t.Errorf("arrived over a wire that is cut: %v", got)
+		t.Errorf("arrived over a cut wire: %v", got)
 	}
 	if n := p.counts().Cut; n < 10 {
-		t.Errorf("%d are counted, want 10 at least", n)
+		t.Errorf("%d packets are counted as cut, want at least 10", n)
 	}
-	if err := p.Cut(false); err != nil {
+	if err := p.SetCut(false); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.send(11, 2); !slices.Equal(got, []int{11, 12}) {

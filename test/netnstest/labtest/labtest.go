@@ -1,5 +1,5 @@
-// Package labtest ties the labs of netnstest to a test: failures end it, and its end removes the
-// lab.
+// Package labtest uses the labs of netnstest in tests: a failure ends the test, and its end removes
+// the lab.
 package labtest
 
 import (
@@ -36,7 +36,8 @@ func Standard(t testing.TB, o netnstest.Options) *netnstest.Standard {
 	return s
 }
 
-// Eventually is await.NoError for functions that take a context, which ends after patience.
+// Eventually calls f until it returns nil, with a context that ends after patience. The test fails
+// with f's last error then.
 func Eventually(t testing.TB, patience time.Duration, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

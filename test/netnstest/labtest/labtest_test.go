@@ -45,7 +45,8 @@ func TestStandard(t *testing.T) {
 	}
 }
 
-// TestForwardingOff checks that nothing passes the balancer's namespace without routing.
+// TestForwardingOff checks that the balancer's namespace forwards no packets without the option
+// Forwarding.
 func TestForwardingOff(t *testing.T) {
 	t.Parallel()
 	s := labtest.Standard(t, netnstest.Options{})
@@ -57,11 +58,11 @@ func TestForwardingOff(t *testing.T) {
 		}
 	}
 	if _, err := s.Client.Run("ping", "-c1", "-W1", "31.31.31.1"); err == nil {
-		t.Error("an endpoint answers although nothing routes")
+		t.Error("an endpoint answers although forwarding is off")
 	}
 }
 
-// TestCloseRemovesEverything checks that processes and namespaces are gone after Close.
+// TestCloseRemovesEverything checks that Close ends processes and removes namespaces.
 func TestCloseRemovesEverything(t *testing.T) {
 	t.Parallel()
 	l, err := netnstest.New()
@@ -84,15 +85,15 @@ func TestCloseRemovesEverything(t *testing.T) {
 		t.Errorf("the process was not ended by a signal: %v", err)
 	}
 	if _, err := os.Stat(h.Path()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the namespace is still there: %v", err)
+		t.Errorf("the namespace still exists: %v", err)
 	}
 	if err := l.Close(); err != nil {
 		t.Errorf("second Close: %v", err)
 	}
 }
 
-// TestReaper checks that a lab removes what a killed process left, and keeps what a running one
-// has.
+// TestReaper checks that New removes namespaces of killed processes, and keeps those of running
+// ones.
 func TestReaper(t *testing.T) {
 	t.Parallel()
 	living := labtest.New(t)
@@ -118,9 +119,9 @@ func TestReaper(t *testing.T) {
 	}
 	labtest.New(t)
 	if _, err := os.Stat("/run/netns/" + left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s was left behind by a dead process and is still there: %v", left, err)
+		t.Errorf("namespace %s of a dead process still exists: %v", left, err)
 	}
 	if _, err := os.Stat(kept.Path()); err != nil {
-		t.Errorf("the namespace of a living process is gone: %v", err)
+		t.Errorf("the namespace of a running process was removed: %v", err)
 	}
 }

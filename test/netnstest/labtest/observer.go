@@ -12,31 +12,31 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// sighting is an answer to a request of an observer.
-type sighting struct {
+// answer is an answer to a request of an observer: when it arrived, and from where.
+type answer struct {
 	at  time.Time
 	mac string
 }
 
-// Observer asks for a VIP's MAC address every few milliseconds, as clients without a cache do. It
-// sees when nobody answers, and when two nodes do.
+// Observer requests a VIP's MAC address every few milliseconds, as clients without a cache do. It
+// detects when no node answers, and when two nodes do.
 type Observer struct {
 	t         testing.TB
 	vip, from netip.Addr
 	mac       net.HardwareAddr // of the client
 	fd        int
 	done      chan struct{}
-	answer    chan []sighting
+	result    chan []answer
 	count     atomic.Int64 // answers
 }
 
-// AskEvery is the time between two requests of an observer.
-const AskEvery = 5 * time.Millisecond
+// RequestInterval is the time between two requests of an observer.
+const RequestInterval = 5 * time.Millisecond
 
 // Observe starts an observer at eth0 of a client, which has the address from.
 func Observe(t testing.TB, client *netnstest.Host, from, vip netip.Addr) *Observer {
 	t.Helper()
-	o := &Observer{t: t, vip: vip, from: from, done: make(chan struct{}), answer: make(chan []sighting, 1)}
+	o := &Observer{t: t, vip: vip, from: from, done: make(chan struct{}), result: make(chan []answer, 1)}
 	protocol := uint16(syscall.ETH_P_ARP)
 	if o.vip.Is6() {
 		protocol = syscall.ETH_P_IPV6
@@ -62,25 +62,25 @@ func Observe(t testing.TB, client *netnstest.Host, from, vip netip.Addr) *Observ
 
 func (o *Observer) run() {
 	request := o.request()
-	var seen []sighting
+	var seen []answer
 	buffer := make([]byte, 2048)
 	for {
 		select {
 		case <-o.done:
-			o.answer <- seen
+			o.result <- seen
 			return
 		default:
 		}
-		_, _ = syscall.Write(o.fd, request) // a link that is down loses it
-		for end := time.Now().Add(AskEvery); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		_, _ = syscall.Write(o.fd, request) // fails while the link is down
+		for end := time.Now().Add(RequestInterval); time.Now().Before(end); time.Sleep(time.Millisecond) {
 			for {
 				n, err := syscall.Read(o.fd, buffer)
 				if err != nil {
 					break
 				}
-				if from := o.answerer(buffer[:n]); from != nil {
+				if from := o.answeringMAC(buffer[:n]); from != nil {
 					o.count.Add(1)
-					seen = append(seen, sighting{time.Now(), from.String()})
+					seen = append(seen, answer{time.Now(), from.String()})
 				}
 			}
 		}
@@ -111,7 +111,7 @@ func (o *Observer) request() []byte {
 	f = append(f, 0x86, 0xdd, 6<<4, 0, 0, 0, 0, byte(len(message)), syscall.IPPROTO_ICMPV6, 255)
 	f = append(append(append(f, source[:]...), group[:]...), message...)
 	sum := uint32(len(message)) + syscall.IPPROTO_ICMPV6
-	for i := neighborHeader - 32; i < len(f); i += 2 { // the addresses are part of it
+	for i := neighborHeader - 32; i < len(f); i += 2 { // the checksum covers the addresses
 		sum += uint32(binary.BigEndian.Uint16(f[i:]))
 	}
 	sum = sum>>16 + sum&0xffff
@@ -119,9 +119,8 @@ func (o *Observer) request() []byte {
 	return f
 }
 
-// answerer returns the MAC address that a frame gives for the VIP in answer to a request; nil: it
-// gives none.
-func (o *Observer) answerer(f []byte) net.HardwareAddr {
+// answeringMAC returns the VIP's MAC address if a frame is an answer for the VIP, otherwise nil.
+func (o *Observer) answeringMAC(f []byte) net.HardwareAddr {
 	if len(f) < 42 || string(f[0:6]) != string(o.mac) {
 		return nil
 	}
@@ -138,39 +137,39 @@ func (o *Observer) answerer(f []byte) net.HardwareAddr {
 	return nil
 }
 
-// Count returns how many answers there were.
+// Count returns the number of answers so far.
 func (o *Observer) Count() int64 { return o.count.Load() }
 
-// View is what an observer saw.
+// View is the result of an observer.
 type View struct {
-	Both   time.Duration // the longest time in which both nodes answered
-	Silent time.Duration // the longest time without an answer
-	Last   string        // MAC of the last answer
-	Took   time.Duration // from the beginning to the first answer of the other node
+	Overlap      time.Duration // the longest time in which both nodes answered
+	Silence      time.Duration // the longest time without an answer
+	LastMAC      string        // MAC address of the last answer
+	FailoverTime time.Duration // from the argument of End to the first answer of the other node
 }
 
-// End stops an observer. began is when something happened.
+// End stops an observer, and returns its result. FailoverTime counts from began.
 func (o *Observer) End(began time.Time) View {
 	o.t.Helper()
 	close(o.done)
-	seen := <-o.answer
+	seen := <-o.result
 	_ = syscall.Close(o.fd)
 	if len(seen) == 0 {
-		return View{Silent: time.Since(began)}
+		return View{Silence: time.Since(began)}
 	}
 	var v View
 	lastOf := map[string]time.Time{}
-	v.Last = seen[len(seen)-1].mac
+	v.LastMAC = seen[len(seen)-1].mac
 	var overlap time.Time
 	first := seen[0].mac
 	for i, s := range seen {
 		if i > 0 {
-			v.Silent = max(v.Silent, s.at.Sub(seen[i-1].at))
+			v.Silence = max(v.Silence, s.at.Sub(seen[i-1].at))
 		}
 		lastOf[s.mac] = s.at
 		answering := 0
 		for _, at := range lastOf {
-			if s.at.Sub(at) < 4*AskEvery {
+			if s.at.Sub(at) < 4*RequestInterval {
 				answering++
 			}
 		}
@@ -181,10 +180,10 @@ func (o *Observer) End(began time.Time) View {
 			overlap = s.at
 		}
 		if !overlap.IsZero() {
-			v.Both = max(v.Both, s.at.Sub(overlap))
+			v.Overlap = max(v.Overlap, s.at.Sub(overlap))
 		}
-		if s.mac != first && v.Took == 0 {
-			v.Took = s.at.Sub(began)
+		if s.mac != first && v.FailoverTime == 0 {
+			v.FailoverTime = s.at.Sub(began)
 		}
 	}
 	return v

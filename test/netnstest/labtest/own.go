@@ -11,11 +11,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ownNetwork is the environment variable of the process that already has its own network.
+// ownNetwork is the environment variable that is set in the process with its own network.
 const ownNetwork = "LABTEST_OWN_NETWORK"
 
-// OwnNetwork runs the tests of a package in a new network namespace, whose only interface is
-// loopback, which is up. TestMain calls it, and exits with its result.
+// OwnNetwork runs the tests of a package in a new network namespace that only has the loopback
+// interface. TestMain calls it, and exits with its result.
 func OwnNetwork(m *testing.M) (code int) {
 	if os.Getenv(ownNetwork) != "" {
 		if err := loopbackUp(); err != nil {

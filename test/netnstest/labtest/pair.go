@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Pair makes two hosts joined by a veth: a's eth0 is 10.1.0.1/24 and 2001:db8:1::1/64, b's is .2
-// and ::2. They are removed when the test ends.
+// Pair creates two hosts with a link between them: eth0 of a has 10.1.0.1/24 and 2001:db8:1::1/64,
+// that of b has .2 and ::2. They are removed when the test ends.
 func Pair(t testing.TB) (a, b *netnstest.Host) {
 	t.Helper()
 	l := New(t)
@@ -33,7 +33,7 @@ func Pair(t testing.TB) (a, b *netnstest.Host) {
 	if err := l.Link(end(1), end(2), 0); err != nil {
 		t.Fatal(err)
 	}
-	// The last that the kernel does by itself is to give eth0 its link-local address.
+	// Adding the link-local address is the last thing that the kernel does on its own.
 	for _, h := range hosts {
 		Eventually(t, 20*time.Second, func(context.Context) error {
 			if out := Run(t, h, "ip", "-6", "route", "show", "table", "local", "dev", "eth0"); !strings.Contains(out, "local fe80::") {

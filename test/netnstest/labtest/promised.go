@@ -10,12 +10,12 @@ import (
 	"loxilb/test/await"
 )
 
-// patienceFactor is how many times the promised time Promised waits at most.
+// patienceFactor limits the time that Promised waits, as a multiple of the promised time.
 const patienceFactor = 5
 
-// Promised is Eventually for a time that users are promised. Time in which tasks of this machine
-// waited for a CPU does not count, up to patienceFactor times the promise: on a quiet machine, the
-// promise is tested, and on a busy one no test fails for the tests beside it.
+// Promised is Eventually for a time that the documentation promises. It does not count time in
+// which tasks of this machine waited for a CPU, and waits at most patienceFactor times the promise.
+// An idle machine tests the promise, and a busy one does not fail because of other tests.
 func Promised(t testing.TB, promise time.Duration, f func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patienceFactor*promise)

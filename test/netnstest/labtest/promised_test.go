@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// failing is a test whose failure is noticed instead of reported.
-type failing struct {
+// recordingTB records a failure instead of reporting it.
+type recordingTB struct {
 	testing.TB
 	failed bool
 }
 
-func (f *failing) Helper() {}
+func (f *recordingTB) Helper() {}
 
-func (f *failing) Fatalf(string, ...any) {
+func (f *recordingTB) Fatalf(string, ...any) {
 	f.failed = true
 	panic(f)
 }
 
-// promisedFails reports whether Promised fails a test in which a condition is met after a while.
+// promisedFails reports whether Promised fails if its condition is met after the given time.
 func promisedFails(t *testing.T, promise, met time.Duration) bool {
 	t.Helper()
-	inner := &failing{TB: t}
+	inner := &recordingTB{TB: t}
 	func() {
 		defer func() {
 			if got := recover(); got != nil && got != any(inner) {
@@ -41,16 +41,16 @@ func promisedFails(t *testing.T, promise, met time.Duration) bool {
 	return inner.failed
 }
 
-// TestPromised checks that what happens in the promised time passes, and that what never happens
-// fails.
+// TestPromised checks that Promised passes if its condition is met in the promised time, and fails
+// if it is never met.
 func TestPromised(t *testing.T) {
 	t.Parallel()
 	const promise = time.Second / 5
 	if promisedFails(t, promise, promise/2) {
-		t.Error("what happens within the promised time fails")
+		t.Error("Promised fails, but the condition is met within the promised time")
 	}
 	if !promisedFails(t, promise, time.Hour) {
-		t.Error("what never happens passes")
+		t.Error("Promised passes, but the condition is never met")
 	}
 }
 

@@ -15,8 +15,8 @@ type BIRD struct {
 	process *netnstest.Process
 }
 
-// StartBIRD runs bird with a configuration, and returns once it answers. The lab ends it and
-// removes its directory.
+// StartBIRD runs bird with a configuration, and waits until it answers. The lab's Close ends bird
+// and removes its directory.
 func StartBIRD(lab *netnstest.Lab, h *netnstest.Host, config string) (*BIRD, error) {
 	dir, err := os.MkdirTemp("", "bird-")
 	if err != nil {

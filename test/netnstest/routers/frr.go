@@ -22,14 +22,13 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// startTime limits how long a daemon takes until it answers.
+// startTime limits how long a daemon may take to answer after its start.
 const startTime = 20 * time.Second
 
-// frrPrograms is where Debian has the daemons of FRR.
+// frrPrograms is the directory of FRR's daemons on Debian.
 const frrPrograms = "/usr/lib/frr"
 
-// frrUser is the user as which FRR runs; the package makes it. It may open the sockets that vtysh
-// uses.
+// frrUser is the user that runs FRR. Debian's package creates it.
 const frrUser = "frr"
 
 // FRR is a router in a host.
@@ -38,11 +37,11 @@ type FRR struct {
 	daemons map[string]*netnstest.Process
 }
 
-// StartFRR runs zebra, bgpd and bfdd with a configuration as of vtysh, and returns once it is in
-// effect. The lab ends them and removes their directory.
+// StartFRR runs zebra, bgpd and bfdd with a configuration in vtysh's syntax, and waits until it is
+// in effect. The lab's Close ends the daemons and removes their directory.
 //
-// `no zebra nexthop kernel enable` is added for FRR 8.4: after a link returned, the kernel would
-// otherwise lack next hops that zebra shows.
+// StartFRR adds `no zebra nexthop kernel enable` for FRR 8.4: otherwise, the kernel would lack next
+// hops that zebra shows after a link has returned.
 func StartFRR(lab *netnstest.Lab, h *netnstest.Host, config string) (*FRR, error) {
 	dir, err := os.MkdirTemp("", "frr-")
 	if err != nil {
@@ -60,7 +59,7 @@ func (f *FRR) start(h *netnstest.Host, config string) error {
 	if err := f.write(config); err != nil {
 		return err
 	}
-	for _, daemon := range []string{"zebra", "bgpd", "bfdd"} { // the others look for zebra rarely
+	for _, daemon := range []string{"zebra", "bgpd", "bfdd"} { // the others rarely retry to connect to zebra
 		if err := f.run(h, daemon); err != nil {
 			return err
 		}
@@ -69,7 +68,7 @@ func (f *FRR) start(h *netnstest.Host, config string) error {
 	return err
 }
 
-// write makes the files of the router, which its user may read.
+// write creates the router's files, readable by frrUser.
 func (f *FRR) write(config string) error {
 	for name, text := range map[string]string{
 		"frr.conf":   config,
@@ -117,7 +116,7 @@ func (f *FRR) run(h *netnstest.Host, daemon string) error {
 	return nil
 }
 
-// waitFor waits until a process has made a file.
+// waitFor waits until a process has created a file.
 func waitFor(p *netnstest.Process, path string) error {
 	for deadline := time.Now().Add(startTime); ; time.Sleep(5 * time.Millisecond) {
 		_, err := os.Stat(path)
@@ -159,9 +158,10 @@ func (f *FRR) vtysh(args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Ask has one daemon run a command, in less than a millisecond: it speaks vtysh's protocol, a
-// command that ends with a zero byte, answered by a text, three zero bytes and a status.
-func (f *FRR) Ask(daemon, command string) (string, error) {
+// Query runs a command in one daemon. It takes less than a millisecond, since it uses vtysh's
+// protocol instead of vtysh: a command ends with a zero byte. The answer is a text, three zero
+// bytes and a status.
+func (f *FRR) Query(daemon, command string) (string, error) {
 	c, err := net.Dial("unix", filepath.Join(f.dir, daemon+".vty"))
 	if err != nil {
 		return "", err
@@ -185,7 +185,7 @@ func (f *FRR) Ask(daemon, command string) (string, error) {
 	}
 }
 
-// Path is a path to a prefix that bgpd has.
+// Path is a path of bgpd to a prefix.
 type Path struct {
 	Valid     bool
 	Best      bool
@@ -211,11 +211,11 @@ type frrPath struct {
 	} `json:"nexthops"`
 }
 
-// Routes returns the paths that bgpd has, without communities.
+// Routes returns the paths of bgpd, without communities.
 func (f *FRR) Routes() (map[netip.Prefix][]Path, error) {
 	routes := map[netip.Prefix][]Path{}
 	for _, family := range []string{"ipv4", "ipv6"} {
-		text, err := f.Ask("bgpd", "show bgp "+family+" unicast json")
+		text, err := f.Query("bgpd", "show bgp "+family+" unicast json")
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +255,7 @@ func (f *FRR) Communities(prefix netip.Prefix) (string, error) {
 	if prefix.Addr().Is6() {
 		family = "ipv6"
 	}
-	text, err := f.Ask("bgpd", fmt.Sprintf("show bgp %s unicast %v json", family, prefix))
+	text, err := f.Query("bgpd", fmt.Sprintf("show bgp %s unicast %v json", family, prefix))
 	if err != nil {
 		return "", err
 	}
@@ -276,7 +276,7 @@ func (f *FRR) Communities(prefix netip.Prefix) (string, error) {
 	return route.Paths[0].Community.String, nil
 }
 
-// Neighbor is a session of bgpd.
+// Neighbor is the state of a session of bgpd.
 type Neighbor struct {
 	State       string `json:"bgpState"`
 	Established int    `json:"connectionsEstablished"`
@@ -287,7 +287,7 @@ type Neighbor struct {
 
 // Neighbor returns the session with an address or interface.
 func (f *FRR) Neighbor(name string) (Neighbor, error) {
-	text, err := f.Ask("bgpd", "show bgp neighbors "+name+" json")
+	text, err := f.Query("bgpd", "show bgp neighbors "+name+" json")
 	if err != nil {
 		return Neighbor{}, err
 	}

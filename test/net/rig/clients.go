@@ -15,42 +15,42 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Pace is how often each client of a crowd does something.
+// Pace is the time between two messages or connections of a client.
 const Pace = 10 * time.Millisecond
 
-// Crowd generates steady load. Some clients hold a connection, send a byte every 10 ms and expect
-// it back; others open a connection every 10 ms and close it after an answer.
-type Crowd struct {
+// Clients generate steady load. Some hold a connection, and send a byte that the server returns
+// every 10 ms. Others open a connection every 10 ms and close it after an answer.
+type Clients struct {
 	t       testing.TB
 	client  *netnstest.Host
 	wg      sync.WaitGroup
 	stop    chan struct{}
 	opening sync.RWMutex // held for writing: no connection is opened
 
-	mu      sync.Mutex
-	err     error          // the first
-	opened  map[string]int // connections, by address
-	bytes   map[string]int // that came back
-	Slowest time.Duration  // answer
-	late    []Wait         // for answers over connections that are held, longer than notable
+	mu        sync.Mutex
+	err       error          // the first error of any client
+	opened    map[string]int // connections, by address
+	bytes     map[string]int // returned by servers, by address
+	Slowest   time.Duration  // longest wait for an answer
+	slowWaits []Wait         // over held connections, longer than slowAfter
 }
 
-// notable is the time from which on an answer is recorded as late.
-const notable = 25 * time.Millisecond
+// slowAfter is the time from which on an answer is recorded as slow.
+const slowAfter = 25 * time.Millisecond
 
 // Wait is a period in which a client waited for an answer.
 type Wait struct {
-	from, to time.Time
-	repeated bool // its kernel has sent a segment again
+	from, to      time.Time
+	retransmitted bool // the client's kernel has retransmitted a segment meanwhile
 }
 
-// Length returns how long it took.
+// Length returns the length of the period.
 func (w Wait) Length() time.Duration { return w.to.Sub(w.from) }
 
 func (w Wait) overlaps(other Wait) bool { return w.from.Before(other.to) && other.from.Before(w.to) }
 
-// repeats returns how many segments were sent again over a connection.
-func repeats(conn net.Conn) (n uint32) {
+// retransmissions returns how many segments the kernel has retransmitted over a connection.
+func retransmissions(conn net.Conn) (n uint32) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		return 0
@@ -63,15 +63,15 @@ func repeats(conn net.Conn) (n uint32) {
 	return n
 }
 
-// NewCrowd returns a crowd of the rig's client without load: see Hold and Visit.
-func NewCrowd(r *Rig) *Crowd {
-	c := &Crowd{t: r.T, client: r.Client, stop: make(chan struct{}), opened: map[string]int{}, bytes: map[string]int{}}
+// NewClients returns clients on the rig's client host. Hold and OpenRepeatedly start the load.
+func NewClients(r *Rig) *Clients {
+	c := &Clients{t: r.T, client: r.Client, stop: make(chan struct{}), opened: map[string]int{}, bytes: map[string]int{}}
 	r.Lab.Cleanup(func() { _ = c.Finish() })
 	return c
 }
 
 // Hold starts clients that hold connections.
-func (c *Crowd) Hold(address string, connections int) {
+func (c *Clients) Hold(address string, connections int) {
 	c.t.Helper()
 	for range connections {
 		conn, err := c.Dial(address)
@@ -80,14 +80,14 @@ func (c *Crowd) Hold(address string, connections int) {
 		}
 		c.wg.Go(func() {
 			defer conn.Close()
-			before := repeats(conn)
+			before := retransmissions(conn)
 			c.each(func(n byte) error {
 				w := Wait{from: time.Now()}
 				err := c.exchangeByte(conn, address, n)
 				w.to = time.Now()
-				if w.Length() > notable {
-					now := repeats(conn)
-					w.repeated, before = now != before, now
+				if w.Length() > slowAfter {
+					now := retransmissions(conn)
+					w.retransmitted, before = now != before, now
 					c.recordWait(w)
 				}
 				return err
@@ -96,8 +96,8 @@ func (c *Crowd) Hold(address string, connections int) {
 	}
 }
 
-// Visit starts a client that opens connections.
-func (c *Crowd) Visit(address string) {
+// OpenRepeatedly starts a client that opens connections and closes them.
+func (c *Clients) OpenRepeatedly(address string) {
 	c.wg.Go(func() {
 		c.each(func(n byte) error {
 			c.opening.RLock()
@@ -112,8 +112,8 @@ func (c *Crowd) Visit(address string) {
 	})
 }
 
-// each repeats f until it fails or the crowd finishes.
-func (c *Crowd) each(f func(n byte) error) {
+// each calls f every Pace until it fails or Finish is called.
+func (c *Clients) each(f func(n byte) error) {
 	tick := time.NewTicker(Pace)
 	defer tick.Stop()
 	for n := byte(0); ; n++ {
@@ -137,7 +137,7 @@ func (c *Crowd) each(f func(n byte) error) {
 }
 
 // Dial opens a connection, and counts it.
-func (c *Crowd) Dial(address string) (net.Conn, error) {
+func (c *Clients) Dial(address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	conn, err := c.client.DialContext(ctx, "tcp", address)
@@ -149,7 +149,7 @@ func (c *Crowd) Dial(address string) (net.Conn, error) {
 	return conn, err
 }
 
-func (c *Crowd) exchangeByte(conn net.Conn, address string, n byte) error {
+func (c *Clients) exchangeByte(conn net.Conn, address string, n byte) error {
 	if err := Exchange(conn, string([]byte{n})); err != nil {
 		return fmt.Errorf("over %s of %s: %w", conn.LocalAddr(), address, err)
 	}
@@ -159,18 +159,18 @@ func (c *Crowd) exchangeByte(conn net.Conn, address string, n byte) error {
 	return nil
 }
 
-func (c *Crowd) recordWait(w Wait) {
+func (c *Clients) recordWait(w Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.late = append(c.late, w)
+	c.slowWaits = append(c.slowWaits, w)
 }
 
-// Gaps returns the clients' waits of more than the given time in which a packet was lost and no
-// other client waited. Without a loss, a client waits only for a CPU: the balancer holds no
-// packets.
-func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
-	for _, w := range c.late {
-		if w.Length() > longest && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {
+// Gaps returns waits longer than the given time in which a packet was lost, unless one of the other
+// clients waited at the same time. Without a loss, a client waits only for a CPU: the balancer
+// queues no packets.
+func (c *Clients) Gaps(longest time.Duration, others *Clients) (list []Wait) {
+	for _, w := range c.slowWaits {
+		if w.Length() > longest && w.retransmitted && !slices.ContainsFunc(others.slowWaits, w.overlaps) {
 			list = append(list, w)
 		}
 	}
@@ -178,14 +178,14 @@ func (c *Crowd) Gaps(longest time.Duration, others *Crowd) (list []Wait) {
 }
 
 // Failure returns the first error that any client has seen.
-func (c *Crowd) Failure() error {
+func (c *Clients) Failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Flows waits until each address has answered again.
-func (c *Crowd) Flows() {
+// AwaitAnswers waits until each address has answered three more times.
+func (c *Clients) AwaitAnswers() {
 	c.t.Helper()
 	count := func() map[string]int {
 		c.mu.Lock()
@@ -207,8 +207,8 @@ func (c *Crowd) Flows() {
 	})
 }
 
-// Answers returns how many bytes have come back.
-func (c *Crowd) Answers() (n int) {
+// Answers returns how many bytes servers have returned.
+func (c *Clients) Answers() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, bytes := range c.bytes {
@@ -217,15 +217,16 @@ func (c *Crowd) Answers() (n int) {
 	return n
 }
 
-// AtRest calls f with the number of connections opened to each address, while none is being opened.
-func (c *Crowd) AtRest(f func(opened map[string]int)) {
+// PauseOpening calls f with the number of connections opened to each address. No client opens a
+// connection meanwhile.
+func (c *Clients) PauseOpening(f func(opened map[string]int)) {
 	c.opening.Lock()
 	defer c.opening.Unlock()
 	f(c.opened)
 }
 
-// Finish ends the crowd, and returns the first error of any client.
-func (c *Crowd) Finish() error {
+// Finish stops all clients, and returns the first error of any of them.
+func (c *Clients) Finish() error {
 	select {
 	case <-c.stop:
 	default:
