@@ -21,6 +21,12 @@ type Array struct {
 
 // NewArray returns the array in an array of maps, so far without segments.
 func NewArray(name string, outer *ebpf.Map, inner *ebpf.MapSpec) *Array {
+	inner = inner.Copy()
+	if inner.Value == nil {
+		// The kernel refuses the type of a key without that of a value. The library would try it
+		// for each segment.
+		inner.Key = nil
+	}
 	return &Array{name: name, outer: outer, inner: inner}
 }
 
