@@ -47,7 +47,7 @@ test: build ## all tests, as root, under the race detector what it can see; RUN=
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
-	$(GO) test -count=1 -timeout 60m -v -p 1 ./test/net/... -run '$(or $(RUN),TestHold|TestHeldPorts|TestKilled|TestScale|TestSoak|TestUndisturbed|TestProxyProtocol|TestTransfer|TestPathMTU)' -long
+	$(GO) test -count=1 -timeout 60m -v -p 1 ./test/net/... -run '$(or $(RUN),TestHold|TestHeldPorts|TestKilled|TestScale|TestSoak|TestServiceChangesKeepConnections|TestProxyProtocol|TestTransfer|TestPathMTU)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/kernel/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/control/health -run TestCost -long)
 	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./internal/kernel/datapath/...)

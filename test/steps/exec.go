@@ -1,6 +1,5 @@
-// Package steps runs a program and counts the system calls by which it changes something. It can
-// kill the program before each of them. It uses a seccomp filter, so the program is the released
-// one, without hooks.
+// Package steps runs a program, counts its system calls that have lasting effects, and can kill it
+// before each of them. It uses a seccomp filter, so the program needs no hooks.
 package steps
 
 import (
@@ -12,20 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Arg is the first argument that makes a test's program call Exec with the remaining arguments.
+// Arg is the first argument of a test binary that runs another program: it then must call Exec with
+// the remaining arguments.
 const Arg = "watched-program"
 
 // Exec executes args[1:] in this process, and reports its steps to the Watcher that listens at the
 // path args[0].
 func Exec(args []string) error {
-	runtime.LockOSThread() // the filter is this thread's, and exec keeps this thread
+	runtime.LockOSThread() // only this thread gets the filter, and exec keeps only this thread
 	conn, err := net.Dial("unix", args[0])
 	if err != nil {
 		return err
 	}
 	steps := make(chan int)
 	sent := make(chan error)
-	go func() { // another thread sends: this one's calls wait for the receiver of the file
+	go func() { // on another thread: calls of this one wait until the watcher has received the file
 		runtime.LockOSThread()
 		_, _, err := conn.(*net.UnixConn).WriteMsgUnix([]byte{0}, unix.UnixRights(<-steps), nil)
 		sent <- err
@@ -36,7 +36,7 @@ func Exec(args []string) error {
 	}
 	steps <- fd
 	if err := <-sent; err != nil {
-		return fmt.Errorf("hand over the steps: %w", err)
+		return fmt.Errorf("send the file of steps: %w", err)
 	}
 	return syscall.Exec(args[1], args[1:], syscall.Environ())
 }

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stepCalls returns the system calls that are steps: their changes outlive the process or are
-// visible to others. Calls that only read are not steps: a process that is killed anywhere between
-// two steps leaves the same state.
+// stepCalls returns the system calls that are steps: their effects outlive the process or are
+// visible to others. A kill at any point between two steps leaves the same state.
 func stepCalls() map[uint32]string {
 	return map[uint32]string{
 		unix.SYS_PWRITE64: "pwrite64", unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_FTRUNCATE: "ftruncate",
@@ -18,8 +17,8 @@ func stepCalls() map[uint32]string {
 	}
 }
 
-// stepCommands returns the commands of bpf(2) that are steps. Creating maps and programs is none:
-// without pins they end with the process.
+// stepCommands returns the commands of bpf(2) that are steps. Creating a map or program is no step:
+// without a pin, it ends with the process.
 func stepCommands() map[uint32]string {
 	return map[uint32]string{unix.BPF_MAP_UPDATE_ELEM: "MAP_UPDATE_ELEM", unix.BPF_MAP_DELETE_ELEM: "MAP_DELETE_ELEM",
 		unix.BPF_MAP_LOOKUP_AND_DELETE_ELEM:  "MAP_LOOKUP_AND_DELETE_ELEM",
@@ -30,13 +29,14 @@ func stepCommands() map[uint32]string {
 	}
 }
 
-// Offsets in struct seccomp_data that the filter reads; of an argument, the lower half.
+// Offsets in struct seccomp_data: the number of the call, and the lower half of its first argument.
 const (
 	offsetNumber   = 0
 	offsetArgument = 16
 )
 
-// filter stops each step, and lets all else pass. Writes to standard output and error are the log.
+// filter stops each step, and allows all other calls. A write to standard output or error is no
+// step.
 func filter() []unix.SockFilter {
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
@@ -59,8 +59,8 @@ func filter() []unix.SockFilter {
 	return append(program, pass)
 }
 
-// install gives the calling thread the filter, and returns the file that reports its steps.
-// It is closed by exec.
+// install adds the filter to the calling thread, and returns the file that reports its steps. Exec
+// closes the file.
 func install() (int, error) {
 	program := filter()
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startPatience is how long a program may take to its first step.
+// startPatience limits how long a program may take until its first step.
 const startPatience = 20 * time.Second
 
-// Watcher follows the steps of programs, one after the other.
+// Watcher follows the steps of programs, one program at a time.
 type Watcher struct {
 	listener *net.UnixListener
 	path     string
 }
 
-// Listen makes a Watcher with a socket in a folder.
+// Listen returns a Watcher with a socket in a directory.
 func Listen(dir string) (*Watcher, error) {
 	path := filepath.Join(dir, "steps.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -36,49 +36,50 @@ func Listen(dir string) (*Watcher, error) {
 // Close ends the Watcher.
 func (w *Watcher) Close() error { return w.listener.Close() }
 
-// Wrap returns what goes before the words of a command, so its steps are followed.
+// Wrap returns the words to put before a command, so the Watcher can follow its steps.
 func (w *Watcher) Wrap() ([]string, error) {
 	self, err := os.Executable()
 	return []string{self, Arg, w.path}, err
 }
 
-// Life is the record of a program from its start to its end.
-type Life struct {
-	Steps int    // that it has begun, the last one included
-	Last  string // the name of that
-	Kill  bool   // it was killed before that was done
+// Record is the record of a program from its start to its end.
+type Record struct {
+	Steps  int    // number of steps that it has started
+	Last   string // name of the last one
+	Killed bool   // it was killed before the last one was done
 }
 
-// Follow follows the next program to its end, or kills it before the step of that number; 0: never.
-func (w *Watcher) Follow(kill int) (Life, error) {
+// Follow follows the next program until it ends, or kills it before step number kill (0: never).
+func (w *Watcher) Follow(kill int) (Record, error) {
 	fd, pid, err := w.accept()
 	if err != nil {
-		return Life{}, fmt.Errorf("wait for the program: %w", err)
+		return Record{}, fmt.Errorf("wait for the program: %w", err)
 	}
 	defer unix.Close(fd)
-	var life Life
+	var record Record
 	for {
 		n, err := receive(fd)
 		if errors.Is(err, os.ErrProcessDone) {
-			return life, nil
+			return record, nil
 		}
 		if err != nil {
-			return life, err
+			return record, err
 		}
-		if name := nameOf(n); name != "" {
-			life.Steps, life.Last = life.Steps+1, name
-			if life.Steps == kill {
-				life.Kill = true
-				return life, syscall.Kill(pid, syscall.SIGKILL)
+		if name := stepName(n); name != "" {
+			record.Steps, record.Last = record.Steps+1, name
+			if record.Steps == kill {
+				record.Killed = true
+				return record, syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
-		if err := release(fd, n.id); err != nil {
-			return life, err
+		if err := resume(fd, n.id); err != nil {
+			return record, err
 		}
 	}
 }
 
-// accept gets the file of the next program's steps, and its process.
+// accept receives the file that reports the next program's steps, and returns it with the program's
+// process.
 func (w *Watcher) accept() (fd, pid int, err error) {
 	if err := w.listener.SetDeadline(time.Now().Add(startPatience)); err != nil {
 		return 0, 0, err
@@ -118,8 +119,8 @@ func (w *Watcher) accept() (fd, pid int, err error) {
 	return fds[0], int(peer.Pid), nil
 }
 
-// notice is struct seccomp_notif.
-type notice struct {
+// notification is struct seccomp_notif.
+type notification struct {
 	id     uint64
 	thread uint32
 	_      uint32
@@ -129,33 +130,33 @@ type notice struct {
 	args   [6]uint64
 }
 
-// receive waits for the next step. os.ErrProcessDone: there is none.
-func receive(fd int) (notice, error) {
+// receive waits for the next step. It returns os.ErrProcessDone if the program has ended.
+func receive(fd int) (notification, error) {
 	for {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		if _, err := unix.Poll(poll, -1); err != nil {
 			if errors.Is(err, unix.EINTR) {
 				continue
 			}
-			return notice{}, fmt.Errorf("wait for a step: %w", err)
+			return notification{}, fmt.Errorf("wait for a step: %w", err)
 		}
 		if poll[0].Revents&unix.POLLIN == 0 {
-			return notice{}, os.ErrProcessDone
+			return notification{}, os.ErrProcessDone
 		}
-		var n notice
+		var n notification
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n)))
 		switch errno {
 		case 0:
 			return n, nil
 		case unix.EINTR, unix.ENOENT: // the announced process was killed meanwhile
 		default:
-			return notice{}, fmt.Errorf("receive a step: %w", errno)
+			return notification{}, fmt.Errorf("receive a step: %w", errno)
 		}
 	}
 }
 
-// release lets the step happen.
-func release(fd int, id uint64) error {
+// resume lets the program do the step.
+func resume(fd int, id uint64) error {
 	answer := struct {
 		id    uint64
 		value int64
@@ -163,15 +164,15 @@ func release(fd int, id uint64) error {
 		flags uint32
 	}{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
-	if errno != 0 && errno != unix.ENOENT { // it was killed meanwhile
-		return fmt.Errorf("release a step: %w", errno)
+	if errno != 0 && errno != unix.ENOENT { // ENOENT: the program was killed meanwhile
+		return fmt.Errorf("resume after a step: %w", errno)
 	}
 	return nil
 }
 
-// nameOf returns the name of a step; empty for a write without lasting effect, such as waking a
-// thread.
-func nameOf(n notice) string {
+// stepName returns the name of a step. It is empty for a write without lasting effect, such as
+// waking a thread.
+func stepName(n notification) string {
 	switch n.number {
 	case unix.SYS_BPF:
 		return "bpf " + stepCommands()[uint32(n.args[0])]

@@ -13,23 +13,23 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestEndpointChange adds and removes endpoints under traffic: connections of those that stay are
-// not affected, and new ones go to the new set.
+// TestEndpointChange adds and removes endpoints under traffic. Connections to other endpoints are
+// not affected, and new connections use the new set of endpoints.
 //
-// P10 Adding and removing endpoints disturbs no connection of the endpoints that stay
+// P10 Adding and removing endpoints affects no connection to other endpoints
 func TestEndpointChange(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	rig.ServeEcho(r)
 	r.ServeNames()
-	stays := "31.31.31.1:1"
-	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, stays)
-	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, stays)
+	kept := "31.31.31.1:1"
+	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, kept)
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, kept)
 	f := rig.StartTraffic(r, rig.Join(rig.VIP4, 7), 10)
 	for _, others := range []string{"", ",32.32.32.1:1", ",32.32.32.1:1,17.17.17.1:1", ",17.17.17.1:7", ""} {
 		for _, service := range []string{"7:7", "80:5001"} {
 			if others != "" || service == "7:7" && f.Count() > 0 {
-				_, _ = r.Command("create", "lb", rig.VIP4, "--tcp="+service, "--endpoints="+stays+others)
+				_, _ = r.Command("create", "lb", rig.VIP4, "--tcp="+service, "--endpoints="+kept+others)
 			}
 		}
 		f.AwaitLines(t, 10)
@@ -44,17 +44,18 @@ func TestEndpointChange(t *testing.T) {
 		names = append(names, who[:3])
 	}
 	if got := strings.Join(names, " "); got != "ep2 ep3 ep2 ep3" && got != "ep3 ep2 ep3 ep2" {
-		t.Errorf("after the change, answers come from %s", got)
+		t.Errorf("after the change, the endpoints answer in the order %s", got)
 	}
 	if err := f.Finish(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRestart stops or kills the daemon under traffic. Established connections continue, new ones
-// open while it is away, and the next daemon adopts the pinned maps and has its services.
+// TestRestart stops or kills the daemon under traffic. While no daemon runs, established
+// connections continue and new ones can be opened. The next daemon adopts the pinned maps and the
+// services.
 //
-// P3 A stopping daemon and its successor change nothing that packets see: maps, links, connections
+// P3 The end of a daemon and its next start change nothing for packets: maps, links, connections
 // and the next choice of an endpoint stay
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -72,7 +73,7 @@ func TestRestart(t *testing.T) {
 				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep2")
 				before := pinnedIDs(t, r)
 				if len(before) == 0 {
-					t.Error("nothing is pinned")
+					t.Error("no map and no link is pinned")
 				}
 
 				end(r)
@@ -81,10 +82,10 @@ func TestRestart(t *testing.T) {
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1", "ep2")
 				r.Restart()
 				f.AwaitLines(t, 9)
-				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the sequence continues, too
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the order of endpoints continues
 				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep3")
 				if after := pinnedIDs(t, r); !maps.Equal(before, after) {
-					t.Errorf("pinned maps and links were %v before, are %v", before, after)
+					t.Errorf("pinned maps and links: %v before, %v after", before, after)
 				}
 				r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 				r.WantAnswers(rig.Join(rig.VIP4, 81), "ep1")
@@ -126,7 +127,7 @@ func pinnedIDs(t *testing.T, r *rig.Rig) map[string]uint32 {
 	return ids
 }
 
-// TestParallel checks that a hundred simultaneous connections are shared exactly.
+// TestParallel checks that a hundred simultaneous connections are spread evenly over endpoints.
 func TestParallel(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -154,10 +155,10 @@ func TestParallel(t *testing.T) {
 }
 
 // TestDamagedState checks that a daemon with a damaged state file starts, reports the damage, and
-// keeps the file.
+// keeps a copy of the file.
 //
-// P6 A damaged state file keeps no daemon from starting: it is set aside and reported, and its
-// valid parts are kept
+// P6 A daemon starts in spite of a damaged state file: it reports the damage, keeps a copy of the
+// file, and uses its valid parts
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -174,7 +175,7 @@ func TestDamagedState(t *testing.T) {
 		path := filepath.Join(state, f.Name())
 		if b, err := os.ReadFile(path); err == nil && len(b) > 10 {
 			damaged++
-			copy(b[5:], "#damage#") // not at the end, as a crash leaves a torn end
+			copy(b[5:], "#damage#") // not at the end: an incomplete last record is normal after a crash
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -183,10 +184,10 @@ func TestDamagedState(t *testing.T) {
 	r.Restart()
 	after, err := os.ReadDir(state)
 	if err != nil || damaged == 0 || len(after) <= len(files) {
-		t.Errorf("%d files damaged; the directory had %v, has %v (%v)", damaged, files, after, err)
+		t.Errorf("%d files damaged; files before: %v, after: %v (%v)", damaged, files, after, err)
 	}
 	if log := r.Log(); !strings.Contains(log, "level=ERROR") && !strings.Contains(log, "level=WARN") {
-		t.Errorf("no word about the damaged state in the log")
+		t.Errorf("the log does not report the damaged state")
 	}
 	r.Loxicmd("create lb %s --tcp=82:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 }

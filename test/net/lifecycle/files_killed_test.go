@@ -13,125 +13,126 @@ import (
 	"loxilb/test/steps"
 )
 
-// keeper is a victim whose files are checked after each kill: users, revisions and pending
-// confirmations, boot files.
-type keeper struct {
-	*victim
-	dir string // boot files, and files of the commands
+// fileRig is a killRig whose files are checked after each kill: users, revisions, pending
+// confirmations and boot files.
+type fileRig struct {
+	*killRig
+	dir string // of boot files, and of files that commands read
 }
 
 const bootPort, appliedPort = 901, 902
 
-func (k *keeper) path(name string) string { return filepath.Join(k.dir, name) }
+func (f *fileRig) pathOf(name string) string { return filepath.Join(f.dir, name) }
 
-func (k *keeper) file(name, text string) {
-	k.T.Helper()
-	if err := os.WriteFile(k.path(name), []byte(text), 0o600); err != nil {
-		k.T.Fatal(err)
+func (f *fileRig) write(name, text string) {
+	f.T.Helper()
+	if err := os.WriteFile(f.pathOf(name), []byte(text), 0o600); err != nil {
+		f.T.Fatal(err)
 	}
 }
 
-// live runs one life of the daemon: it reads a new boot file, creates and deletes a user, and
-// confirms a change. It returns how many of the commands were answered.
-func (k *keeper) live(kill int) (life steps.Life, done int) {
-	k.T.Helper()
+// runOnce starts the daemon, which reads a new boot file, and runs commands that create and delete
+// a user, and confirm a change. It returns how many of the commands were answered.
+func (f *fileRig) runOnce(kill int) (record steps.Record, done int) {
+	f.T.Helper()
 	now := time.Now()
-	if err := os.Chtimes(k.path("lbconfig.txt"), now, now); err != nil {
-		k.T.Fatal(err)
+	if err := os.Chtimes(f.pathOf("lbconfig.txt"), now, now); err != nil {
+		f.T.Fatal(err)
 	}
-	life = k.watched(kill, func() error {
-		ctx, cancel := context.WithTimeout(k.T.Context(), rig.StartPatience)
+	record = f.runUntilStep(kill, func() error {
+		ctx, cancel := context.WithTimeout(f.T.Context(), rig.StartPatience)
 		defer cancel()
-		if err := k.Start(ctx); err != nil {
+		if err := f.Start(ctx); err != nil {
 			return err
 		}
 		for _, command := range []string{
-			"create user ann --role=view --password-file=" + k.path("password"),
-			"apply -f " + k.path("all.json") + " --confirm=1h",
+			"create user ann --role=view --password-file=" + f.pathOf("password"),
+			"apply -f " + f.pathOf("all.json") + " --confirm=1h",
 			"confirm",
 			"rollback",
 			"delete user ann",
 		} {
-			if _, err := k.Command(strings.Fields(command)...); err != nil {
+			if _, err := f.Command(strings.Fields(command)...); err != nil {
 				return err
 			}
 			done++
 		}
-		k.Stop()
+		f.Stop()
 		return nil
 	})
-	return life, done
+	return record, done
 }
 
-// recover starts the daemon again, and checks that its files have what was answered.
-func (k *keeper) recover(done int) {
-	k.T.Helper()
-	k.Restart()
-	if out := k.Loxicmd("get status --failed"); strings.Contains(out, "failed") {
-		k.T.Errorf("after a start:\n%s", out)
+// checkRecovery starts the daemon again, and checks that it has read the boot file, and that its
+// files have the effect of the answered commands.
+func (f *fileRig) checkRecovery(done int) {
+	f.T.Helper()
+	f.Restart()
+	if out := f.Loxicmd("get status --failed"); strings.Contains(out, "failed") {
+		f.T.Errorf("after a start:\n%s", out)
 	}
-	services, users, revisions := k.Loxicmd("get lb"), k.Loxicmd("get user"), k.Loxicmd("get revisions")
+	services, users, revisions := f.Loxicmd("get lb"), f.Loxicmd("get user"), f.Loxicmd("get revisions")
 	if !strings.Contains(services, fmt.Sprint(bootPort)) {
-		k.T.Errorf("the boot file was not read:\n%s", services)
+		f.T.Errorf("the boot file was not read:\n%s", services)
 	}
 	// A request without an answer may have been applied or not.
-	waits, applied, ann := strings.Contains(revisions, "until "), strings.Contains(services, fmt.Sprint(appliedPort)), strings.Contains(users, "ann")
+	pending, applied, ann := strings.Contains(revisions, "until "), strings.Contains(services, fmt.Sprint(appliedPort)), strings.Contains(users, "ann")
 	for _, tc := range []struct {
 		what        string
-		is          bool
-		from, until int // certain after this many answers, and until the command of this number is sent, which undoes it
-	}{{"a change waits", waits, 2, 2}, {"the change is there", applied, 2, 3}, {"the user is there", ann, 1, 4}} {
-		if sure := done >= tc.from && done < tc.until; sure && !tc.is || done > tc.until && tc.is || done < tc.from-1 && tc.is {
-			k.T.Errorf("%d commands were answered, and %s: %v\n%s%s%s", done, tc.what, tc.is, services, users, revisions)
+		got         bool
+		from, until int // true after this many answers, until the command with this index is sent
+	}{{"a change waits for confirmation", pending, 2, 2}, {"the change is applied", applied, 2, 3}, {"the user exists", ann, 1, 4}} {
+		if mustBe := done >= tc.from && done < tc.until; mustBe && !tc.got || done > tc.until && tc.got || done < tc.from-1 && tc.got {
+			f.T.Errorf("%d commands were answered, and %s: %v\n%s%s%s", done, tc.what, tc.got, services, users, revisions)
 		}
 	}
-	if waits {
-		k.Loxicmd("confirm")
+	if pending {
+		f.Loxicmd("confirm")
 	}
 	if ann {
-		k.Loxicmd("delete user ann")
+		f.Loxicmd("delete user ann")
 	}
 	for _, port := range []int{bootPort, appliedPort} {
 		if strings.Contains(services, fmt.Sprint(port)) {
-			k.Loxicmd("delete lb 20.20.20.9 --tcp=%d", port)
+			f.Loxicmd("delete lb 20.20.20.9 --tcp=%d", port)
 		}
 	}
-	k.Stop()
+	f.Stop()
 }
 
 // TestKilledFiles kills the daemon before steps in which it writes users, revisions and pending
-// confirmations, or reads boot files. The next start has everything that was answered, and has read
-// the boot files.
+// confirmations, or reads boot files. The next start reads the boot files, and has the effect of
+// all answered commands.
 func TestKilledFiles(t *testing.T) {
 	t.Parallel()
-	k := &keeper{victim: &victim{kills: map[string]int{}}, dir: t.TempDir()}
+	f := &fileRig{killRig: &killRig{kills: map[string]int{}}, dir: t.TempDir()}
 	service := func(port int) string {
 		return fmt.Sprintf(
 			`{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.9","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}]}`,
 			port)
 	}
-	k.victim.Rig = rig.New(t, rig.Options{Args: []string{"--compat", "--config-path=" + k.dir}})
-	k.file("lbconfig.txt", service(bootPort))
-	k.file("all.json", service(appliedPort))
-	k.file("password", "correct horse\n")
+	f.killRig.Rig = rig.New(t, rig.Options{Args: []string{"--compat", "--config-path=" + f.dir}})
+	f.write("lbconfig.txt", service(bootPort))
+	f.write("all.json", service(appliedPort))
+	f.write("password", "correct horse\n")
 	var err error
-	if k.watcher, err = steps.Listen(t.TempDir()); err != nil {
+	if f.watcher, err = steps.Listen(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = k.watcher.Close() })
-	if k.wrap, err = k.watcher.Wrap(); err != nil {
+	t.Cleanup(func() { _ = f.watcher.Close() })
+	if f.wrap, err = f.watcher.Wrap(); err != nil {
 		t.Fatal(err)
 	}
-	k.Loxicmd("create lb 20.20.20.8 --tcp=80:80 --endpoints=31.31.31.1:1") // there is state already
-	k.Stop()
-	life, done := k.live(0)
-	if k.recover(done); done != 5 || t.Failed() {
+	f.Loxicmd("create lb 20.20.20.8 --tcp=80:80 --endpoints=31.31.31.1:1") // so there is a state file
+	f.Stop()
+	record, done := f.runOnce(0)
+	if f.checkRecovery(done); done != 5 || t.Failed() {
 		t.Fatalf("%d commands were answered", done)
 	}
-	for _, at := range killsOf(t, life.Steps, 4) {
-		life, done := k.live(at)
-		k.recover(done)
-		k.blame(at, life)
+	for _, at := range killSteps(t, record.Steps, 4) {
+		record, done := f.runOnce(at)
+		f.checkRecovery(done)
+		f.stopIfFailed(at, record)
 	}
-	t.Logf("of %d steps, killed before %v", life.Steps, k.kills)
+	t.Logf("of %d steps, killed before %v", record.Steps, f.kills)
 }

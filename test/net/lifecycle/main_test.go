@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, steps.Exec(os.Args[2:])) // returns only if it has failed
 		os.Exit(1)
 	}
-	flag.Int(soakFlag, 0, "seconds that TestSoak goes on")
-	flag.String(otherFlag, "", "a directory with loxilb and loxicmd of another version, for TestUpgrade")
-	flag.Int(killFlag, 0, "kill the daemon before the step of this number only")
+	flag.Int(soakFlag, 0, "seconds that TestSoak runs")
+	flag.String(otherVersionFlag, "", "directory with loxilb and loxicmd of another version, for TestUpgrade")
+	flag.Int(killFlag, 0, "kill the daemon before this step only")
 	os.Exit(rig.Main(m))
 }

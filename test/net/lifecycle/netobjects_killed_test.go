@@ -11,8 +11,9 @@ import (
 	"loxilb/test/steps"
 )
 
-// killedObjects returns commands, and the text by which the kernel shows each object.
-func killedObjects() [][3]string {
+// networkObjects returns, for each object, the arguments of create and of delete, and the text in
+// the kernel's listing.
+func networkObjects() [][3]string {
 	return [][3]string{
 		{"vlan 100", "vlan 100", "vlan100:"},
 		{"vlanmember 100 ep2", "vlanmember 100 ep2", "ep2:.*master vlan100"},
@@ -49,39 +50,39 @@ func kernelText(r *rig.Rig) string {
 func TestKilledObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	v := &victim{Rig: r, kills: map[string]int{}}
+	k := &killRig{Rig: r, kills: map[string]int{}}
 	var err error
-	if v.watcher, err = steps.Listen(t.TempDir()); err != nil {
+	if k.watcher, err = steps.Listen(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = v.watcher.Close() })
-	if v.wrap, err = v.watcher.Wrap(); err != nil {
+	t.Cleanup(func() { _ = k.watcher.Close() })
+	if k.wrap, err = k.watcher.Wrap(); err != nil {
 		t.Fatal(err)
 	}
 	r.Stop()
-	live := func(kill int, work func() error) steps.Life {
-		return v.watched(kill, func() error {
+	live := func(kill int, work func() error) steps.Record {
+		return k.runUntilStep(kill, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 			defer cancel()
-			if err := v.Start(ctx); err != nil {
+			if err := k.Start(ctx); err != nil {
 				return err
 			}
 			if err := work(); err != nil {
 				return err
 			}
-			v.Stop()
+			k.Stop()
 			return nil
 		})
 	}
 	work := func() error {
-		for _, o := range killedObjects() {
-			if _, err := v.Command(append([]string{"create"}, strings.Fields(o[0])...)...); err != nil {
+		for _, o := range networkObjects() {
+			if _, err := k.Command(append([]string{"create"}, strings.Fields(o[0])...)...); err != nil {
 				return err
 			}
 		}
-		list := killedObjects()
+		list := networkObjects()
 		for i := range list {
-			if _, err := v.Command(append([]string{"delete"}, strings.Fields(list[len(list)-1-i][1])...)...); err != nil {
+			if _, err := k.Command(append([]string{"delete"}, strings.Fields(list[len(list)-1-i][1])...)...); err != nil {
 				return err
 			}
 		}
@@ -95,19 +96,20 @@ func TestKilledObjects(t *testing.T) {
 	}
 	for i := range kills {
 		kill := started - 2 + (whole-started)*i/kills
-		life := live(kill, work)
-		v.configured(fmt.Sprintf("killed before step %d, %s", kill, life.Last))
+		record := live(kill, work)
+		k.wantConfigured(fmt.Sprintf("killed before step %d, %s", kill, record.Last))
 	}
-	t.Logf("%d steps of the start, %d in all; killed before %v", started, whole, v.kills)
+	t.Logf("%d steps of the start, %d in total; killed before %v", started, whole, k.kills)
 }
 
-// configured starts the daemon, and checks that the kernel has the configured objects.
-func (v *victim) configured(when string) {
-	v.T.Helper()
-	v.Restart()
-	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {
-		status, kernel := v.Loxicmd("get status"), kernelText(v.Rig)
-		for _, o := range killedObjects() {
+// wantConfigured starts the daemon, and checks that the kernel has exactly the configured objects.
+// It then deletes all of them.
+func (k *killRig) wantConfigured(when string) {
+	k.T.Helper()
+	k.Restart()
+	labtest.Eventually(k.T, rig.Patience, func(context.Context) error {
+		status, kernel := k.Loxicmd("get status"), kernelText(k.Rig)
+		for _, o := range networkObjects() {
 			kind, key, _ := strings.Cut(o[1], " ")
 			kind = strings.Replace(kind, "ip", "ipv4address", 1)
 			wanted := false
@@ -116,20 +118,20 @@ func (v *victim) configured(when string) {
 				wanted = wanted || len(cells) > 3 && strings.TrimSpace(cells[1]) == kind && strings.TrimSpace(cells[2]) == key
 			}
 			if there := strings.Contains(kernel, o[2]); there != wanted {
-				return fmt.Errorf("%s: %s %s is wanted: %v, and in the kernel: %v\n%s%s", when, kind, key, wanted, there, status, kernel)
+				return fmt.Errorf("%s: %s %s is in the kernel: %v, want %v\n%s%s", when, kind, key, there, wanted, status, kernel)
 			}
 		}
 		return nil
 	})
-	for i := range killedObjects() {
-		o := killedObjects()[len(killedObjects())-1-i]
-		_, _ = v.Command(append([]string{"delete"}, strings.Fields(o[1])...)...) // fails for those that do not exist
+	for i := range networkObjects() {
+		o := networkObjects()[len(networkObjects())-1-i]
+		_, _ = k.Command(append([]string{"delete"}, strings.Fields(o[1])...)...) // fails for those that do not exist
 	}
-	kernel := kernelText(v.Rig)
-	for _, o := range killedObjects() {
+	kernel := kernelText(k.Rig)
+	for _, o := range networkObjects() {
 		if strings.Contains(kernel, o[2]) {
-			v.T.Errorf("%s: %s is there after it was deleted", when, o[1])
+			k.T.Errorf("%s: the kernel has %s after it was deleted", when, o[1])
 		}
 	}
-	v.Stop()
+	k.Stop()
 }

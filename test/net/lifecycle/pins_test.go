@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// hostWithDaemon returns a host with one link, and its daemon, which has no API and keeps its pins
-// in a folder that several daemons of the test share.
+// hostWithDaemon returns a host with one link and a daemon. Its pins are in a subdirectory of
+// parent.
 func hostWithDaemon(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	host, err := l.Host(name)
@@ -62,16 +62,16 @@ func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
 	return ids
 }
 
-// TestNamespacesThatAreGone checks that the next start of any daemon removes what earlier daemons
-// left in namespaces that no longer exist, such as those of containers, and keeps what a killed
-// daemon left in a namespace that still exists.
+// TestRemovedNamespaces checks that a start of any daemon removes the pins of earlier daemons in
+// namespaces that no longer exist, such as those of containers. It keeps the pins of a killed
+// daemon in a namespace that still exists.
 //
-// P20 An ended network namespace leaves nothing behind after the next start of any daemon
-func TestNamespacesThatAreGone(t *testing.T) {
+// P20 The next start of any daemon removes all pins of network namespaces that no longer exist
+func TestRemovedNamespaces(t *testing.T) {
 	t.Parallel()
 	l := labtest.New(t)
 	parent := pinParent(t)
-	var gone []ebpf.MapID
+	var removed []ebpf.MapID
 	for i := range 3 {
 		ended, err := netnstest.New()
 		if err != nil {
@@ -80,7 +80,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 		t.Cleanup(func() { _ = ended.Close() })
 		host, d := hostWithDaemon(t, ended, parent, fmt.Sprintf("gone%d", i))
 		dir := filepath.Join(parent, fmt.Sprintf("gone%d", i))
-		gone = append(gone, mapIDs(t, dir)...)
+		removed = append(removed, mapIDs(t, dir)...)
 		link, err := host.Netlink().LinkByName("eth0")
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
-			if links, err := os.ReadDir(filepath.Join(dir, "links")); err != nil || len(links) > 1 { // that of lo may stay
+			if links, err := os.ReadDir(filepath.Join(dir, "links")); err != nil || len(links) > 1 { // the link of lo may stay
 				return fmt.Errorf("links %v, %w", links, err)
 			}
 			return nil
@@ -105,14 +105,14 @@ func TestNamespacesThatAreGone(t *testing.T) {
 
 	_, next := hostWithDaemon(t, l, parent, "next")
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-		for _, id := range gone {
+		for _, id := range removed {
 			m, err := ebpf.NewMapFromID(id)
 			if err == nil {
 				_ = m.Close()
 			}
-			if !errors.Is(err, os.ErrNotExist) { // the last namespace may not have ended yet at that start
+			if !errors.Is(err, os.ErrNotExist) { // the kernel may not have ended the last namespace at that start
 				next.Stop()
-				return errors.Join(fmt.Errorf("map %d is there: %w", id, err), next.Start(ctx))
+				return errors.Join(fmt.Errorf("map %d still exists: %w", id, err), next.Start(ctx))
 			}
 		}
 		return nil
@@ -120,7 +120,7 @@ func TestNamespacesThatAreGone(t *testing.T) {
 	for _, id := range alive {
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			t.Errorf("a map of an existing namespace: %v", err)
+			t.Errorf("a map of an existing namespace was removed: %v", err)
 			continue
 		}
 		_ = m.Close()
@@ -141,11 +141,12 @@ func pinParent(t *testing.T) string {
 	return dir
 }
 
-// TestOneDaemon checks that a second daemon with the same pins fails and names the process of the
-// first, and that --detach is refused during its run unless forced. A killed daemon does not block
+// TestOneDaemon checks that a second daemon with the same pins exits with an error that names the
+// first one's process. While a daemon runs, --detach needs --force. A killed daemon does not block
 // the next one.
 //
-// P18 One daemon at a time serves a network namespace; a second one names the first and exits
+// P18 One daemon at a time serves a network namespace; a second one exits with an error that names
+// the process of the first
 func TestOneDaemon(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -168,7 +169,7 @@ func TestOneDaemon(t *testing.T) {
 		t.Errorf("the pins of a hanging daemon: %v, %q", err, out)
 	}
 	r.Kill()
-	r.Restart() // no lock is left
+	r.Restart() // the kernel has released the lock
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 
 	for i := range 10 {
@@ -177,7 +178,7 @@ func TestOneDaemon(t *testing.T) {
 	if out, err := r.LB.Run(append(args, "--detach", "--force")...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// The daemon owns no VIP any longer: it neither restores what detach removed, nor adds more.
+	// The daemon owns no VIP: it neither restores those that detach has removed, nor adds new ones.
 	_, _ = r.Command("create", "lb", "20.20.22.1", "--tcp=80:5001", "--endpoints="+rig.Endpoints4())
 	if out := labtest.Run(t, r.LB, "ip", "-brief", "address", "show", "dev", "lo"); strings.Contains(out, "20.20.") {
 		t.Errorf("VIPs are left: %s", out)

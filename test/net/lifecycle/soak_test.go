@@ -24,20 +24,22 @@ import (
 const (
 	// soakFlag is the flag that sets for how many seconds TestSoak runs.
 	soakFlag = "soak"
-	// churnedPorts is the number of ports of services that come and go, from firstChurned on.
+	// churnedPorts is the number of services that are created and deleted, at ports from firstChurned
+	// on.
 	firstChurned, churnedPorts = 1000, 20
-	// memoryGrowth is how much more memory a daemon may use after the churn: the events and
-	// versions that it keeps are bounded.
+	// memoryGrowth is how much more memory a daemon may use after the churn: it keeps a limited number
+	// of events and versions.
 	memoryGrowth = 24 << 20
-	// settling is how long it may take until connections time out and memory returns to the kernel.
-	settling = time.Minute
+	// settleTime limits how long connections may take to time out, and memory to return to the kernel.
+	settleTime = time.Minute
 )
 
 // TestSoak changes services, endpoints, weights, interfaces, links, servers and drains at the same
 // time, restarts the daemon, and ends connections by kills and by idle timeouts. Clients of
-// unchanged services notice nothing and are counted exactly; afterwards nothing has grown.
+// unchanged services see no error and are counted exactly. Afterwards, no map, file or memory use
+// has grown.
 //
-// P22 After any number of changes no more memory, files, map entries or pins are in use than before
+// P22 No number of changes increases the memory, files, map entries and pins in use
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	seconds := flag.Lookup(soakFlag).Value.(flag.Getter).Get().(int)
@@ -47,65 +49,65 @@ func TestSoak(t *testing.T) {
 	}
 	half := time.Duration(seconds) * time.Second / 2
 	s := newSoak(t)
-	s.churn(time.Second, s.comings()...) // first what is created once
-	s.tidy()
+	s.churn(time.Second, s.changesWhileRunning()...) // creates everything that is created only once
+	s.deleteChurned()
 	before := s.entries()
-	labtest.Eventually(t, settling, func(context.Context) error { before = s.entries(); return s.quiet() })
+	labtest.Eventually(t, settleTime, func(context.Context) error { before = s.entries(); return s.checkNoConnections() })
 
-	s.crowd.Hold(rig.Join(rig.VIP4, heldPort), heldConnections)
-	s.crowd.OpenRepeatedly(rig.Join(rig.VIP6, visitedPort))
-	s.churn(half, append(s.comings(), s.changeDaemon)...)
-	s.tidy()
+	s.clients.Hold(rig.Join(rig.VIP4, heldPort), heldConnections)
+	s.clients.OpenRepeatedly(rig.Join(rig.VIP6, shortPort))
+	s.churn(half, append(s.changesWhileRunning(), s.changeDaemon)...)
+	s.deleteChurned()
 	s.wantCounts()
 	s.wantIdleCounts()
 	files, memory := s.files(), s.memory()
-	s.churn(half, s.comings()...)
-	s.tidy()
+	s.churn(half, s.changesWhileRunning()...)
+	s.deleteChurned()
 	s.wantCounts()
 	s.wantIdleCounts()
-	if err := s.crowd.Finish(); err != nil {
+	if err := s.clients.Finish(); err != nil {
 		t.Error(err)
 	}
-	labtest.Eventually(t, settling, func(context.Context) error {
+	labtest.Eventually(t, settleTime, func(context.Context) error {
 		if now := s.memory(); now > memory+memoryGrowth {
-			return fmt.Errorf("the daemon has %d KiB of memory, it had %d", now>>10, memory>>10)
+			return fmt.Errorf("the daemon uses %d KiB of memory, %d before", now>>10, memory>>10)
 		}
 		if now := s.files(); now > files {
-			return fmt.Errorf("the daemon has %d files open, it had %d", now, files)
+			return fmt.Errorf("the daemon has %d open files, %d before", now, files)
 		}
-		return errors.Join(s.quiet(), noMore(before, s.entries()))
+		return errors.Join(s.checkNoConnections(), checkNotGrown(before, s.entries()))
 	})
-	t.Logf("%v; %d answers, the slowest took %v; memory %d KiB, then %d; files %d, then %d", s.did, s.crowd.Answers(),
-		s.crowd.Slowest.Round(time.Millisecond), memory>>10, s.memory()>>10, files, s.files())
+	t.Logf("%v; %d answers, the slowest took %v; memory %d KiB, then %d; files %d, then %d", s.counts, s.clients.Answers(),
+		s.clients.Slowest.Round(time.Millisecond), memory>>10, s.memory()>>10, files, s.files())
 }
 
-// comings returns all changes that are made while the daemon runs.
-func (s *soak) comings() []func() {
+// changesWhileRunning returns all changes that need a running daemon.
+func (s *soak) changesWhileRunning() []func() {
 	return []func(){
-		s.changeService, s.changeInterface, s.changeLink, s.connect, s.changeServer, s.visitMortal, s.drain, s.kill, s.idle, s.idle, s.idle,
+		s.changeService, s.changeInterface, s.changeLink, s.connectToChangedService, s.changeServer, s.connectToChangedServer, s.drain, s.killConnections, s.awaitIdleTimeout, s.awaitIdleTimeout, s.awaitIdleTimeout,
 	}
 }
 
-// soak is a rig with constant changes.
+// soak is a rig with constant changes, which it counts by kind.
 type soak struct {
-	*victim
+	*killRig
 	mu     sync.Mutex
-	did    map[string]int
+	counts map[string]int
 	random *rand.Rand
 }
 
 func newSoak(t *testing.T) *soak {
-	two := "31.31.31.1:1,32.32.32.1:1" // the link to the third endpoint is down at times
-	v := newVictim(t, "auto")
-	v.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", rig.VIP4, heldPort, two)
-	v.Loxicmd("create lb %s --tcp=%d:7 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1 --mode=fullnat", rig.VIP6, visitedPort)
-	s := &soak{victim: v, did: map[string]int{}, random: rig.Seeded(t)}
-	s.endsServices(two)
+	two := "31.31.31.1:1,32.32.32.1:1" // changeLink sets the link to the third endpoint down
+	k := newKillRig(t, "auto")
+	k.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", rig.VIP4, heldPort, two)
+	k.Loxicmd("create lb %s --tcp=%d:7 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1 --mode=fullnat", rig.VIP6, shortPort)
+	s := &soak{killRig: k, counts: map[string]int{}, random: rig.Seeded(t)}
+	s.createEndingServices(two)
 	return s
 }
 
-// upTo returns a random number below n.
-func (s *soak) upTo(n int) int {
+// randomBelow returns a random number below n.
+func (s *soak) randomBelow(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.random.IntN(n)
@@ -114,7 +116,7 @@ func (s *soak) upTo(n int) int {
 func (s *soak) count(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.did[what]++
+	s.counts[what]++
 }
 
 // churn repeats each of these functions concurrently for d.
@@ -124,22 +126,22 @@ func (s *soak) churn(d time.Duration, each ...func()) {
 	var running sync.WaitGroup
 	for _, f := range each {
 		running.Go(func() {
-			for time.Now().Before(end) && s.crowd.Failure() == nil && !s.T.Failed() {
+			for time.Now().Before(end) && s.clients.Failure() == nil && !s.T.Failed() {
 				f()
 			}
 		})
 	}
 	running.Wait()
-	if err := s.crowd.Failure(); err != nil {
+	if err := s.clients.Failure(); err != nil {
 		s.T.Fatal(err)
 	}
 }
 
 // changeService creates, changes or deletes a service. The daemon may be down.
 func (s *soak) changeService() {
-	port := firstChurned + s.upTo(churnedPorts)
-	line := fmt.Sprintf("create lb 20.20.20.3 --tcp=%d:7 --endpoints=%s", port, rig.Endpoints4(1+s.upTo(9), 1+s.upTo(9), s.upTo(2)))
-	switch s.upTo(5) {
+	port := firstChurned + s.randomBelow(churnedPorts)
+	line := fmt.Sprintf("create lb 20.20.20.3 --tcp=%d:7 --endpoints=%s", port, rig.Endpoints4(1+s.randomBelow(9), 1+s.randomBelow(9), s.randomBelow(2)))
+	switch s.randomBelow(5) {
 	case 0:
 		line = fmt.Sprintf("delete lb 20.20.20.3 --tcp=%d", port)
 	case 1:
@@ -174,14 +176,14 @@ func (s *soak) changeLink() {
 	s.count("links down and up")
 }
 
-// connect opens a connection to a service that may or may not exist.
-func (s *soak) connect() {
-	s.tryOut(rig.Join("20.20.20.3", firstChurned+s.upTo(churnedPorts)), "connections to services that are changed")
+// connectToChangedService opens a connection to a service that may or may not exist.
+func (s *soak) connectToChangedService() {
+	s.tryConnect(rig.Join("20.20.20.3", firstChurned+s.randomBelow(churnedPorts)), "connections to services that are changed")
 }
 
 // changeDaemon stops or kills the daemon, and starts it.
 func (s *soak) changeDaemon() {
-	if s.upTo(2) == 0 {
+	if s.randomBelow(2) == 0 {
 		s.Stop()
 		s.count("daemons stopped")
 	} else {
@@ -195,21 +197,22 @@ func (s *soak) changeDaemon() {
 	}
 }
 
-// tidy deletes the changed services, and what the remaining ones have left.
-func (s *soak) tidy() {
+// deleteChurned deletes the changed services, ends the drain, and removes connections of stopped
+// servers.
+func (s *soak) deleteChurned() {
 	s.T.Helper()
 	for port := firstChurned; port < firstChurned+churnedPorts; port++ {
 		_, _ = s.Command("delete", "lb", "20.20.20.3", fmt.Sprintf("--tcp=%d", port)) // it may not exist
 	}
 	s.undrain()
-	s.Loxicmd("kill ct --vip=20.20.20.6") // connections of stopped servers
+	s.Loxicmd("kill ct --vip=20.20.20.6")
 	if out := s.Loxicmd("get lb"); strings.Contains(out, "20.20.20.3") {
-		s.T.Errorf("services that were removed:\n%s", out)
+		s.T.Errorf("deleted services are still listed:\n%s", out)
 	}
 }
 
-// quiet returns nil when the connection table has no more than the connections of the crowd.
-func (s *soak) quiet() error {
+// checkNoConnections returns an error unless the connection table is empty.
+func (s *soak) checkNoConnections() error {
 	if n := s.Metric("connections"); n > 0 {
 		return fmt.Errorf("%v connections are in the table", n)
 	}
@@ -224,7 +227,7 @@ func (s *soak) files() int {
 		s.T.Fatal(err)
 	}
 	n := 0
-	for _, e := range list { // connections of clients come and go
+	for _, e := range list { // except for sockets: the number of API clients changes
 		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", s.Pid(), e.Name()))
 		if err == nil && !strings.HasPrefix(to, "socket:") {
 			n++
@@ -262,15 +265,15 @@ func (s *soak) entries() map[string]int {
 		}
 		switch m.Type() {
 		case ebpf.Hash, ebpf.PerCPUHash, ebpf.LPMTrie, ebpf.HashOfMaps:
-			out[filepath.Base(path)] = keys(m)
+			out[filepath.Base(path)] = countKeys(m)
 		}
 		_ = m.Close()
 	}
 	return out
 }
 
-// keys counts a map's keys.
-func keys(m *ebpf.Map) (n int) {
+// countKeys counts a map's keys.
+func countKeys(m *ebpf.Map) (n int) {
 	key := make([]byte, m.KeySize())
 	for err := m.NextKey(nil, key); err == nil; err = m.NextKey(key, key) {
 		n++
@@ -278,12 +281,12 @@ func keys(m *ebpf.Map) (n int) {
 	return n
 }
 
-// noMore returns nil if no count has grown.
-func noMore(before, now map[string]int) error {
+// checkNotGrown returns an error if a count has grown.
+func checkNotGrown(before, now map[string]int) error {
 	var errs []error
 	for name, n := range now {
 		if n > before[name] {
-			errs = append(errs, fmt.Errorf("%s: %d, %d before", name, n, before[name]))
+			errs = append(errs, fmt.Errorf("%s: %d, want at most %d", name, n, before[name]))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestCheckUpgrade checks that --check-upgrade reports whether a start could take over, while a
-// daemon runs. A start that could not take over names what would be lost, by service, and changes
-// nothing; with --end-connections it starts nevertheless.
+// TestCheckUpgrade checks that --check-upgrade reports, while a daemon runs, whether another one
+// can take over its connections. If not, a start fails, changes nothing, and lists the services
+// that would lose connections. With --end-connections, it starts.
 //
 // P4
 func TestCheckUpgrade(t *testing.T) {

@@ -28,15 +28,15 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// otherFlag is the flag that names a directory with loxilb and loxicmd of another version with the
-// same map layout.
-const otherFlag = "other"
+// otherVersionFlag is the flag that names a directory with loxilb and loxicmd of another version
+// with the same map layout.
+const otherVersionFlag = "other"
 
-// otherVersion returns a directory with a loxilb whose programs have different code: that of the
-// flag, or the one under test after replacing an instruction by an equivalent one.
+// otherVersion returns the directory of otherVersionFlag. By default, it makes one, with a copy of
+// loxilb in which an instruction of the BPF program is replaced by an equivalent one.
 func otherVersion(t *testing.T) string {
 	t.Helper()
-	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
+	if dir := flag.Lookup(otherVersionFlag).Value.String(); dir != "" {
 		return dir
 	}
 	compressed, err := os.ReadFile(filepath.Join(rig.Root, "internal/kernel/datapath/bpf/tc_bpfel.o.gz"))
@@ -48,7 +48,7 @@ func otherVersion(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if bytes.Count(program, compressed) != 1 {
-		t.Fatal("the program does not contain the compressed object exactly once")
+		t.Fatal("loxilb does not contain the compressed object exactly once")
 	}
 	copy(program[bytes.Index(program, compressed):], otherObject(t, compressed))
 	dir := t.TempDir()
@@ -61,8 +61,8 @@ func otherVersion(t *testing.T) string {
 	return dir
 }
 
-// otherObject returns a compressed object of the same length, whose code differs by one instruction
-// that has the same effect.
+// otherObject returns a compressed object of the same length, in which an instruction is replaced
+// by an equivalent one.
 func otherObject(t *testing.T, compressed []byte) []byte {
 	t.Helper()
 	object, err := io.ReadAll(io.NewSectionReader(objectfile.Open(compressed), 0, math.MaxInt64))
@@ -75,8 +75,7 @@ func otherObject(t *testing.T, compressed []byte) []byte {
 	}
 	const mov64 = 0xb7
 	object[neutralInstruction(t, f)] = mov64
-	// The symbols that a linker may not merge: no loader reads them, and zeros make room for an
-	// instruction that compresses worse.
+	// No loader reads .llvm_addrsig. Zeros in it make room for an instruction that compresses worse.
 	unused := f.Section(".llvm_addrsig")
 	if unused == nil {
 		t.Fatal("the object has no section .llvm_addrsig")
@@ -85,8 +84,8 @@ func otherObject(t *testing.T, compressed []byte) []byte {
 	return compressTo(t, object, len(compressed))
 }
 
-// compressTo compresses an object as tools/bpf does and pads it to a length by an extra field of
-// the header (RFC 1952).
+// compressTo compresses an object as tools/bpf does, and pads it to a length by an extra field of
+// the gzip header (RFC 1952).
 func compressTo(t *testing.T, object []byte, length int) []byte {
 	t.Helper()
 	gzip := exec.Command("gzip", "-9n")
@@ -98,15 +97,15 @@ func compressTo(t *testing.T, object []byte, length int) []byte {
 	const flags, extraField, header, size = 3, 4, 10, 2
 	room := length - len(compressed)
 	if room < size {
-		t.Fatalf("the compressed object is %d bytes too long for a field that fills the rest", size-room)
+		t.Fatalf("the compressed object is %d bytes too long to pad it", size-room)
 	}
 	compressed[flags] |= extraField
 	extra := append(binary.LittleEndian.AppendUint16(nil, uint16(room-size)), make([]byte, room-size)...)
 	return slices.Insert(compressed, header, extra...)
 }
 
-// neutralInstruction returns the offset of an instruction in the program for Ethernet that sets a
-// register to a non-negative 32-bit constant: its 64-bit form has the same effect.
+// neutralInstruction returns the offset of an instruction in loxilb_ether that sets a register to a
+// non-negative 32-bit constant. The 64-bit form of the instruction has the same effect.
 func neutralInstruction(t *testing.T, f *elf.File) int {
 	t.Helper()
 	symbols, err := f.Symbols()
@@ -135,16 +134,16 @@ func neutralInstruction(t *testing.T, f *elf.File) int {
 	return 0
 }
 
-// exchangeDaemon replaces the daemon by another version's.
-func exchangeDaemon(r *rig.Rig, dir string) {
+// replaceDaemon stops the daemon, and starts the version in dir.
+func replaceDaemon(r *rig.Rig, dir string) {
 	r.T.Helper()
 	r.Stop()
 	r.SetBin(dir)
 	r.Restart()
 }
 
-// TestUpgrade exchanges two versions repeatedly under traffic: no client notices, and everything is
-// counted.
+// TestUpgrade replaces two versions by each other under traffic: no client sees an error, and the
+// counts are complete.
 //
 // P29 An upgrade and a downgrade between versions with the same map layout lose no packet,
 // connection or count
@@ -153,89 +152,90 @@ func TestUpgrade(t *testing.T) {
 	for _, hook := range []string{"tcx", "clsact"} {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
-			v := newCrowdedVictim(t, hook)
+			k := newKillRigWithLoad(t, hook)
 			own, other := rig.Bin(), otherVersion(t)
 			for range 2 {
 				for _, dir := range []string{other, own} {
-					exchangeDaemon(v.Rig, dir)
-					v.crowd.AwaitAnswers()
-					v.wantCounts()
+					replaceDaemon(k.Rig, dir)
+					k.clients.AwaitAnswers()
+					k.wantCounts()
 				}
 				const tried, replaced = "the programs of this version passed their trial", "the programs of another version were replaced"
-				if log := v.Log(); !strings.Contains(log, tried) || !strings.Contains(log, replaced) {
-					t.Errorf("the start has not said that it exchanged programs:\n%s", log)
+				if log := k.Log(); !strings.Contains(log, tried) || !strings.Contains(log, replaced) {
+					t.Errorf("the log does not report that programs were replaced:\n%s", log)
 				}
 			}
-			if err := v.crowd.Finish(); err != nil {
+			if err := k.clients.Finish(); err != nil {
 				t.Error(err)
 			}
-			t.Logf("the slowest of %d answers took %v", v.crowd.Answers(), v.crowd.Slowest.Round(time.Millisecond))
+			t.Logf("the slowest of %d answers took %v", k.clients.Answers(), k.clients.Slowest.Round(time.Millisecond))
 		})
 	}
 }
 
-// TestGoBack checks that a jump in drops after an upgrade brings the former programs back, which
-// apply later changes. If the drops continue, the new programs are attached again.
+// TestRestoreFormerPrograms checks that the daemon restores the former programs if drops increase
+// after an upgrade, and that these apply later changes. If the drops continue, the daemon attaches
+// the new programs again.
 //
 // P28
-func TestGoBack(t *testing.T) {
+func TestRestoreFormerPrograms(t *testing.T) {
 	t.Parallel()
-	for _, goesOn := range []bool{false, true} {
-		t.Run(fmt.Sprintf("drops go on %v", goesOn), func(t *testing.T) {
+	for _, dropsContinue := range []bool{false, true} {
+		t.Run(fmt.Sprintf("drops continue %v", dropsContinue), func(t *testing.T) {
 			t.Parallel()
-			v := newVictim(t, "auto")
-			v.Loxicmd("create lb 20.20.20.4 --udp=9:9 --endpoints=%s --sources=192.0.2.0/24", rig.Endpoints4())
-			v.crowd.Hold(rig.Join(rig.VIP4, heldPort), 5)
-			v.crowd.OpenRepeatedly(rig.Join(rig.VIP6, visitedPort))
-			own, err := attachedPrograms(v.Rig)
+			k := newKillRig(t, "auto")
+			k.Loxicmd("create lb 20.20.20.4 --udp=9:9 --endpoints=%s --sources=192.0.2.0/24", rig.Endpoints4())
+			k.clients.Hold(rig.Join(rig.VIP4, heldPort), 5)
+			k.clients.OpenRepeatedly(rig.Join(rig.VIP6, shortPort))
+			own, err := attachedPrograms(k.Rig)
 			if err != nil {
 				t.Fatal(err)
 			}
-			exchangeDaemon(v.Rig, otherVersion(t))
-			other, err := attachedPrograms(v.Rig)
+			replaceDaemon(k.Rig, otherVersion(t))
+			other, err := attachedPrograms(k.Rig)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if own == other {
 				t.Fatal("the programs have the same code")
 			}
-			exchangeDaemon(v.Rig, rig.Bin())
+			replaceDaemon(k.Rig, rig.Bin())
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			sendDropped(ctx, v.Rig)
+			sendDatagramsToDrop(ctx, k.Rig)
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
-				now, err := attachedPrograms(v.Rig)
+				now, err := attachedPrograms(k.Rig)
 				if now != other {
 					return errors.Join(fmt.Errorf("the programs are %s, the former ones %s", now, other), err)
 				}
 				return nil
 			})
 			want := other
-			if goesOn {
+			if dropsContinue {
 				want = own
 			} else {
 				stop()
 			}
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
-				back := strings.Contains(v.Loxicmd("get status --failed"), "packets were dropped within")
-				now, err := attachedPrograms(v.Rig)
-				if now != want || back == goesOn {
-					return errors.Join(fmt.Errorf("the programs are %s, want %s; told to be back: %v", now, want, back), err)
+				reported := strings.Contains(k.Loxicmd("get status --failed"), "packets were dropped within")
+				now, err := attachedPrograms(k.Rig)
+				if now != want || reported == dropsContinue {
+					return errors.Join(fmt.Errorf("the programs are %s, want %s; the status reports the drops: %v", now, want, reported), err)
 				}
 				return nil
 			})
-			// the first service of this kind sets a variable of the programs
-			v.Loxicmd("create lb 20.20.20.5 --tcp=any:any --endpoints=%s", rig.Endpoints4())
-			labtest.Eventually(t, rig.Patience, func(context.Context) error { _, err := v.Ask(rig.Join("20.20.20.5", 5001)); return err })
-			if err := v.crowd.Finish(); err != nil {
+			// The first service of this kind sets a variable of the programs.
+			k.Loxicmd("create lb 20.20.20.5 --tcp=any:any --endpoints=%s", rig.Endpoints4())
+			labtest.Eventually(t, rig.Patience, func(context.Context) error { _, err := k.Ask(rig.Join("20.20.20.5", 5001)); return err })
+			if err := k.clients.Finish(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// sendDropped sends datagrams that are dropped, until ctx ends.
-func sendDropped(ctx context.Context, r *rig.Rig) {
+// sendDatagramsToDrop sends datagrams that the balancer drops, until ctx ends.
+func sendDatagramsToDrop(ctx context.Context, r *rig.Rig) {
 	r.T.Helper()
 	conn, err := r.Client.DialContext(ctx, "udp", "20.20.20.4:9")
 	if err != nil {
@@ -254,8 +254,7 @@ func sendDropped(ctx context.Context, r *rig.Rig) {
 	}()
 }
 
-// attachedPrograms returns the tag of the programs at the client's and endpoints' interfaces, if it
-// is the same for all.
+// attachedPrograms returns the different tags of the attached programs.
 func attachedPrograms(r *rig.Rig) (string, error) {
 	r.T.Helper()
 	tags := map[string]bool{}
@@ -266,7 +265,7 @@ func attachedPrograms(r *rig.Rig) (string, error) {
 	for _, path := range paths {
 		tag, err := tagOf(path)
 		if err != nil {
-			return "", err // one may be missing during an exchange
+			return "", err // a link may be missing during a replacement
 		}
 		tags[tag] = true
 	}
