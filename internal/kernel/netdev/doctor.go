@@ -44,13 +44,13 @@ type Doctor struct {
 	soon chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	known map[Problem]time.Time // current problems, and when they began
+	known []Known // current problems, in the order of look
 }
 
 // newDoctor makes a doctor. look returns the current problems; periodic is true for the periodic
 // checks, every 10 s.
 func newDoctor(look func(ctx context.Context, periodic bool) []Problem, log *slog.Logger) *Doctor {
-	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
+	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1)}
 }
 
 // Soon requests a check soon, after a change.
@@ -61,15 +61,11 @@ func (d *Doctor) Soon() {
 	}
 }
 
-// Known returns the problems of the last check, in any order.
+// Known returns the problems of the last check: each sort in order, the number of the others last.
 func (d *Doctor) Known() []Known {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := make([]Known, 0, len(d.known))
-	for p, since := range d.known {
-		out = append(out, Known{p, since})
-	}
-	return out
+	return slices.Clone(d.known)
 }
 
 // Run looks for problems until ctx ends, and reports each that appears or disappears.
@@ -104,18 +100,26 @@ func (d *Doctor) Run(ctx context.Context, notify func(p Problem, gone bool)) {
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	next := map[Problem]time.Time{}
+	began := make(map[Problem]time.Time, len(d.known))
+	for _, k := range d.known {
+		began[k.Problem] = k.Since
+	}
+	next, seen := make([]Known, 0, len(now)), make(map[Problem]bool, len(now))
 	for _, p := range now {
-		since, had := d.known[p]
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		since, had := began[p]
 		if !had {
 			appeared = append(appeared, p)
 			since = time.Now()
 		}
-		next[p] = since
+		next = append(next, Known{p, since})
 	}
-	for p := range d.known {
-		if _, has := next[p]; !has {
-			gone = append(gone, p)
+	for _, k := range d.known {
+		if !seen[k.Problem] {
+			gone = append(gone, k.Problem)
 		}
 	}
 	slices.SortFunc(gone, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })

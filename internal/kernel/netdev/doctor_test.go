@@ -37,6 +37,15 @@ func TestCompare(t *testing.T) {
 	}) {
 		t.Errorf("got %+v, want %d problems, the last one with the number of the others", got, ProblemsShown+1)
 	}
+	shown := BoundedProblems(many, len(many), "thing", "things")
+	d.compare(append(shown, shown[0])) // the same problem, found twice
+	var order []Problem
+	for _, k := range d.Known() {
+		order = append(order, k.Problem)
+	}
+	if !slices.Equal(order, shown) {
+		t.Errorf("known: %v, want the order in which they were found, each once: %v", order, shown)
+	}
 }
 
 // TestPeriodicCheck checks that endless changes, as of a next hop that never resolves, do not
