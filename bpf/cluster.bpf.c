@@ -26,7 +26,7 @@ int loxilb_put_copies(struct __sk_buff *ctx)
 {
 	__u32 count = ctx->mark;
 
-	bpf_loop(COPY_BATCH, put_next, &count, 0);
+	bpf_loop(COPY_BATCH, put_next_copy, &count, 0);
 	return 0;
 }
 

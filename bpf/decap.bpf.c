@@ -79,7 +79,7 @@ static __always_inline int decap_count(__u32 what, int verdict)
 }
 
 /* Reports whether it contains an IP packet, and finds its version. */
-static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
+static __always_inline bool outer_has_packet(ctx_t *ctx, struct outer *o)
 {
 	struct udphdr *udp;
 	__u8 *version;
@@ -152,7 +152,8 @@ static __always_inline int decap(ctx_t *ctx, __u32 l3)
 	struct outer o = { .l3 = l3 };
 	int admitted;
 
-	if (!ctx_is_for_us(ctx) || !outer_ip(ctx, &o) || !outer_holds(ctx, &o))
+	if (!ctx_is_for_us(ctx) || !outer_ip(ctx, &o) ||
+	    !outer_has_packet(ctx, &o))
 		return TC_NEXT;
 	source.addr = o.saddr;
 	if (!bpf_map_lookup_elem(&decap_sources, &source))

@@ -150,7 +150,7 @@ static __always_inline bool inner_set_ecn(ctx_t *ctx, __u32 at, bool ipv6,
 
 /* Decapsulates a packet. Returns TC_NEXT and leaves *taken unchanged if it stays in its
  * tunnel. */
-static __always_inline int gtp_take(ctx_t *ctx, __u32 l3, bool *taken)
+static __always_inline int gtp_decapsulate(ctx_t *ctx, __u32 l3, bool *taken)
 {
 	struct outer o = { .l3 = l3 };
 	struct gtp_tunnel tunnel = {};
@@ -158,7 +158,7 @@ static __always_inline int gtp_take(ctx_t *ctx, __u32 l3, bool *taken)
 	struct ip_addr *user;
 
 	if (!outer_ip(ctx, &o) || o.protocol != IPPROTO_UDP ||
-	    !gtp_holds(ctx, &o, &tunnel.teid))
+	    !gtp_has_packet(ctx, &o, &tunnel.teid))
 		return TC_NEXT;
 	tunnel.core = o.daddr;
 	user = bpf_map_lookup_elem(&gtp_users, &tunnel);
@@ -184,7 +184,7 @@ static __always_inline int gtp_uplink(ctx_t *ctx, __u32 l3)
 
 	if (!ctx_is_for_us(ctx))
 		return TC_NEXT;
-	verdict = gtp_take(ctx, l3, &taken);
+	verdict = gtp_decapsulate(ctx, l3, &taken);
 	if (taken)
 		return verdict;
 	set = gtp_set_source(ctx, l3);
@@ -240,8 +240,8 @@ static __always_inline int gtp_redirect(const struct bpf_fib_lookup *fib)
 }
 
 /* Sends a packet to a user that no classifier is for: as without a session. */
-static __always_inline int gtp_pass_by(ctx_t *ctx,
-				       const struct gtp_class *class)
+static __always_inline int gtp_send_unclassified(ctx_t *ctx,
+						 const struct gtp_class *class)
 {
 	struct bpf_fib_lookup fib = {};
 
@@ -267,7 +267,7 @@ int loxilb_gtp_send(struct __sk_buff *ctx)
 		return TC_SHOT; /* neighbour discovery: no host answers it here */
 	d = bpf_map_lookup_elem(&gtp_classes, &class);
 	if (!d)
-		return gtp_pass_by(ctx, &class);
+		return gtp_send_unclassified(ctx, &class);
 	if (!gtp_route(ctx, &d->from, &d->to, &fib) ||
 	    !gtp_put(ctx, d, inner_tos(ctx, ETH_HLEN, ipv6)))
 		return gtp_count(GTP_FAILED, TC_SHOT);

@@ -216,8 +216,8 @@ static __noinline bool tunnel_enter(ctx_t *ctx, const struct headers *h,
 			 encap_ipv4(ctx, &p, &h->saddr, &h->daddr, &in);
 }
 
-static __noinline int probe_lead(ctx_t *ctx, const struct probe_path *w,
-				 __u32 l3)
+static __noinline int probe_send_by_path(ctx_t *ctx, const struct probe_path *w,
+					 __u32 l3)
 {
 	struct headers h = { .l3 = l3 };
 
@@ -244,7 +244,7 @@ static __always_inline int probe_out(ctx_t *ctx, __u32 l3)
 	if (!sk)
 		return TC_NEXT;
 	w = bpf_sk_storage_get(&probe_ways, sk, NULL, 0);
-	return likely(!w) ? TC_NEXT : probe_lead(ctx, w, l3);
+	return likely(!w) ? TC_NEXT : probe_send_by_path(ctx, w, l3);
 }
 
 /* Returns the endpoint whose answer has these members, or NULL. */

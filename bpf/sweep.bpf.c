@@ -72,7 +72,7 @@ __noinline int sweep_row(struct table_row *row, __u32 group)
 		return 1;
 	location_record_entry(&row->connection, group);
 	key_mark_away(&key, row_placement(row));
-	bloom_keep(&key);
+	bloom_add_to_next(&key);
 	return 0;
 }
 
@@ -181,7 +181,7 @@ int loxilb_find(struct __sk_buff *ctx)
 SEC("tc")
 int loxilb_judge(struct __sk_buff *ctx)
 {
-	bpf_loop(SAMPLES, judge_place, NULL, 0);
+	bpf_loop(SAMPLES, judge_sample_at, NULL, 0);
 	return 0;
 }
 
@@ -281,8 +281,8 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 /* Reads key n of those that user space passes. The keys follow an Ethernet header, and the
  * packet's mark is the number of keys. An iterator of the map would need no keys, but some
  * kernels refuse to load one (docs/adr/0069-expiry.md). */
-static __always_inline bool swept_key(struct __sk_buff *ctx, __u32 n, void *key,
-				      __u32 size)
+static __always_inline bool sweep_read_key(struct __sk_buff *ctx, __u32 n,
+					   void *key, __u32 size)
 {
 	return n < ctx->mark &&
 	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
@@ -300,7 +300,7 @@ int loxilb_sweep_persists(struct __sk_buff *ctx)
 		return 0;
 	NO_UNROLL
 	for (__u32 n = 0;
-	     n < SWEPT_KEYS && swept_key(ctx, n, &key, sizeof(key)); n++) {
+	     n < SWEPT_KEYS && sweep_read_key(ctx, n, &key, sizeof(key)); n++) {
 		e = bpf_map_lookup_elem(table, &key);
 		if (e && persist_is_removable(&key, e))
 			bpf_map_delete_elem(table, &key);
@@ -321,7 +321,7 @@ int loxilb_sweep_snat(struct __sk_buff *ctx)
 		return 0;
 	NO_UNROLL
 	for (__u32 n = 0;
-	     n < SWEPT_KEYS && swept_key(ctx, n, &key, sizeof(key)); n++) {
+	     n < SWEPT_KEYS && sweep_read_key(ctx, n, &key, sizeof(key)); n++) {
 		u = bpf_map_lookup_elem(usages, &key);
 		if (u && !u->count)
 			snat_usage_retire(usages, &key, u);

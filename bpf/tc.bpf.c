@@ -275,7 +275,7 @@ __noinline enum verdict sctp_balance_path(ctx_t *ctx, struct packet *p)
 			return v;
 		v = forward_if_allowed(ctx, p, c);
 	} else if (v == VERDICT_CONTINUE && c) {
-		v = forward_if_allowed(ctx, p, sctp_entry(p, c, true));
+		v = forward_if_allowed(ctx, p, sctp_outgoing_entry(p, c, true));
 	} else {
 		return v;
 	}
@@ -296,7 +296,7 @@ __noinline enum verdict sctp_forward(ctx_t *ctx, struct packet *p,
 	if (c->hop & HOP_PATHS) {
 		if (sctp_is_stray_proof(ctx, p))
 			return drop(p, DROP_UNPROVEN_ADDRESS);
-		c = sctp_entry(p, c, false);
+		c = sctp_outgoing_entry(p, c, false);
 	}
 	return forward_if_allowed(ctx, p, c);
 }

@@ -102,11 +102,11 @@ static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
 	if (!TRACING || likely(!p->traced))
 		return;
 	if (action == XDP_REDIRECT)
-		trace_leave(ctx, TRACE_FORWARD, 0, false);
+		trace_leaving(ctx, TRACE_FORWARD, 0, false);
 	else if (action == XDP_PASS)
 		trace_discard();
 	else
-		trace_leave(ctx, TRACE_DROP, p->drop, false);
+		trace_leaving(ctx, TRACE_DROP, p->drop, false);
 }
 
 static __always_inline int handle(ctx_t *ctx, const __u16 l3)

@@ -12,9 +12,9 @@
 
 /* Reports whether the sender of a direction continues after the event that has closed
  * this direction of the entry. */
-static __always_inline bool sender_goes_on(const struct connection_copy *r,
-					   __u32 word, __u8 event, __u32 sent,
-					   __u32 seq_end)
+static __always_inline bool sender_continues(const struct connection_copy *r,
+					     __u32 word, __u8 event, __u32 sent,
+					     __u32 seq_end)
 {
 	return word & (event | CONN_RESET) && !(r->flags & event) &&
 	       (__s32)(sent - seq_end) > 1;
@@ -29,10 +29,10 @@ static __always_inline bool copy_reopens(const struct connection_copy *r,
 {
 	if (r->protocol != IPPROTO_TCP || r->flags & CONN_RESET)
 		return false;
-	return sender_goes_on(r, word, CONN_FIN_CLIENT, r->seq_end,
-			      c->seq_end) ||
-	       (reply && sender_goes_on(r, word, CONN_FIN_ENDPOINT,
-					r->reply_seq_end, reply->seq_end));
+	return sender_continues(r, word, CONN_FIN_CLIENT, r->seq_end,
+				c->seq_end) ||
+	       (reply && sender_continues(r, word, CONN_FIN_ENDPOINT,
+					  r->reply_seq_end, reply->seq_end));
 }
 
 /* How many seconds late a copy may arrive: its entry then seems to be used later. */
@@ -60,9 +60,9 @@ static __always_inline bool copy_end_is_passed(const struct connection_copy *r,
 
 /* Reports whether an entry continues after the end that a late copy describes: the copy is
  * of an earlier connection with the same generation, or of one that has survived. */
-static __always_inline bool copy_is_outlived(const struct connection_copy *r,
-					     const struct connection *c,
-					     const struct connection *reply)
+static __always_inline bool
+copy_end_is_outdated(const struct connection_copy *r,
+		     const struct connection *c, const struct connection *reply)
 {
 	const __u32 idle = copy_idle(c, reply, (__u32)bpf_jiffies64());
 
@@ -78,10 +78,10 @@ static __always_inline bool copy_is_outlived(const struct connection_copy *r,
 /* Reports whether the copy belongs to the connection with this client's entry. replies:
  * the key of the copy's replies. If only one of the two has a header of the PROXY
  * protocol, their numbers differ, and they are not one connection. */
-static __always_inline bool copy_is_of(const struct connection_copy *r,
-				       const struct connection *c, __u32 word,
-				       const struct connection *reply,
-				       const struct connection_key *replies)
+static __always_inline bool copy_matches(const struct connection_copy *r,
+					 const struct connection *c, __u32 word,
+					 const struct connection *reply,
+					 const struct connection_key *replies)
 {
 	const __u8 one_way = word >> STATE_TRAITS_SHIFT & CONN_ONE_WAY;
 
@@ -89,7 +89,7 @@ static __always_inline bool copy_is_of(const struct connection_copy *r,
 	    (r->traits & CONN_ONE_WAY) != one_way ||
 	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
 	    copy_reopens(r, c, word, reply) ||
-	    (r->late && copy_is_outlived(r, c, reply)))
+	    (r->late && copy_end_is_outdated(r, c, reply)))
 		return false;
 	return one_way ? c->endpoint == r->id : connection_answers(c, replies);
 }
@@ -106,9 +106,9 @@ static __always_inline bool entry_was_used(const struct connection *c,
  * TCP connection has higher numbers (RFC 6528). A copy that is up to a second older than the
  * entry needs much higher ones: then the last packets that were seen here may belong to the
  * later connection, as they do not continue the entry's numbers. */
-static __always_inline bool copy_follows(const struct connection_copy *r,
-					 __u32 word, __u32 idle, bool used,
-					 __u32 sent, __u32 seq_end)
+static __always_inline bool copy_is_successor(const struct connection_copy *r,
+					      __u32 word, __u32 idle, bool used,
+					      __u32 sent, __u32 seq_end)
 {
 	const __u8 closing = CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
 	const __s32 ahead = sent - seq_end;
@@ -146,8 +146,8 @@ static __always_inline bool copy_is_later(const struct connection_copy *r,
 	    (connection_is_closed(word) ||
 	     idle > connection_timeout(c->endpoint, word, r->protocol)))
 		return true;
-	return copy_follows(r, word, idle, entry_was_used(c, reply), r->seq_end,
-			    c->seq_end);
+	return copy_is_successor(r, word, idle, entry_was_used(c, reply),
+				 r->seq_end, c->seq_end);
 }
 
 #endif

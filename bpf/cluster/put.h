@@ -59,14 +59,14 @@ static __always_inline void put_fill_keys(const struct connection_copy *r)
 	};
 }
 
-static __always_inline void later_number(__u32 *number, __u32 other)
+static __always_inline void raise_number(__u32 *number, __u32 other)
 {
 	if ((__s32)(other - *number) > 0)
 		*number = other;
 }
 
 /* Records that a direction was used at a time, if it was not used later. */
-static __always_inline void put_use(struct connection *c, __u32 seen)
+static __always_inline void put_last_use(struct connection *c, __u32 seen)
 {
 	if ((__s32)(seen - c->seen) <= 0)
 		return;
@@ -158,9 +158,10 @@ static __noinline void put_path(const struct connection_copy *r)
 /* Reports whether a copy resets a connection whose last packets have passed this node
  * alone: the other node's RSTs have missed the windows of both ends, so they go on. The
  * numbers of a late one have been compared already. */
-static __always_inline bool put_outruns(const struct connection_copy *r,
-					const struct connection *c, __u32 word,
-					const struct connection *reply)
+static __always_inline bool put_reset_is_missed(const struct connection_copy *r,
+						const struct connection *c,
+						__u32 word,
+						const struct connection *reply)
 {
 	__s32 client, endpoint;
 
@@ -209,8 +210,9 @@ static __always_inline int put_merge(const struct connection_copy *r,
 				     struct connection *reply)
 {
 	const __u8 events = r->flags & ~CONN_REPLY_DIRECTION;
-	const int merged =
-		put_outruns(r, c, word, reply) ? COPY_OUTRUN : COPY_MERGED;
+	const int merged = put_reset_is_missed(r, c, word, reply) ?
+				   COPY_OUTRUN :
+				   COPY_MERGED;
 
 	if (r->protocol == IPPROTO_SCTP && !put_tags(r, c, word, reply))
 		return COPY_OLD;
@@ -226,18 +228,18 @@ static __always_inline int put_merge(const struct connection_copy *r,
 	if (events & ~word & CONN_ASSURED)
 		half_open_count_of(c->endpoint, r->protocol, -1);
 	if (r->protocol == IPPROTO_TCP) {
-		later_number(&c->seq_end, r->seq_end);
-		later_number(&c->ack, r->ack);
+		raise_number(&c->seq_end, r->seq_end);
+		raise_number(&c->ack, r->ack);
 	}
-	put_use(c, put_seen(r));
+	put_last_use(c, put_seen(r));
 	if (!reply)
 		return merged;
 	if (r->protocol == IPPROTO_TCP) {
-		later_number(&reply->seq_end, r->reply_seq_end);
-		later_number(&reply->ack, r->reply_ack);
+		raise_number(&reply->seq_end, r->reply_seq_end);
+		raise_number(&reply->ack, r->reply_ack);
 		put_close(c, reply);
 	}
-	put_use(reply, put_seen(r));
+	put_last_use(reply, put_seen(r));
 	return merged;
 }
 
@@ -248,7 +250,7 @@ static __noinline int put_existing(const struct connection_copy *r,
 	const __u32 word = state_read(c);
 	struct connection *reply = NULL;
 
-	if (state_is_left(word)) {
+	if (state_is_leftover(word)) {
 		entry_delete(&put_rows.client_key, word, REMOVE_COUNTS);
 		return COPY_NONE;
 	}
@@ -261,7 +263,7 @@ static __noinline int put_existing(const struct connection_copy *r,
 		if (reply && !state_is_same_generation(word, state_read(reply)))
 			return COPY_BUSY;
 	}
-	if (copy_is_of(r, c, word, reply, &put_rows.reply_key))
+	if (copy_matches(r, c, word, reply, &put_rows.reply_key))
 		return put_merge(r, c, word, reply);
 	if (r->late || !copy_is_later(r, c, word, reply))
 		return COPY_OLD;
@@ -324,7 +326,7 @@ static __always_inline int put_result(int err)
 
 /* Reports whether the connection with the key of the copy's replies is over, since another
  * node uses the source port again, or its client may not exist. old: its entry of replies. */
-static __always_inline bool put_succeeds(const struct connection_copy *r,
+static __always_inline bool put_replaces(const struct connection_copy *r,
 					 const struct connection *old,
 					 __u32 word)
 {
@@ -336,9 +338,9 @@ static __always_inline bool put_succeeds(const struct connection_copy *r,
 	    connection_is_expired(old, r->protocol, now, 0))
 		return true;
 	client = connection_peer(old, r->protocol);
-	return copy_follows(r, word, copy_idle(old, client, now),
-			    entry_was_used(old, client), r->reply_seq_end,
-			    old->seq_end);
+	return copy_is_successor(r, word, copy_idle(old, client, now),
+				 entry_was_used(old, client), r->reply_seq_end,
+				 old->seq_end);
 }
 
 /* Ends the connection that has the key of the copy's replies, if it is over. */
@@ -351,7 +353,7 @@ static __noinline bool put_free_reply_key(const struct connection_copy *r)
 	if (!old)
 		return true;
 	word = state_read(old);
-	return put_succeeds(r, old, word) &&
+	return put_replaces(r, old, word) &&
 	       connection_end(key, old, word, PORT_IS_FREE);
 }
 
@@ -471,7 +473,7 @@ __noinline int put_copy(struct connection_copy *r)
 	return result;
 }
 
-static long put_next(__u32 i, __u32 *count)
+static long put_next_copy(__u32 i, __u32 *count)
 {
 	if (i >= *count || i >= COPY_BATCH)
 		return 1;

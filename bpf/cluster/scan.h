@@ -57,8 +57,8 @@ static __always_inline __u32 scan_period(__u32 limit)
 
 /* Reports whether the scan may want a connection, by one of its entries. Most refreshes
  * end here: the other entry is another cache line. */
-static __always_inline bool scan_may_want(const struct table_row *row,
-					  __u32 word)
+static __always_inline bool scan_may_include(const struct table_row *row,
+					     __u32 word)
 {
 	__u32 limit;
 
@@ -70,8 +70,9 @@ static __always_inline bool scan_may_want(const struct table_row *row,
 }
 
 /* Reports whether the scan wants a connection. */
-static __always_inline bool scan_wants(const struct table_row *row, __u32 word,
-				       const struct connection *reply)
+static __always_inline bool scan_includes(const struct table_row *row,
+					  __u32 word,
+					  const struct connection *reply)
 {
 	const struct connection *c = &row->connection;
 	const __u32 now = (__u32)bpf_jiffies64(),
@@ -108,7 +109,8 @@ __noinline int scan_row(struct table_row *row)
 		return 0;
 	word = state_read(&row->connection);
 	if (word & other || !(word & CONN_REPLIED) || !copy_is_complete(word) ||
-	    !copy_has_protocol(row->key.protocol) || !scan_may_want(row, word))
+	    !copy_has_protocol(row->key.protocol) ||
+	    !scan_may_include(row, word))
 		return 0;
 	if (!(word & STATE_TRAIT(CONN_ONE_WAY))) {
 		reply = connection_peer(&row->connection, row->key.protocol);
@@ -116,7 +118,7 @@ __noinline int scan_row(struct table_row *row)
 			return 0;
 	}
 	barrier_var(reply); /* verifier 6.1: checked itself, not by the trait */
-	if (!scan_wants(row, word, reply))
+	if (!scan_includes(row, word, reply))
 		return 0;
 	e = bpf_ringbuf_reserve(&scanned_copies, sizeof(*e), 0);
 	if (!e)

@@ -175,8 +175,8 @@ static __always_inline __u64 entry_delete(const struct connection_key *key,
 
 /* Keeps the source port of an ended connection in quarantine: its reply entry stays,
  * and matches no packets. */
-static __always_inline void reply_rest(const struct connection_key *key,
-				       enum port_fate fate)
+static __always_inline void reply_quarantine(const struct connection_key *key,
+					     enum port_fate fate)
 {
 	const __u32 rests = STATE_TRAIT(CONN_RESTING) | CONN_RESET;
 	struct connection *c;
@@ -201,7 +201,7 @@ static __always_inline void reply_rest(const struct connection_key *key,
 static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
-	if (state_is_left(word))
+	if (state_is_leftover(word))
 		return entry_delete(key, word, REMOVE_COUNTS);
 	word = state_change(c, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
@@ -261,7 +261,7 @@ __noinline bool connection_end(const struct connection_key *key,
 			       more)))
 		return true;
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
-		reply_rest(reply ? key : &other, fate);
+		reply_quarantine(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
 		more |= entry_delete(reply ? key : &other,
 				     word | CONN_REPLY_DIRECTION, more);

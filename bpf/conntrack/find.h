@@ -28,7 +28,7 @@ struct {
 	__uint(max_entries, 1 << 16);
 } found_rows SEC(".maps");
 
-static __always_inline bool find_flags(__u8 protocol, __u8 flags)
+static __always_inline bool find_flags_match(__u8 protocol, __u8 flags)
 {
 	__u64 i = protocol_of(protocol).find * FIND_FLAGS + flags / 64;
 
@@ -74,7 +74,7 @@ __noinline int find_row(struct table_row *row, __u32 place)
 	if (!row || !(row->status & ROW_LIVE))
 		return 0;
 	if (!find_endpoint(row->connection.endpoint) ||
-	    !find_flags(row->key.protocol, row->connection.flags) ||
+	    !find_flags_match(row->key.protocol, row->connection.flags) ||
 	    !find_addresses(row))
 		return 0;
 	found = bpf_ringbuf_reserve(&found_rows, sizeof(*found), 0);

@@ -56,7 +56,7 @@ __noinline int row_reclaim(struct table_row *row)
 		return 0;
 	word = state_read(&row->connection);
 	/* another CPU, which may be visiting this bucket too, is deleting it */
-	if (word & STATE_ENDED && !state_is_left(word))
+	if (word & STATE_ENDED && !state_is_leftover(word))
 		return 0;
 	if ((__s32)(now - row->connection.seen) <= (__s32)hz)
 		return 0;
@@ -124,7 +124,7 @@ __noinline int reclaim_bucket(void)
 }
 
 /* Returns how many buckets a packet must visit now. */
-static __always_inline __u32 reclaim_share(__u32 now)
+static __always_inline __u32 reclaim_buckets_due(__u32 now)
 {
 	__u32 idle = now - *(volatile __u32 *)&reclaim_pass.last;
 
@@ -135,9 +135,9 @@ static __always_inline __u32 reclaim_share(__u32 now)
 }
 
 /* Visits the next few buckets. Returns the number of expired rows in them. */
-static __always_inline int reclaim_some(__u32 now)
+static __always_inline int reclaim_next_buckets(__u32 now)
 {
-	__u32 share = reclaim_share(now);
+	__u32 share = reclaim_buckets_due(now);
 	int freed = 0;
 
 	NO_UNROLL

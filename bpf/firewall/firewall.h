@@ -224,7 +224,7 @@ __noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
 	 * 1858) */
 	if (p->fragment && p->fault == DROP_MALFORMED)
 		return drop(p, DROP_MALFORMED);
-	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
+	r = rule_find_by_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
 	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
 }
 
@@ -237,7 +237,7 @@ __noinline enum verdict firewall_mark(ctx_t *ctx, struct packet *p)
 
 	if (!p) /* verifier: null */
 		return VERDICT_DROP;
-	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
+	r = rule_find_by_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
 	if (r && r->mark)
 		ctx_set_mark(ctx, r->mark);
 	return VERDICT_PASS;
@@ -351,8 +351,8 @@ __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 	} else {
 		client = p->tuple;
 	}
-	r = rule_of_tuple(&client, ctx_interface(ctx),
-			  !is_mapped_ipv4(&client.saddr));
+	r = rule_find_by_tuple(&client, ctx_interface(ctx),
+			       !is_mapped_ipv4(&client.saddr));
 	p->rules_skipped = false;
 	if (!r)
 		return false;

@@ -200,14 +200,15 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 }
 
 /* Reports whether an IPsec policy forbids the answer. */
-static __noinline bool answer_is_stopped(const struct packet *p,
-					 const struct ip_addr *src, bool reset)
+static __noinline bool answer_is_forbidden(const struct packet *p,
+					   const struct ip_addr *src,
+					   bool reset)
 {
 	__u8 protocol = reset ? p->tuple.protocol : icmp_protocol(p->ipv6);
 
-	return ipsec_ask(src, &p->tuple.saddr,
-			 ipsec_ports(p->tuple.dport, p->tuple.sport), protocol,
-			 IPSEC_OUT) == RULE_DROP;
+	return ipsec_find_action(src, &p->tuple.saddr,
+				 ipsec_ports(p->tuple.dport, p->tuple.sport),
+				 protocol, IPSEC_OUT) == RULE_DROP;
 }
 
 /* Answers the sender: REDIRECT. DROP: no answer is possible. Global (verifier: globals). */
@@ -230,7 +231,7 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 		return VERDICT_DROP;
 	if (refuse)
 		src = p->tuple.daddr;
-	if (unlikely(ipsec_count) && answer_is_stopped(p, &src, reset))
+	if (unlikely(ipsec_count) && answer_is_forbidden(p, &src, reset))
 		return drop(p, DROP_IPSEC_POLICY);
 	if (ONLY_SCTP && p->drop == DROP_UNPROVEN_ADDRESS)
 		made = sctp_challenge(ctx, p);

@@ -27,8 +27,8 @@ static __noinline int bulk_send(ctx_t *ctx, __u32 ifindex)
 }
 
 /* Returns tc's return code for a verdict, and counts drops. */
-static __always_inline int conclude(ctx_t *ctx, struct packet *p,
-				    enum verdict v)
+static __always_inline int finish_verdict(ctx_t *ctx, struct packet *p,
+					  enum verdict v)
 {
 	switch (v) {
 	case VERDICT_REDIRECT:
@@ -54,17 +54,17 @@ static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
 	if (!TRACING || likely(!p->traced))
 		return;
 	if (v == VERDICT_REDIRECT)
-		trace_leave(ctx, TRACE_FORWARD, p->drop, !p->l3);
+		trace_leaving(ctx, TRACE_FORWARD, p->drop, !p->l3);
 	else if (v == VERDICT_DROP)
-		trace_leave(ctx, TRACE_DROP, p->drop, !p->l3);
+		trace_leaving(ctx, TRACE_DROP, p->drop, !p->l3);
 	else
-		trace_leave(ctx, TRACE_PASS, p->pass << TRACE_PASS_SHIFT,
-			    !p->l3);
+		trace_leaving(ctx, TRACE_PASS, p->pass << TRACE_PASS_SHIFT,
+			      !p->l3);
 }
 
 static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 {
-	int action = conclude(ctx, p, v);
+	int action = finish_verdict(ctx, p, v);
 
 	trace_end(ctx, p, v);
 	return action;

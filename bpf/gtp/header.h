@@ -107,7 +107,8 @@ static __always_inline bool gtp_inner(ctx_t *ctx, struct outer *o, __u32 end)
 
 /* Reports whether an outer header holds a user's IP packet in a tunnel. Then o->size
  * includes UDP and GTP. */
-static __always_inline bool gtp_holds(ctx_t *ctx, struct outer *o, __u32 *teid)
+static __always_inline bool gtp_has_packet(ctx_t *ctx, struct outer *o,
+					   __u32 *teid)
 {
 	struct udphdr *udp =
 		ctx_header(ctx, o->l3 + o->size,

@@ -90,7 +90,7 @@ static __always_inline bool lease_is_over(void *table, __u64 instance,
 
 /* Reports whether the interface is a port of a bridge. The bridge shows the packet
  * again if it is for this machine, and forwards it to hosts behind its other ports. */
-static __always_inline bool lease_is_bridged(ctx_t *ctx)
+static __always_inline bool is_bridge_port(ctx_t *ctx)
 {
 	__u32 interface = ctx_interface(ctx);
 	const __u32 *flags = bpf_map_lookup_elem(&links, &interface);
@@ -134,7 +134,7 @@ __noinline int lease_refuses(ctx_t *ctx)
 	if (!table || !ctx_is_taken(ctx) || !lease_read_target(ctx, &key.vip))
 		return 0;
 	vip = bpf_map_lookup_elem(table, &key);
-	if (!vip || lease_is_bridged(ctx))
+	if (!vip || is_bridge_port(ctx))
 		return 0;
 	if (leases_are_over(table, vip))
 		return DROP_LEASE_ENDED;

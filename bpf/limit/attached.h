@@ -167,7 +167,7 @@ static __always_inline bool is_ip(ctx_t *ctx, const struct packet *p)
 
 /* Returns the key for a direction. Both are read, since the verifier does not follow an index into
  * a row. */
-static __always_inline __u64 key_of(const __u64 keys[2], bool reply)
+static __always_inline __u64 direction_key(const __u64 keys[2], bool reply)
 {
 	__u64 towards = *(const volatile __u64 *)&keys[0],
 	      back = *(const volatile __u64 *)&keys[1];
@@ -180,11 +180,11 @@ static __always_inline bool police(const struct attachments *a, bool reply,
 				   const struct wire_size *size,
 				   enum color *color)
 {
-	__u64 key = key_of(a->policers, reply);
+	__u64 key = direction_key(a->policers, reply);
 
 	if (!key)
 		return true;
-	*color = policer_ask(key, size->bytes, size->packets, *color);
+	*color = policer_color(key, size->bytes, size->packets, *color);
 	return *color != COLOR_RED;
 }
 
@@ -210,11 +210,11 @@ attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 	rule = rule_attachments(p);
 	p->rule = 0;
 	if (source && !held)
-		mirror_copy(ctx, key_of(source->mirrors, reply));
+		mirror_copy(ctx, direction_key(source->mirrors, reply));
 	if (service && !held)
-		mirror_copy(ctx, key_of(service->mirrors, reply));
+		mirror_copy(ctx, direction_key(service->mirrors, reply));
 	if (rule && !held)
-		mirror_copy(ctx, key_of(rule->mirrors, reply));
+		mirror_copy(ctx, direction_key(rule->mirrors, reply));
 	wire_size(ctx, p, &size);
 	color = color_of(ctx, p);
 	if ((source && !police(source, reply, &size, &color)) ||
@@ -239,7 +239,7 @@ __noinline __maybe_unused enum verdict rule_apply(ctx_t *ctx, struct packet *p,
 	p->rule = 0;
 	if (!a)
 		return v;
-	mirror_copy(ctx, key_of(a->mirrors, false));
+	mirror_copy(ctx, direction_key(a->mirrors, false));
 	if (v == VERDICT_DROP)
 		return v;
 	wire_size(ctx, p, &size);
@@ -259,7 +259,7 @@ __noinline __maybe_unused enum verdict port_apply(ctx_t *ctx, struct packet *p,
 
 	if (!p || !a)
 		return VERDICT_CONTINUE;
-	mirror_copy(ctx, key_of(a->mirrors, false));
+	mirror_copy(ctx, direction_key(a->mirrors, false));
 	if (!is_ip(ctx, p))
 		return VERDICT_CONTINUE;
 	if (parsed == VERDICT_CONTINUE) {

@@ -24,7 +24,7 @@
 /* How often a swap is tried. It fails when another CPU has taken from the bucket meanwhile. */
 #define POLICER_ATTEMPTS 8
 
-static __always_inline __u64 policer_least(__u64 a, __u64 b)
+static __always_inline __u64 policer_min(__u64 a, __u64 b)
 {
 	return a < b ? a : b;
 }
@@ -35,7 +35,7 @@ static __always_inline __u64 policer_least(__u64 a, __u64 b)
 static __always_inline bool policer_take(__u64 *empty, __u64 now, __u64 cost,
 					 __u64 burst, bool wanted, __u64 *over)
 {
-	__u64 enough = policer_least(cost, burst), found, from;
+	__u64 enough = policer_min(cost, burst), found, from;
 
 	wanted = wanted && burst;
 	NO_UNROLL
@@ -70,7 +70,7 @@ static __always_inline bool policer_take_excess(__s64 *excess, __u64 over,
 						__u64 cost, __u64 burst,
 						bool wanted)
 {
-	__s64 enough = policer_least(cost, burst), found, left;
+	__s64 enough = policer_min(cost, burst), found, left;
 
 	wanted = wanted && burst;
 	NO_UNROLL
@@ -131,8 +131,8 @@ __noinline __maybe_unused enum color policer_meter(struct policer *m,
 
 /* Returns the color of a packet that has this many bytes on the wire, in this many
  * packets, and counts it. If the policer is just being removed, the packet is green. */
-static __always_inline enum color policer_ask(__u64 key, __u32 bytes,
-					      __u32 packets, __u32 before)
+static __always_inline enum color policer_color(__u64 key, __u32 bytes,
+						__u32 packets, __u32 before)
 {
 	struct policer *m = bpf_map_lookup_elem(&policers, &key);
 	struct policed *n = bpf_map_lookup_elem(&policed_counts, &key);

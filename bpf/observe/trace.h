@@ -22,8 +22,8 @@
 #include "packet/packet_copy.h"
 
 /* Copies the packet as it is. */
-static __always_inline void trace_view(ctx_t *ctx, struct packet_view *v,
-				       bool layer3)
+static __always_inline void trace_copy_packet(ctx_t *ctx, struct packet_view *v,
+					      bool layer3)
 {
 	v->length = ctx_length(ctx);
 	v->segment = ctx_segment(ctx);
@@ -61,7 +61,7 @@ static __always_inline __u32 trace_turn_next(void)
  * tracer with a possible match. how: enum trace_point, and TRACE_AT_LAYER3 if it has no
  * link-layer header. Global (verifier: globals). */
 #define TRACE_AT_LAYER3 0x100
-__noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
+__noinline __maybe_unused int trace_arriving(ctx_t *ctx, __u32 now, __u32 how)
 {
 	struct trace_scratch *s = trace_scratch_get();
 	__u32 random = trace_turn_next();
@@ -80,7 +80,7 @@ __noinline __maybe_unused int trace_come(ctx_t *ctx, __u32 now, __u32 how)
 	t->point = how;
 	t->after.captured = 0;
 	s->became = TRACE_PASS;
-	trace_view(ctx, &t->before, how & TRACE_AT_LAYER3);
+	trace_copy_packet(ctx, &t->before, how & TRACE_AT_LAYER3);
 	trace_key(&t->before, &s->before);
 	s->wanted = trace_choose(random, s->before.protocol);
 	return s->wanted;
@@ -97,7 +97,7 @@ static __always_inline void trace_begin(ctx_t *ctx, struct packet *p, __u32 how)
 	if (likely(turns->left > 1))
 		turns->left--;
 	else
-		p->traced = !!trace_come(ctx, p->now, how);
+		p->traced = !!trace_arriving(ctx, p->now, how);
 }
 
 /* Discards a packet that another program traces. */
@@ -165,8 +165,8 @@ static __always_inline void trace_send(const struct packet_trace *t, __u32 i)
  * trace_verdict. reasons: enum drop_reason, and enum pass_reason above it. Global
  * (verifier: globals), so it returns a value. */
 #define TRACE_PASS_SHIFT 8
-__noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
-					  __u32 layer3)
+__noinline __maybe_unused int trace_leaving(ctx_t *ctx, __u32 what,
+					    __u32 reasons, __u32 layer3)
 {
 	struct trace_scratch *s = trace_scratch_get();
 	struct packet_trace *t;
@@ -182,7 +182,7 @@ __noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
 			    0;
 	t->pass = reasons >> TRACE_PASS_SHIFT;
 	if (what != TRACE_DROP)
-		trace_view(ctx, &t->after, layer3);
+		trace_copy_packet(ctx, &t->after, layer3);
 	if (t->before.flags & TRACE_LAYER3 && !layer3)
 		trace_fill_room(&t->after);
 	trace_key(&t->after, &s->after);

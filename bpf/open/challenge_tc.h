@@ -28,7 +28,7 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 		return drop(p, DROP_IPSEC_POLICY);
 	ack = challenge_acknowledgement(p);
 	made = challenge_is_plain(p) ?
-		       challenge_turn(ctx, p, ack) :
+		       challenge_make_syn_ack(ctx, p, ack) :
 		       tcp_answer(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);

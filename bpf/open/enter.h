@@ -70,7 +70,7 @@ static __always_inline void describe_single_entry(const struct packet *p,
 static __always_inline enum verdict decide_old_entry(struct packet *p,
 						     __u32 word)
 {
-	if (state_is_left(word))
+	if (state_is_leftover(word))
 		return VERDICT_CONTINUE;
 	if (word & STATE_ENDED)
 		return drop(p, DROP_CONNECTION_RACE);
@@ -136,8 +136,8 @@ static __always_inline void undo_opening(const struct packet *p,
 
 /* Checks the IPsec policies for the packets of both directions. TAKEN: one refuses
  * the connection, and claim() is undone. */
-static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
-					      struct opening *o)
+static __always_inline enum verdict check_ipsec(ctx_t *ctx, struct packet *p,
+						struct opening *o)
 {
 	const struct connection *c = &o->entries.entry;
 
@@ -149,7 +149,7 @@ static __always_inline enum verdict ask_ipsec(ctx_t *ctx, struct packet *p,
 	     !ipsec_stops_answer(p, p->tuple.protocol)))
 		return VERDICT_CONTINUE;
 	unclaim(&o->entries);
-	return taken(p, DROP_IPSEC_POLICY);
+	return verdict_taken(p, DROP_IPSEC_POLICY);
 }
 
 /* Makes the client's entry, with the next hop and this packet already counted, so it
@@ -172,7 +172,7 @@ __noinline enum verdict enter(ctx_t *ctx, struct packet *p, struct opening *o)
 		describe_single_entry(p, o);
 	else
 		describe_client_entry(p, o);
-	v = ask_ipsec(ctx, p, o);
+	v = check_ipsec(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	prepare_first_packet(ctx, p, o, &o->entries.entry);

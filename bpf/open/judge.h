@@ -20,9 +20,9 @@ enum judgement {
 };
 
 /* Judges a connection whose endpoint has sent no data. sent: bytes of the client. */
-static __always_inline enum judgement judge_silent(struct connection_sample *s,
-						   const struct connection *c,
-						   __s32 sent, __u32 now)
+static __always_inline enum judgement
+judge_silent_endpoint(struct connection_sample *s, const struct connection *c,
+		      __s32 sent, __u32 now)
 {
 	if (sent <= 0)
 		return now - s->since > SAMPLE_QUIET * hz ? JUDGED_NOT :
@@ -67,7 +67,7 @@ __noinline int judge_sample(struct connection_sample *s)
 	if (word & CONN_RESET) /* by either side: no answer can follow */
 		return JUDGED_NOT;
 	sent = c->seq_end - s->client_first - !!(word & CONN_FIN_CLIENT);
-	return judge_silent(s, c, sent, now);
+	return judge_silent_endpoint(s, c, sent, now);
 }
 
 /* Counts the client of a stalled connection, once per run of stalls. Only one judge
@@ -119,7 +119,7 @@ static __always_inline void judge_count(__u32 endpoint, bool served,
 }
 
 /* Judges one sample. A sample that is being written is judged the next time. */
-static long judge_place(__u32 place, void *unused)
+static long judge_sample_at(__u32 place, void *unused)
 {
 	struct connection_sample *s;
 	__u32 endpoint;

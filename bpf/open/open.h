@@ -106,14 +106,14 @@ static __always_inline enum verdict admit(ctx_t *ctx, struct packet *p,
 	enum verdict v;
 
 	if (unlikely(sweep_is_late(p->now)))
-		reclaim_some(p->now);
+		reclaim_next_buckets(p->now);
 	if (unlikely(o->outward.is))
 		return egress_admit(p, svc);
 	if (challenge_takes_answer(p, svc))
 		return drop(p, DROP_NONE);
 	v = service_admit(p, svc);
 	if (unlikely(v == VERDICT_DROP && is_refused_for_room(p)) &&
-	    reclaim_some(p->now)) {
+	    reclaim_next_buckets(p->now)) {
 		p->drop = DROP_NONE;
 		v = service_admit(p, svc);
 	}
@@ -137,7 +137,7 @@ static __always_inline enum verdict choose_at(struct packet *p,
 static __always_inline enum verdict choose(struct packet *p, struct opening *o)
 {
 	o->choice.is_held = false;
-	if (unlikely(o->outward.is_given) || trial_take(p, o))
+	if (unlikely(o->outward.is_given) || trial_choose(p, o))
 		return VERDICT_CONTINUE;
 	if (!ONLY_SCTP && unlikely(o->service.algorithm == ALGORITHM_QUIC))
 		return VERDICT_QUIC;
@@ -174,7 +174,7 @@ claim_at_place(ctx_t *ctx, struct packet *p, struct opening *o, __u32 attempt)
  * considers a loop from an unknown number infinite. A flow that chooses its endpoint
  * stays with the first one. */
 static __always_inline enum verdict
-claim_elsewhere(ctx_t *ctx, struct packet *p, struct opening *o)
+claim_at_other_endpoint(ctx_t *ctx, struct packet *p, struct opening *o)
 {
 	enum verdict v = VERDICT_TAKEN;
 
@@ -215,7 +215,7 @@ __noinline enum verdict claim(ctx_t *ctx, struct packet *p, struct opening *o,
 	has_no_port = is_refused_for_ports(p);
 	if (!o->outward.is_given &&
 	    (!selects_by_client(&o->service) || has_no_port))
-		v = claim_elsewhere(ctx, p, o);
+		v = claim_at_other_endpoint(ctx, p, o);
 	if (v != VERDICT_TAKEN || has_no_port)
 		return v;
 	o->choice.endpoint = first;
@@ -355,7 +355,7 @@ static __noinline enum verdict leave(ctx_t *ctx, struct packet *p,
 
 /* Opens the connection at the chosen endpoint. v: of the steps before. */
 static __always_inline enum verdict
-open_at_choice(ctx_t *ctx, struct packet *p, struct opening *o, enum verdict v)
+open_at_chosen(ctx_t *ctx, struct packet *p, struct opening *o, enum verdict v)
 {
 	if (v == VERDICT_CONTINUE)
 		v = reopen(ctx, p, o);
@@ -392,7 +392,7 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		v = admit(ctx, p, o);
 	if (v == VERDICT_CONTINUE)
 		v = choose(p, o);
-	v = open_at_choice(ctx, p, o, v);
+	v = open_at_chosen(ctx, p, o, v);
 	return leave(ctx, p, o, v);
 }
 

@@ -37,7 +37,7 @@ __noinline enum verdict quic_open(ctx_t *ctx, struct packet *p)
 	if (!p || !o) /* verifier: null */
 		return VERDICT_DROP;
 	return leave(ctx, p, o,
-		     open_at_choice(ctx, p, o, choose_for_quic(ctx, p, o)));
+		     open_at_chosen(ctx, p, o, choose_for_quic(ctx, p, o)));
 }
 
 static __always_inline int handle_quic(ctx_t *ctx)

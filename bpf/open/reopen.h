@@ -68,15 +68,15 @@ static __always_inline void reopen_entry(const struct packet *p,
 static __always_inline void count_previous(struct connection *c, __u32 word,
 					   struct connection *peer)
 {
-	row_count_end(row_of(peer), word | CONN_REPLY_DIRECTION, 0);
-	row_count_end(row_of(c), word, row_removed(peer->seen));
+	row_count_end(row_of_connection(peer), word | CONN_REPLY_DIRECTION, 0);
+	row_count_end(row_of_connection(c), word, row_removed(peer->seen));
 }
 
 static __always_inline void reopen_both(const struct packet *p,
 					struct connection *c,
 					struct connection *peer)
 {
-	row_restart(row_of(c));
+	row_restart(row_of_connection(c));
 	reopen_entry(p, peer, 0, p->seq + 1);
 	reopen_entry(p, c, p->seq_end, 0);
 }

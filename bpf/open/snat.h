@@ -105,7 +105,7 @@ static __noinline enum verdict snat_admit_to_reserve(struct packet *p,
 		return VERDICT_CONTINUE;
 	return can_challenge(p, &o->service) && !o->outward.is ?
 		       VERDICT_CHALLENGE :
-		       taken(p, DROP_UNKNOWN_SOURCE);
+		       verdict_taken(p, DROP_UNKNOWN_SOURCE);
 }
 
 /* Decides by the number of connections of the pool. */
@@ -120,7 +120,7 @@ snat_admit(struct packet *p, const struct opening *o, __u32 used, __u32 limit)
 		return drop(p, DROP_CONNECTION_RACE);
 	v = half_open_percent ? snat_admit_to_reserve(p, o) : VERDICT_CONTINUE;
 	return v == VERDICT_CONTINUE && used >= limit ?
-		       taken(p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       verdict_taken(p, DROP_SNAT_PORTS_EXHAUSTED) :
 		       v;
 }
 
@@ -136,13 +136,13 @@ snat_usage_begin(struct packet *p, const struct opening *o, __u32 limit)
 	enum verdict v;
 
 	if (!usages)
-		return full(p, DROP_NO_MEMORY);
+		return verdict_full(p, DROP_NO_MEMORY);
 	u = bpf_map_lookup_elem(usages, pair);
 	if (!u) {
 		bpf_map_update_elem(usages, pair, &none, BPF_NOEXIST);
 		u = bpf_map_lookup_elem(usages, pair);
 		if (!u)
-			return full(p, DROP_NO_MEMORY);
+			return verdict_full(p, DROP_NO_MEMORY);
 	}
 	v = snat_admit(p, o, __sync_fetch_and_add(&u->count, 1), limit);
 	if (v != VERDICT_CONTINUE)
@@ -199,7 +199,7 @@ snat_claim_port(ctx_t *ctx, struct packet *p, struct opening *o, __be16 port)
 	if (v != VERDICT_CONTINUE || !snat_has_local_socket(ctx, o))
 		return v;
 	if (entry_remove(key, REMOVE_WORD(state_read(&o->entries.entry))))
-		return taken(p, DROP_TUPLE_IN_USE);
+		return verdict_taken(p, DROP_TUPLE_IN_USE);
 	snat_usage_add(&o->search.pair, 1);
 	return drop(p, DROP_CONNECTION_RACE);
 }
@@ -318,7 +318,7 @@ static __always_inline enum verdict snat_find_port(struct snat_search *s)
 	if (search->verdict == VERDICT_TAKEN)
 		snat_try_random_ports(s, 0, 0);
 	return search->verdict == VERDICT_TAKEN ?
-		       taken(s->p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       verdict_taken(s->p, DROP_SNAT_PORTS_EXHAUSTED) :
 		       search->verdict;
 }
 
@@ -353,7 +353,7 @@ snat_choose_address(struct packet *p, const struct service *svc,
 			return drop(p, DROP_CONNECTION_RACE);
 		/* it is for endpoints of the other IP version */
 		if (is_mapped_ipv4(own) != is_mapped_ipv4(&ep->addr))
-			return taken(p, DROP_SNAT_PORTS_EXHAUSTED);
+			return verdict_taken(p, DROP_SNAT_PORTS_EXHAUSTED);
 		*addr = *own;
 		return VERDICT_CONTINUE;
 	}
@@ -362,7 +362,8 @@ snat_choose_address(struct packet *p, const struct service *svc,
 		return VERDICT_CONTINUE;
 	}
 	*addr = ep->source;
-	return unspecified(addr) ? drop(p, DROP_NO_ROUTE) : VERDICT_CONTINUE;
+	return addr_is_unspecified(addr) ? drop(p, DROP_NO_ROUTE) :
+					   VERDICT_CONTINUE;
 }
 
 /* Tries to find a port at one source address, and makes the entry of answers. */

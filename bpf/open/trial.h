@@ -43,7 +43,7 @@ static __noinline bool trial_allows(struct packet *p, __u32 place)
 
 /* Chooses the endpoint under trial, if there is one. The client does not keep it
  * (persist.h). */
-static __always_inline bool trial_take(struct packet *p, struct opening *o)
+static __always_inline bool trial_choose(struct packet *p, struct opening *o)
 {
 	const __u32 service = o->service.id;
 	volatile __u64 *place = &trials[service % TRIALS];

@@ -46,7 +46,7 @@ static __always_inline bool same_aligned(const struct ip_addr *a,
 }
 
 /* :: stands for no address in our maps. */
-static __always_inline bool unspecified(const struct ip_addr *a)
+static __always_inline bool addr_is_unspecified(const struct ip_addr *a)
 {
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }

@@ -181,8 +181,8 @@ static __always_inline bool challenge_is_plain(const struct packet *p)
 }
 
 /* Turns a plain SYN into the SYN+ACK, except for the MAC addresses. */
-static __always_inline bool challenge_turn(ctx_t *ctx, struct packet *p,
-					   __u32 ack)
+static __always_inline bool challenge_make_syn_ack(ctx_t *ctx, struct packet *p,
+						   __u32 ack)
 {
 	return challenge_tcp(ctx, p, bpf_htonl(ack)) && challenge_ip(ctx, p);
 }

@@ -71,7 +71,7 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 	if (!n || !challenge_is_plain(p) || may_be_partial(ctx, p) ||
 	    !xdp_send_to(ctx->ingress_ifindex))
 		return XDP_PASS;
-	if (!challenge_turn(ctx, p, challenge_acknowledgement(p)) ||
+	if (!challenge_make_syn_ack(ctx, p, challenge_acknowledgement(p)) ||
 	    !challenge_macs(ctx))
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	count_challenge(n, p);

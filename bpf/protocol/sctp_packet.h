@@ -39,7 +39,7 @@ static __always_inline bool sctp_changes_state(__u8 type)
 }
 
 /* Reports whether a chunk must be the only one of its packet (RFC 9260 section 6.10). */
-static __always_inline bool sctp_is_alone(__u8 type)
+static __always_inline bool sctp_chunk_is_single(__u8 type)
 {
 	return type == SCTP_INIT || type == SCTP_INIT_ACK ||
 	       type == SCTP_SHUTDOWN_COMPLETE;
@@ -58,7 +58,7 @@ static __always_inline bool sctp_record_chunk(struct packet *p,
 	if (c->type == SCTP_ABORT || c->type == SCTP_SHUTDOWN_COMPLETE ||
 	    c->type == SCTP_COOKIE_ACK)
 		p->tcp_flags = TCP_RST;
-	if (sctp_is_alone(c->type) && (!first || behind))
+	if (sctp_chunk_is_single(c->type) && (!first || behind))
 		return false;
 	if (c->type != SCTP_INIT && c->type != SCTP_INIT_ACK)
 		return true;

@@ -39,7 +39,7 @@ static __always_inline __u64 aes_byte(__u32 word, int i)
 	return byte & 0xff;
 }
 
-static __always_inline __u32 aes_turn(__u32 word, int bytes)
+static __always_inline __u32 aes_rotate(__u32 word, int bytes)
 {
 	return bytes ? word << (8 * bytes) | word >> (32 - 8 * bytes) : word;
 }
@@ -56,7 +56,7 @@ static __always_inline __u32 aes_mix(const __u32 *table,
 	for (int row = 0; row < 4; row++) {
 		__u32 from = b->column[(i + row * step) % 4];
 
-		mixed ^= aes_turn(table[aes_byte(from, row)], row);
+		mixed ^= aes_rotate(table[aes_byte(from, row)], row);
 	}
 	return mixed;
 }

@@ -43,7 +43,7 @@ static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
 }
 
 /* Sends a packet as an Ethernet frame. It may be translated before or after: it
- * leaves in conclude(), or when the program returns. */
+ * leaves in finish_verdict(), or when the program returns. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    const struct hop *w)
 {

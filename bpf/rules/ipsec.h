@@ -63,9 +63,10 @@ static __always_inline __u32 ipsec_epoch(void)
 /* Returns the action of the first matching policy of a direction: enum rule_action.
  * ports: as in the header, the source's below; RULE_NO_PORT: none. Global (verifier:
  * globals). */
-__noinline __maybe_unused __u32 ipsec_ask(const struct ip_addr *from,
-					  const struct ip_addr *to, __u32 ports,
-					  __u8 protocol, __u32 direction)
+__noinline __maybe_unused __u32 ipsec_find_action(const struct ip_addr *from,
+						  const struct ip_addr *to,
+						  __u32 ports, __u8 protocol,
+						  __u32 direction)
 {
 	const struct rule_set *set = ipsec_policies_get();
 	struct rule_packet *k = rule_packet_get();
@@ -102,9 +103,9 @@ static __always_inline bool ipsec_has_decrypted(ctx_t *ctx)
 static __noinline bool ipsec_stops_arrival(ctx_t *ctx, const struct packet *p)
 {
 	const struct connection_key *key = &p->tuple;
-	__u32 action = ipsec_ask(&key->saddr, &key->daddr,
-				 ipsec_ports(key->sport, key->dport),
-				 key->protocol, IPSEC_FORWARD);
+	__u32 action = ipsec_find_action(&key->saddr, &key->daddr,
+					 ipsec_ports(key->sport, key->dport),
+					 key->protocol, IPSEC_FORWARD);
 
 	return action == RULE_DROP ||
 	       (action == RULE_TRAP && !ipsec_has_decrypted(ctx));
@@ -128,10 +129,10 @@ static __noinline bool ipsec_stops_departure(const struct packet *p,
 	const __u32 ports = ipsec_ports(c->sport, c->dport);
 	const __u8 protocol = ipsec_protocol(p, c);
 
-	return ipsec_ask(&c->saddr, to, ports, protocol, IPSEC_OUT) ==
+	return ipsec_find_action(&c->saddr, to, ports, protocol, IPSEC_OUT) ==
 		       RULE_DROP ||
-	       ipsec_ask(&c->saddr, to, ports, protocol, IPSEC_FORWARD) ==
-		       RULE_DROP;
+	       ipsec_find_action(&c->saddr, to, ports, protocol,
+				 IPSEC_FORWARD) == RULE_DROP;
 }
 
 /* Reports whether a policy forbids answers to the packet. They have its tuple,
@@ -141,9 +142,9 @@ static __always_inline bool ipsec_stops_answer(const struct packet *p,
 {
 	const struct connection_key *key = &p->tuple;
 
-	return ipsec_ask(&key->daddr, &key->saddr,
-			 ipsec_ports(key->dport, key->sport), protocol,
-			 IPSEC_OUT) == RULE_DROP;
+	return ipsec_find_action(&key->daddr, &key->saddr,
+				 ipsec_ports(key->dport, key->sport), protocol,
+				 IPSEC_OUT) == RULE_DROP;
 }
 
 /* Reports whether a policy forbids packets in the tunnel to an endpoint. Without UDP,
@@ -158,15 +159,16 @@ static __noinline bool ipsec_stops_tunnel(const struct packet *p,
 	if (!ep)
 		return false;
 	if (c->hop & HOP_TUNNEL_GUE)
-		return ipsec_ask(&ep->source, &ep->addr,
-				 ipsec_ports(bpf_htons(GUE_FIRST_SOURCE),
-					     bpf_htons(GUE_PORT)),
-				 IPPROTO_UDP, IPSEC_OUT) == RULE_DROP;
+		return ipsec_find_action(
+			       &ep->source, &ep->addr,
+			       ipsec_ports(bpf_htons(GUE_FIRST_SOURCE),
+					   bpf_htons(GUE_PORT)),
+			       IPPROTO_UDP, IPSEC_OUT) == RULE_DROP;
 	if (is_mapped_ipv4(&ep->addr))
 		map_ipv4(&from, bpf_htonl(TUNNEL_PREFIX4));
-	return ipsec_ask(&from, &ep->addr, 0,
-			 p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
-			 IPSEC_OUT) == RULE_DROP;
+	return ipsec_find_action(&from, &ep->addr, 0,
+				 p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP,
+				 IPSEC_OUT) == RULE_DROP;
 }
 
 /* Returns the address that an entry's packets are routed to, whatever their
@@ -211,8 +213,9 @@ __noinline bool ipsec_stops_local_reply(const struct packet *p,
 {
 	if (!p || !c) /* verifier: null */
 		return true;
-	return ipsec_ask(&c->saddr, &c->daddr, ipsec_ports(c->sport, c->dport),
-			 ipsec_protocol(p, c), IPSEC_OUT) == RULE_DROP;
+	return ipsec_find_action(&c->saddr, &c->daddr,
+				 ipsec_ports(c->sport, c->dport),
+				 ipsec_protocol(p, c), IPSEC_OUT) == RULE_DROP;
 }
 
 /* Reports whether a policy forbids an ICMP error about a connection. It goes where
@@ -226,10 +229,10 @@ __noinline bool ipsec_stops_error(const struct packet *p,
 	if (!p || !c) /* verifier: null */
 		return true;
 	protocol = icmp_protocol(!is_mapped_ipv4(&c->daddr));
-	return ipsec_ask(&p->tuple.saddr, &c->daddr, 0, protocol, IPSEC_OUT) ==
-		       RULE_DROP ||
-	       ipsec_ask(&c->saddr, &c->daddr, 0, protocol, IPSEC_OUT) ==
-		       RULE_DROP;
+	return ipsec_find_action(&p->tuple.saddr, &c->daddr, 0, protocol,
+				 IPSEC_OUT) == RULE_DROP ||
+	       ipsec_find_action(&c->saddr, &c->daddr, 0, protocol,
+				 IPSEC_OUT) == RULE_DROP;
 }
 
 #endif

@@ -107,8 +107,8 @@ static __always_inline const struct rule *rule_at(const struct rule_set *set,
 	return &set->rules[i & (MAX_RULES - 1)];
 }
 
-static __always_inline bool rule_has_word(const struct rule *r,
-					  const struct rule_packet *k, __u32 i)
+static __always_inline bool
+rule_matches_word(const struct rule *r, const struct rule_packet *k, __u32 i)
 {
 	return k->word[i] - r->first[i] <= r->span[i];
 }
@@ -118,18 +118,18 @@ static __always_inline bool rule_has_word(const struct rule *r,
 static __always_inline bool rule_matches(const struct rule *r,
 					 const struct rule_packet *k, bool ipv6)
 {
-	if (!rule_has_word(r, k, RULE_DADDR + 3) ||
-	    !rule_has_word(r, k, RULE_SADDR + 3) ||
-	    !rule_has_word(r, k, RULE_DPORT) ||
-	    !rule_has_word(r, k, RULE_SPORT) ||
-	    !rule_has_word(r, k, RULE_PROTOCOL) ||
-	    !rule_has_word(r, k, RULE_INTERFACE))
+	if (!rule_matches_word(r, k, RULE_DADDR + 3) ||
+	    !rule_matches_word(r, k, RULE_SADDR + 3) ||
+	    !rule_matches_word(r, k, RULE_DPORT) ||
+	    !rule_matches_word(r, k, RULE_SPORT) ||
+	    !rule_matches_word(r, k, RULE_PROTOCOL) ||
+	    !rule_matches_word(r, k, RULE_INTERFACE))
 		return false;
 	if (!ipv6)
 		return true;
 	for (__u32 i = 0; i < 3; i++)
-		if (!rule_has_word(r, k, RULE_SADDR + i) ||
-		    !rule_has_word(r, k, RULE_DADDR + i))
+		if (!rule_matches_word(r, k, RULE_SADDR + i) ||
+		    !rule_matches_word(r, k, RULE_DADDR + i))
 			return false;
 	return true;
 }
@@ -254,7 +254,7 @@ static __always_inline void rule_put_ports(struct rule_packet *k, __be16 sport,
 
 /* Finds the rule of a connection whose client sends packets with this tuple. */
 static __always_inline const struct rule *
-rule_of_tuple(const struct connection_key *tuple, __u32 ifindex, bool ipv6)
+rule_find_by_tuple(const struct connection_key *tuple, __u32 ifindex, bool ipv6)
 {
 	const struct rule_set *set = rule_set_get();
 	struct rule_packet *k = rule_packet_get();

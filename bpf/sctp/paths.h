@@ -310,7 +310,8 @@ static __always_inline bool sctp_path_changes(struct sctp_scratch *s,
 
 /* Records by which path a client's packet has come: s->arrived. Of a forged packet,
  * nothing. */
-static __noinline void sctp_follow(const struct packet *p, struct connection *c)
+static __noinline void sctp_record_path(const struct packet *p,
+					struct connection *c)
 {
 	struct sctp_scratch *s = sctp_scratch_get();
 	void *paths = lazy_hash_get(&sctp_paths);
@@ -373,7 +374,7 @@ sctp_entry_of_answer(struct sctp_scratch *s, const struct packet *p,
 
 /* Returns the entry by which a packet leaves. by_path: it came by a further path. */
 static __noinline struct connection *
-sctp_entry(const struct packet *p, struct connection *c, bool by_path)
+sctp_outgoing_entry(const struct packet *p, struct connection *c, bool by_path)
 {
 	struct sctp_scratch *s = sctp_scratch_get();
 	struct connection *e = NULL;
@@ -388,7 +389,7 @@ sctp_entry(const struct packet *p, struct connection *c, bool by_path)
 	}
 	if (!by_path)
 		s->arrived = p->tuple;
-	sctp_follow(p, c);
+	sctp_record_path(p, c);
 	return by_path ? sctp_entry_of_packet(s, c) : c;
 }
 

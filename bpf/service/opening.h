@@ -119,15 +119,16 @@ opening_endpoint(const struct opening *o)
 }
 
 /* A step's verdict where another endpoint, or another source, may succeed. */
-static __always_inline enum verdict taken(struct packet *p,
-					  enum drop_reason why)
+static __always_inline enum verdict verdict_taken(struct packet *p,
+						  enum drop_reason why)
 {
 	p->drop = why;
 	return VERDICT_TAKEN;
 }
 
 /* A step's verdict if there is no room for the connection. */
-static __always_inline enum verdict full(struct packet *p, enum drop_reason why)
+static __always_inline enum verdict verdict_full(struct packet *p,
+						 enum drop_reason why)
 {
 	p->drop = why;
 	return VERDICT_FULL;
@@ -143,9 +144,9 @@ insert_entry(struct packet *p, const struct connection_key *key,
 	if (likely(!err))
 		return VERDICT_CONTINUE;
 	if (err == -EEXIST)
-		return taken(p, DROP_TUPLE_IN_USE);
+		return verdict_taken(p, DROP_TUPLE_IN_USE);
 	if (err == -E2BIG)
-		return full(p, DROP_CONNTRACK_FULL);
+		return verdict_full(p, DROP_CONNTRACK_FULL);
 	return drop(p, DROP_CONNECTION_RACE);
 }
 

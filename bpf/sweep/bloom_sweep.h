@@ -23,7 +23,7 @@ static __always_inline void bloom_add(struct bloom *b, const struct ip_addr *a,
 
 /* Ensures that the next filter matches packets with this key. The current filter may
  * match them by any of several bits, so all of these are added. */
-static __noinline void bloom_keep(const struct connection_key *key)
+static __noinline void bloom_add_to_next(const struct connection_key *key)
 {
 	struct connection_key k = *key;
 	const struct ip_addr every __attribute__((aligned(8))) = {};

@@ -37,7 +37,7 @@ struct {
 	__type(value, struct reclaim_timer);
 } reclaim_timers SEC(".maps");
 
-static int timer_visit(void *map, __u32 *key, struct reclaim_timer *t)
+static int timer_run(void *map, __u32 *key, struct reclaim_timer *t)
 {
 	int freed = 0;
 
@@ -64,7 +64,7 @@ static __always_inline int timer_begin(void)
 	err = bpf_timer_init(&t->timer, &reclaim_timers, CLOCK_MONOTONIC);
 	if (err && err != -EBUSY) /* -EBUSY: it runs */
 		return err;
-	err = bpf_timer_set_callback(&t->timer, timer_visit);
+	err = bpf_timer_set_callback(&t->timer, timer_run);
 	return err ? err : bpf_timer_start(&t->timer, TIMER_IDLE, 0);
 }
 

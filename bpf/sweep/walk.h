@@ -36,9 +36,8 @@ static __always_inline bool endpoint_is_ending(__u32 id)
 }
 
 /* Hands a connection over to user space, which notifies both ends. */
-static __always_inline int walk_hand_over(const struct connection_key *key,
-					  const struct connection *c,
-					  __u32 word)
+static __always_inline int walk_send(const struct connection_key *key,
+				     const struct connection *c, __u32 word)
 {
 	struct found_end *e;
 
@@ -74,7 +73,7 @@ __noinline int walk_row(struct table_row *row)
 		return 0;
 	key = row->key; /* the row may change hands when the entry is removed */
 	if (ends_can_be_notified(key.protocol) && !connection_is_closed(word))
-		return walk_hand_over(&key, c, word);
+		return walk_send(&key, c, word);
 	if (ends_can_be_notified(key.protocol) && word & CONN_ASSURED)
 		return 0; /* it is in quarantine, so that answers to the RSTs find it */
 	return connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);

@@ -42,7 +42,7 @@ static __always_inline __u64 row_status_now(void)
 	return ROW_LIVE | bpf_jiffies64();
 }
 
-static __always_inline struct table_row *row_of(struct connection *c)
+static __always_inline struct table_row *row_of_connection(struct connection *c)
 {
 	return (void *)c - __builtin_offsetof(struct table_row, connection);
 }

@@ -22,8 +22,8 @@
 
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
 /* The connection has ended, and no CPU is about to delete the entry
- * (entry_mark_left()). */
-#define STATE_LEFT (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
+ * (entry_mark_leftover()). */
+#define STATE_LEFTOVER (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
 #define STATE_TRAITS STATE_TRAIT(0xff)
 #define STATE_SENT_RST STATE_TRAIT(CONN_SENT_RST)
 #define STATE_OTHER_SYN STATE_TRAIT(CONN_OTHER_SYN)
@@ -53,9 +53,9 @@ static __always_inline __u32 state_peek(const struct connection *c)
 	return *(const __u32 *)&c->flags;
 }
 
-static __always_inline bool state_is_left(__u32 word)
+static __always_inline bool state_is_leftover(__u32 word)
 {
-	return (word & STATE_LEFT) == STATE_LEFT;
+	return (word & STATE_LEFTOVER) == STATE_LEFTOVER;
 }
 
 /* Reports whether both words belong to the same connection. A CPU numbers the

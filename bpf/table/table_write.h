@@ -399,8 +399,8 @@ static __always_inline struct table_row *group_row_of(__u32 group, int found,
 
 /* Marks an entry that could not be removed: the next connection that wants its place
  * removes it, or the sweep. */
-static __always_inline void entry_mark_left(const struct connection_key *key,
-					    __u64 hash, __u32 word)
+static __always_inline void
+entry_mark_leftover(const struct connection_key *key, __u64 hash, __u32 word)
 {
 	__u32 group = table_group(hash, table_size_now()), now;
 	int found = group_find(group, key, hash);
@@ -412,7 +412,7 @@ static __always_inline void entry_mark_left(const struct connection_key *key,
 	now = state_read(&row->connection);
 	if (state_is_same_generation(now, word))
 		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
-					    now, now | STATE_LEFT);
+					    now, now | STATE_LEFTOVER);
 }
 
 /* Removes an entry from its key's first home, or from the second one. what: the word,
@@ -435,7 +435,7 @@ __noinline __u64 entry_remove_at(const struct connection_key *key, __u64 what,
 	hash = hash_by(t, key, key_placement(t, key, second));
 	own = key_lock(key, hash, &group);
 	if (unlikely(!own)) {
-		entry_mark_left(key, hash, what);
+		entry_mark_leftover(key, hash, what);
 		return 0;
 	}
 	found = bucket_group_find(own, group, key, hash);

@@ -102,10 +102,9 @@ static __noinline void tcp_restart(const struct packet *p,
 
 /* Handles a SYN of the client: a copy of the first one, or another one, which the
  * endpoint answers with a challenge ACK or accepts. */
-static __always_inline void tcp_client_syn(const struct packet *p,
-					   struct connection *c, __u32 word,
-					   struct connection *reply,
-					   __u32 reply_word)
+static __always_inline void
+tcp_handle_client_syn(const struct packet *p, struct connection *c, __u32 word,
+		      struct connection *reply, __u32 reply_word)
 {
 	bool alone = is_opening_syn(p);
 
@@ -120,10 +119,11 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 /* Handles a SYN of the endpoint. It answers the client if it acknowledges the client's
  * SYN, or crosses it (simultaneous open). A repetition is not a sign of life: the
  * client is silent. */
-static __always_inline void tcp_endpoint_syn(const struct packet *p,
-					     struct connection *c, __u32 word,
-					     struct connection *client,
-					     __u32 client_word)
+static __always_inline void tcp_handle_endpoint_syn(const struct packet *p,
+						    struct connection *c,
+						    __u32 word,
+						    struct connection *client,
+						    __u32 client_word)
 {
 	bool ack = p->tcp_flags & TCP_ACK;
 
@@ -387,7 +387,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c,
 		if (p->tcp_flags & TCP_ACK)
 			tcp_segment(p, c, word, peer, peer_word);
 	} else if (word & CONN_REPLY_DIRECTION) {
-		tcp_endpoint_syn(p, c, word, peer, peer_word);
+		tcp_handle_endpoint_syn(p, c, word, peer, peer_word);
 	} else {
 		if (is_opening_syn(p) && word & CONN_REPLIED) {
 			v = redial(p, c, peer);
@@ -397,7 +397,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c,
 			if (v != VERDICT_CONTINUE)
 				return v;
 		}
-		tcp_client_syn(p, c, word, peer, peer_word);
+		tcp_handle_client_syn(p, c, word, peer, peer_word);
 	}
 	if (unlikely(copying))
 		copy_if_changed(c, word, peer, IPPROTO_TCP);

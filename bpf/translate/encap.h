@@ -38,7 +38,7 @@ static __noinline enum verdict encap(ctx_t *ctx, struct packet *p,
 		in.dont_fragment = ip[6] & 0x40;
 	}
 	if (in.gue) {
-		if (unspecified(&ep->source))
+		if (addr_is_unspecified(&ep->source))
 			return drop(p, DROP_NO_ROUTE);
 		in.protocol = IPPROTO_UDP;
 	} else {
