@@ -132,6 +132,9 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 			if !sinceKnown(e) {
 				shown["since"] = "-"
 			}
+			if downElsewhere(e) {
+				shown["evidence"] = e.Evidence + foundElsewhere
+			}
 		},
 		More: func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
 		Events: func(e *v1.EndpointProbe) []string {
@@ -157,9 +160,15 @@ func getEndpoint(o *session.Options) *cobra.Command {
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
 // sinceKnown reports whether the server knows the start of an endpoint's state: it knows the time
-// of a probe's result, not of a drain.
+// of a probe's result, not of a drain, nor of the failure that another check has found.
 func sinceKnown(e *v1.EndpointProbe) bool {
-	return e.ObservedState != "draining" && e.ObservedState != "drained"
+	return e.ObservedState != "draining" && e.ObservedState != "drained" && !downElsewhere(e)
+}
+
+// downElsewhere reports whether another check than this probe has found the endpoint down, such as
+// clients' handshakes.
+func downElsewhere(e *v1.EndpointProbe) bool {
+	return e.CurrState == "ok" && (e.ObservedState == "down" || e.ObservedState == "panic")
 }
 
 func sinceCell(e *v1.EndpointProbe) string {
@@ -190,9 +199,13 @@ func endpointTable(list []v1.EndpointProbe, wide, compat bool) *session.Table {
 		if compat {
 			period, state = e.ProbeDuration.String(), e.CurrState
 		}
+		evidence := evidenceCell(e, e.Evidence)
+		if downElsewhere(e) && !compat {
+			evidence += foundElsewhere
+		}
 		row := []string{
 			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), period,
-			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, state, sinceCell(e), evidenceCell(e, e.Evidence),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, state, sinceCell(e), evidence,
 		}
 		if !wide {
 			t.Add(row...)
@@ -222,6 +235,9 @@ func evidenceCell(e *v1.EndpointProbe, evidence string) string {
 	at := e.ProbeType + " " + net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)) + ": "
 	return cmp.Or(session.OneLine(strings.TrimPrefix(evidence, at)), "-")
 }
+
+// foundElsewhere follows the evidence of a probe that succeeds, of an endpoint that is down.
+const foundElsewhere = "; another check has found it down"
 
 // probeCell returns the type, and the request.
 func probeCell(e *v1.EndpointProbe) string { return e.ProbeType + ":" + session.OneLine(e.ProbeReq) }

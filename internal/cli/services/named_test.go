@@ -89,7 +89,7 @@ func TestRatesOfEndpoint(t *testing.T) {
 }
 
 // TestSinceOfDrain checks that neither get nor describe shows the time of a probe's result as that
-// of a drain.
+// of a drain, or of a failure that another check has found.
 func TestSinceOfDrain(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200,
@@ -99,6 +99,14 @@ func TestSinceOfDrain(t *testing.T) {
 		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") || !strings.Contains(got.Stdout, "drained") {
 			t.Errorf(`%s: got %+v, want exit code 0, no "2020-01-02" on stdout, "drained" on stdout`,
 				args, got)
+		}
+	}
+	s.Body = `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","observedState":"down",` +
+		`"evidence":"tcp 31.31.31.1:80: accepts connections, 2 of 2","since":"2020-01-02T03:04:05Z"}]}`
+	for _, args := range []string{"get endpoint", "describe endpoint 31.31.31.1"} {
+		if got := clitest.Run(t, "", s.Args(args)...); got.Code != 0 || strings.Contains(got.Stdout, "2020-01-02") ||
+			!strings.Contains(got.Stdout, "accepts connections, 2 of 2; another check has found it down") {
+			t.Errorf(`%s: got %+v, want exit code 0, no "2020-01-02" on stdout, and that another check has found the endpoint down`, args, got)
 		}
 	}
 	s.Body = `{"drainAttr":[{"endpoint":"31.31.31.1:80","connections":3,"sockets":0,"rate":200}]}`
