@@ -3,6 +3,7 @@ package observation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"time"
@@ -42,6 +43,9 @@ func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams
 	}
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("the packet was not explained within %v, as the machine is busy: try again", patience)
+		}
 		rest.RefuseError(http.StatusServiceUnavailable, err).Write(w)
 		return
 	}

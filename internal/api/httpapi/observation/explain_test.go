@@ -3,8 +3,10 @@ package observation
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,5 +77,9 @@ func TestExplain(t *testing.T) {
 	a.err = explain.ErrBusy
 	if w := call(v1.ExplainParams{From: "1.1.1.1", To: "10.0.0.1:80"}); w.Code != 503 || w.Header().Get("Retry-After") == "" {
 		t.Errorf(`got %d %s, want code 503, a header Retry-After`, w.Code, w.Body)
+	}
+	a.err = fmt.Errorf("look up the route: %w", context.DeadlineExceeded)
+	if w := call(v1.ExplainParams{From: "1.1.1.1", To: "10.0.0.1:80"}); w.Code != 503 || !strings.Contains(w.Body.String(), "not explained within 8s, as the machine is busy") {
+		t.Errorf(`got %d %s, want code 503, and that the machine is busy`, w.Code, w.Body)
 	}
 }
