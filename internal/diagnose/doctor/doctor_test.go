@@ -310,8 +310,13 @@ func TestChecks(t *testing.T) {
 	if len(clockJump(-3*time.Second)) != 1 || len(clockJump(time.Second)) != 0 || len(unsynchronised(true)) != 1 {
 		t.Error("a jumping or unsynchronized clock is not reported, or a good one is")
 	}
-	if len(diskFindings("/", 1<<20, 1<<30, 5, 1000)) != 2 || len(diskFindings("/", 1<<30, 1<<40, 0, 0)) != 0 {
+	full, good := &unix.Statfs_t{Bsize: 1, Bavail: 1 << 20, Blocks: 1 << 30, Ffree: 5, Files: 1000}, &unix.Statfs_t{Bsize: 1, Bavail: 1 << 30, Blocks: 1 << 40}
+	if len(diskFindings("/", full)) != 2 || len(diskFindings("/", good)) != 0 {
 		t.Error("a full disk is not reported, or a good one is")
+	}
+	good.Flags = unix.ST_RDONLY
+	if list := diskFindings("/", good); len(list) != 1 || list[0].What != "the file system of / is read-only" || list[0].Sure != Certain {
+		t.Errorf("got %+v, want that the file system is read-only", list)
 	}
 }
 

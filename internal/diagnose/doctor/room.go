@@ -102,22 +102,28 @@ func disk(m *Machine) ([]Finding, error) {
 	if err := unix.Statfs(m.Facts.StateDir, &st); err != nil {
 		return nil, fmt.Errorf("look at %s: %w", m.Facts.StateDir, err)
 	}
-	free := st.Bavail * uint64(st.Bsize)
-	return diskFindings(m.Facts.StateDir, free, st.Blocks*uint64(st.Bsize), st.Ffree, st.Files), nil
+	return diskFindings(m.Facts.StateDir, &st), nil
 }
 
-// diskFindings reports a file system with less than 64 MB, the size of some thousand revisions.
-func diskFindings(dir string, free, size, nodes, allNodes uint64) (out []Finding) {
+// diskFindings reports a read-only file system, as after an error of the disk, and one with less
+// than 64 MB, the size of some thousand revisions.
+func diskFindings(dir string, st *unix.Statfs_t) (out []Finding) {
 	const enough = 64 << 20
-	if free < enough && size > 0 {
+	if st.Flags&unix.ST_RDONLY != 0 {
+		out = append(out, Finding{
+			About: "read-only", What: "the file system of " + dir + " is read-only", Sure: Certain,
+			Why: "changes are refused, and loxilb cannot start again", Command: "dmesg (an error of the disk?), then: mount -o remount,rw MOUNTPOINT",
+		})
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < enough && st.Blocks > 0 {
 		out = append(out, Finding{
 			About: "space", What: fmt.Sprintf("only %d MB are free on the file system of %s", free>>20, dir), Sure: Likely,
 			Why: "changes are refused when they cannot be written to the journal", Command: "df -h " + dir,
 		})
 	}
-	if allNodes > 0 && nodes < 100 {
+	if st.Files > 0 && st.Ffree < 100 {
 		out = append(out, Finding{
-			About: "nodes", What: fmt.Sprintf("only %d free inodes remain on the file system of %s", nodes, dir), Sure: Likely,
+			About: "nodes", What: fmt.Sprintf("only %d free inodes remain on the file system of %s", st.Ffree, dir), Sure: Likely,
 			Why: "changes are refused when they cannot be written to the journal", Command: "df -i " + dir,
 		})
 	}
