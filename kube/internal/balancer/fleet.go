@@ -37,6 +37,7 @@ type Fleet struct {
 	desired  map[types.NamespacedName]*Desired
 	held     map[types.NamespacedName]bool // Services that stay as they are on balancers
 	complete bool                          // desired and held have all Services
+	changes  uint64                        // of desired, held and complete
 	targeted bool                          // members are all balancers
 	members  map[string]*member
 	masters  map[string]string // URLs of the elected balancers, by instance
@@ -170,6 +171,9 @@ func (f *Fleet) Set(service types.NamespacedName, d Desired) {
 	same := old != nil && !f.held[service] && d.equal(old)
 	f.desired[service] = &d
 	delete(f.held, service)
+	if !same {
+		f.changes++
+	}
 	f.mu.Unlock()
 	if !same {
 		f.wake()
@@ -186,8 +190,9 @@ func (f *Fleet) hash(entries []translate.Entry) {
 func (f *Fleet) Hold(service types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.desired[service] == nil {
+	if f.desired[service] == nil && !f.held[service] {
 		f.held[service] = true
+		f.changes++
 	}
 }
 
@@ -198,6 +203,9 @@ func (f *Fleet) Delete(service types.NamespacedName) {
 	there = there || f.held[service]
 	delete(f.desired, service)
 	delete(f.held, service)
+	if there {
+		f.changes++
+	}
 	f.mu.Unlock()
 	if there {
 		f.wake()
@@ -209,6 +217,7 @@ func (f *Fleet) Delete(service types.NamespacedName) {
 func (f *Fleet) Complete() {
 	f.mu.Lock()
 	f.complete = true
+	f.changes++
 	f.mu.Unlock()
 	f.wake()
 }
@@ -255,12 +264,19 @@ type view struct {
 	items    map[string]item
 	held     map[types.NamespacedName]bool
 	complete bool
+	changes  uint64 // up to here
+}
+
+func (f *Fleet) hasChanged(since uint64) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.changes != since
 }
 
 func (f *Fleet) view(node string) view {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete}
+	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete, changes: f.changes}
 	for service, d := range f.desired {
 		for _, e := range d.For(node) {
 			// Two Services may want the same for a moment, when one has just given it up: which one

@@ -2,9 +2,29 @@ package balancer
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
+
+	v1 "loxilb/api/v1"
 )
+
+// keyOf returns the key of a balancer's service.
+func keyOf(s *v1.ServiceArguments) string {
+	host := s.ExternalIP
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	port := fmt.Sprint(s.Port)
+	if s.PortMax > s.Port {
+		port += "-" + fmt.Sprint(s.PortMax)
+	}
+	key := host + ":" + port + "/" + s.Protocol
+	if s.Block != 0 {
+		key += fmt.Sprintf("/mark=%d", s.Block)
+	}
+	return key
+}
 
 // specOfKey returns the smallest spec that identifies a service, for a deletion.
 func specOfKey(key string) json.RawMessage {

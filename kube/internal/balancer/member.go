@@ -41,6 +41,7 @@ type member struct {
 	revision uint64
 	foreign  map[string]string // owners of keys in use
 	stuck    map[string]string // why services of ours are not deleted, by key
+	done     uint64            // the balancer has all changes up to here; 0: or some are missing
 
 	mu        sync.Mutex
 	stopped   bool // it is no longer a balancer
@@ -224,8 +225,12 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 			return nil, err
 		}
 	}
-	v := m.fleet.view(m.Node)
 	full := !m.synced || revision != m.revision && time.Since(m.fullAt) > fullInterval
+	if !full && m.done != 0 && !m.fleet.hasChanged(m.done) {
+		return nil, nil // to compare thousands of services at each poll costs more than the poll
+	}
+	m.done = 0
+	v := m.fleet.view(m.Node)
 	if full {
 		if err := m.list(ctx, &v); err != nil {
 			return nil, err
@@ -243,6 +248,9 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 		return touched, err
 	}
 	m.forgetRefusals(&v)
+	if len(m.refused) == 0 && len(m.stuck) == 0 {
+		m.done = v.changes
+	}
 	return touched, nil
 }
 
@@ -306,22 +314,6 @@ func ownerOf(s *v1.ServiceArguments) string {
 		return "another controller"
 	}
 	return "a user of the balancer"
-}
-
-func keyOf(s *v1.ServiceArguments) string {
-	host := s.ExternalIP
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	port := fmt.Sprint(s.Port)
-	if s.PortMax > s.Port {
-		port += "-" + fmt.Sprint(s.PortMax)
-	}
-	key := host + ":" + port + "/" + s.Protocol
-	if s.Block != 0 {
-		key += fmt.Sprintf("/mark=%d", s.Block)
-	}
-	return key
 }
 
 // entry is an item with its key.

@@ -20,9 +20,46 @@ type backend struct {
 	terminating bool
 }
 
-// backends returns the endpoints of a port that accept connections: ready ones or, while there are
-// none, terminating ones that still serve, like kube-proxy.
-func (in *Input) backends(port *corev1.ServicePort, six bool) []backend {
+// portKey is a port of the Service and the IP family of its endpoints.
+type portKey struct {
+	port *corev1.ServicePort
+	six  bool
+}
+
+// portBackends are the endpoints of a port. Each of hundreds of balancers needs those of its node:
+// to read all EndpointSlices for each balancer would take seconds.
+type portBackends struct {
+	all    []backend
+	byNode map[string][]backend // nil: not needed yet
+}
+
+// backends returns the endpoints of a port that accept connections, or only those on a node.
+// Callers must not change them.
+func (in *Input) backends(port *corev1.ServicePort, six bool, node string) []backend {
+	key := portKey{port, six}
+	known := in.known[key]
+	if known == nil {
+		known = &portBackends{all: in.readBackends(port, six)}
+		if in.known == nil {
+			in.known = map[portKey]*portBackends{}
+		}
+		in.known[key] = known
+	}
+	if node == "" {
+		return known.all
+	}
+	if known.byNode == nil {
+		known.byNode = map[string][]backend{}
+		for _, b := range known.all {
+			known.byNode[b.node] = append(known.byNode[b.node], b)
+		}
+	}
+	return known.byNode[node]
+}
+
+// readBackends returns the ready endpoints of a port or, while there are none, terminating ones
+// that still serve, like kube-proxy.
+func (in *Input) readBackends(port *corev1.ServicePort, six bool) []backend {
 	family := discoveryv1.AddressTypeIPv4
 	if six {
 		family = discoveryv1.AddressTypeIPv6
@@ -96,13 +133,13 @@ func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, 
 
 // endpoints returns the endpoints of a port for the balancer of a node, or for any balancer.
 func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1.Endpoint {
-	backends := in.backends(port, six)
-	local := in.local()
-	if local && in.PerNode && node != "" {
-		backends = slices.DeleteFunc(backends, func(b backend) bool { return b.node != node })
+	only := "" // the balancer has the endpoints of this node alone
+	if in.local() && in.PerNode {
+		only = node
 	}
+	backends := in.backends(port, six, only)
 	if !in.UsesPods(port) {
-		return in.nodePorts(port, six, backends, local)
+		return in.nodePorts(port, six, backends, only)
 	}
 	if len(in.Settings.Networks) > 0 {
 		backends = in.onNetworks(backends, six)
@@ -142,8 +179,17 @@ func (in *Input) onNetworks(backends []backend, six bool) (out []backend) {
 	return out
 }
 
-// nodePorts returns the nodes of a port. With the policy Local only those with an endpoint.
-func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backend, local bool) []v1.Endpoint {
+// nodePorts returns the nodes of a port, or one of them. With the policy Local only those with an
+// endpoint.
+func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backend, only string) []v1.Endpoint {
+	nodes, local := in.Nodes, in.local()
+	if only != "" {
+		nodes = in.named(only)
+	}
+	hosts := make(map[string]bool, len(nodes))
+	for i := range backends {
+		hosts[backends[i].node] = true
+	}
 	eligible := func(n *Node) bool {
 		if zone := n.Labels[zoneLabel]; zone != "" && zone != in.Zone {
 			return false
@@ -151,8 +197,7 @@ func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backen
 		if in.Settings.Nodes != nil && !in.Settings.Nodes.Matches(set(n.Labels)) {
 			return false
 		}
-		return !n.Excluded && n.address(six).IsValid() &&
-			(!local || slices.ContainsFunc(backends, func(b backend) bool { return b.node == n.Name }))
+		return !n.Excluded && n.address(six).IsValid() && (!local || hosts[n.Name])
 	}
 	out := []v1.Endpoint{}
 	// While no node is ready, their state is unreliable: all of them are better than none.
@@ -161,8 +206,8 @@ func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backen
 		func(n *Node) bool { return n.Ready },
 		func(*Node) bool { return true },
 	} {
-		for i := range in.Nodes {
-			if n := &in.Nodes[i]; eligible(n) && good(n) {
+		for i := range nodes {
+			if n := &nodes[i]; eligible(n) && good(n) {
 				out = append(out, endpoint(n.address(six), port.NodePort))
 			}
 		}

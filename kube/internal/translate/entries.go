@@ -41,7 +41,9 @@ type Input struct {
 	Owner        string
 	PerNode      bool // balancers on nodes have their own endpoints: see NeedsNodes
 
-	size int // of all entries so far
+	size     int // of all entries so far
+	known    map[portKey]*portBackends
+	anywhere map[portKey]bool // ports that have endpoints on some node
 }
 
 // Entry is one service of a balancer.
@@ -124,7 +126,19 @@ func (in *Input) Entries(node string) ([]Entry, error) {
 
 // elsewhere reports whether a port without endpoints on a node has some on others.
 func (in *Input) elsewhere(port *corev1.ServicePort, vip netip.Addr, node string) bool {
-	return in.PerNode && node != "" && len(in.endpoints(port, in.endpointsAreIPv6(vip), "")) > 0
+	if !in.PerNode || node == "" {
+		return false
+	}
+	key := portKey{port, in.endpointsAreIPv6(vip)}
+	some, known := in.anywhere[key]
+	if !known {
+		if in.anywhere == nil {
+			in.anywhere = map[portKey]bool{}
+		}
+		some = len(in.endpoints(port, key.six, "")) > 0
+		in.anywhere[key] = some
+	}
+	return some
 }
 
 // KeyOf returns the key of a balancer's service.

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -51,11 +52,19 @@ func (in *Input) preferred(backends []backend, node string) func(backend) bool {
 }
 
 func (in *Input) zoneOf(node string) string {
-	i := slices.IndexFunc(in.Nodes, func(n Node) bool { return n.Name == node })
-	if i < 0 {
-		return ""
+	for _, n := range in.named(node) {
+		return n.Labels[corev1.LabelTopologyZone]
 	}
-	return in.Nodes[i].Labels[corev1.LabelTopologyZone]
+	return ""
+}
+
+// named returns the node with a name, or none.
+func (in *Input) named(name string) []Node {
+	i, found := slices.BinarySearchFunc(in.Nodes, name, func(n Node, name string) int { return strings.Compare(n.Name, name) })
+	if !found {
+		return nil
+	}
+	return in.Nodes[i : i+1]
 }
 
 // EntriesOf returns the services for the balancers of nodes. Balancers that have the same share

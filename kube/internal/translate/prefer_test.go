@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -87,5 +88,33 @@ func TestLimit(t *testing.T) {
 	}
 	if limit(&spec) || len(spec.Endpoints) != MaxEndpoints {
 		t.Errorf("%d endpoints of as many as allowed are left", len(spec.Endpoints))
+	}
+}
+
+// TestCostOfNodes checks that the endpoints of a Service are read once for all balancers: they are
+// on as many nodes, so the cost would grow with the square of the cluster. It
+// runs alone, as it counts the bytes that the process allocates.
+func TestCostOfNodes(t *testing.T) {
+	in, nodes := large(func(in *Input) {
+		in.Service.Spec.ExternalTrafficPolicy, in.Settings.BGP = corev1.ServiceExternalTrafficPolicyLocal, true
+		in.Settings.PodNetwork = false
+	})
+	for i := range in.Nodes {
+		in.Nodes[i].Addresses = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}
+	}
+	cost := func(balancers []string) uint64 {
+		var before, after runtime.MemStats
+		one := *in
+		runtime.ReadMemStats(&before)
+		entries, err := one.EntriesOf(balancers)
+		runtime.ReadMemStats(&after)
+		if err != nil || len(entries[nodes[1]]) != 2 {
+			t.Fatalf("%d balancers: the one with pods has %d services (%v), want 2", len(balancers), len(entries[nodes[1]]), err)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	few, many := cost(nodes[:5]), cost(nodes[:50])
+	if many > 2*few {
+		t.Errorf("50 balancers cost %d bytes, and 5 of them %d", many, few)
 	}
 }
