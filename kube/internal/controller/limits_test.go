@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -59,6 +60,11 @@ func TestStuckEvent(t *testing.T) {
 		b.services.ReportStuck(t.Context(), key, "balancer b keeps "+key.Name)
 	}
 	b.wantEvent(reasonStuck, "balancer b keeps web")
+	b.services.ReportStuck(t.Context(), client.ObjectKeyFromObject(s), "balancer b keeps "+strings.Repeat("é", maxMessage))
+	e := <-b.services.Events.(*events.FakeRecorder).Events
+	if _, text, _ := strings.Cut(e, "balancer"); len(text)+len("balancer") > maxMessage || !utf8.ValidString(text) {
+		t.Errorf("an event has %d bytes, which the API refuses: %.40q", len(e), e)
+	}
 }
 
 // wantEvent checks that the first event with a reason has a text.

@@ -79,15 +79,21 @@ func (r *Services) setCondition(s *corev1.Service, kind string, f finding) {
 	if f.ok {
 		status = metav1.ConditionTrue
 	}
-	if len(f.message) > maxMessage {
-		f.message = f.message[:maxMessage]
-		for !utf8.ValidString(f.message) {
-			f.message = f.message[:len(f.message)-1]
-		}
-	}
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: f.reason, Message: f.message, ObservedGeneration: s.Generation,
+		Type: kind, Status: status, Reason: f.reason, Message: short(f.message), ObservedGeneration: s.Generation,
 	})
+}
+
+// short cuts a text to the size of an event. The API refuses longer ones.
+func short(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	text = text[:maxMessage]
+	for !utf8.ValidString(text) {
+		text = text[:len(text)-1]
+	}
+	return text
 }
 
 // tell sends an event for each changed condition, and for new addresses.
@@ -114,7 +120,7 @@ func (r *Services) tell(before, after *corev1.Service) {
 func (r *Services) ReportStuck(ctx context.Context, key types.NamespacedName, why string) {
 	var s corev1.Service
 	if r.Client.Get(ctx, key, &s) == nil {
-		r.Events.Eventf(&s, nil, corev1.EventTypeWarning, reasonStuck, "Sync", "%s", why)
+		r.Events.Eventf(&s, nil, corev1.EventTypeWarning, reasonStuck, "Sync", "%s", short(why))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -137,19 +138,28 @@ func (o *Options) Load(fs *flag.FlagSet) error {
 		if given[name] {
 			continue
 		}
-		text := fmt.Sprint(v)
-		if list, ok := v.([]any); ok {
-			words := make([]string, len(list))
-			for i, one := range list {
-				words[i] = fmt.Sprint(one)
-			}
-			text = strings.Join(words, ",")
-		}
+		text := textOf(v)
 		if err := fs.Set(name, text); err != nil {
 			return fmt.Errorf("--config %s: %s: %q %w", o.Config, name, text, err)
 		}
 	}
 	return nil
+}
+
+// textOf returns a YAML value as the command line has it. Large numbers, such as an AS of 32 bits,
+// have no exponent.
+func textOf(v any) string {
+	switch v := v.(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	case []any:
+		words := make([]string, len(v))
+		for i, one := range v {
+			words[i] = textOf(one)
+		}
+		return strings.Join(words, ",")
+	}
+	return fmt.Sprint(v)
 }
 
 // Parsed is the parsed form of the flags.
