@@ -214,11 +214,12 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	log.Info("starting", "version", version, "owner", owner, "zone", o.Zone, "AddressPools", hasPools, "LoxiURLs", hasURLs)
 
 	addresses := address.New()
+	addresses.PoolsOnly = o.PoolsOnly
 	services := &controller.Services{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: recorder, Addresses: addresses,
 		Annotations: annotation.NewReader(), Defaults: p.Defaults,
 		Class: o.Class, DefaultClass: o.DefaultClass, Zone: o.Zone, Owner: owner, IPMode: p.IPMode,
-		Uninstall: o.Uninstall,
+		HostMode: o.HostMode, Uninstall: o.Uninstall,
 	}
 	services.Fleet = balancer.NewFleet(balancer.Options{
 		Owner: owner, Zone: o.Zone, TakeOver: o.TakeOver, Roles: p.Roles, BGP: p.BGP, Changed: services.Enqueue, Log: log,

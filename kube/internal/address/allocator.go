@@ -59,6 +59,8 @@ func (e *Error) Error() string { return e.Message }
 
 // Allocator knows which service has which addresses. It is safe for concurrent use.
 type Allocator struct {
+	PoolsOnly bool // services may only ask for addresses of pools
+
 	mu       sync.Mutex
 	pools    []Pool
 	reserved Reserved
@@ -74,10 +76,11 @@ type holder struct {
 
 // tenant is a service that has an address.
 type tenant struct {
-	key     string // its sharing key
-	pool    string // that it selected when it got the address
-	adopted bool   // the address is from a status, so pool is not known
-	alone   bool   // see Request.Alone
+	namespace string
+	key       string // its sharing key
+	pool      string // that it selected when it got the address
+	adopted   bool   // the address is from a status, so pool is not known
+	alone     bool   // see Request.Alone
 }
 
 // New returns an allocator without pools.
@@ -118,7 +121,7 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 			if other := a.apart(r, got); notice == nil && other != "" {
 				notice = &Error{ReasonShared, fmt.Sprintf("address %s also belongs to service %s, and by BGP only nodes with pods announce addresses of Services with the policy Local: these do not serve the other Service unless they have its pods; give one of them another address by staticIP or another pool", got, other)}
 			}
-			a.claim(r, got, tenant{key: r.Key, pool: pool, alone: r.Alone})
+			a.claim(r, got, tenant{namespace: r.Namespace, key: r.Key, pool: pool, alone: r.Alone})
 		case s.Optional:
 			notice = e
 		default:
@@ -137,7 +140,7 @@ func (a *Allocator) Adopt(r *Request, addresses []netip.Addr) {
 	defer a.mu.Unlock()
 	for _, c := range addresses {
 		if a.portConflict(r, c) == nil {
-			a.claim(r, c, tenant{key: r.Key, adopted: true, alone: r.Alone})
+			a.claim(r, c, tenant{namespace: r.Namespace, key: r.Key, adopted: true, alone: r.Alone})
 		}
 	}
 }
@@ -169,6 +172,12 @@ func (a *Allocator) fill(r *Request, s Slot, o offer) (netip.Addr, *Error) {
 		}
 		if p := a.poolOf(s.Address); p != nil && !p.selects(r) && !has {
 			return netip.Addr{}, &Error{ReasonNoPool, fmt.Sprintf("address %s is of pool %q, which is not for this service", s.Address, p.Name)}
+		}
+		if a.PoolsOnly && a.poolOf(s.Address) == nil && !has {
+			return netip.Addr{}, &Error{ReasonNoPool, fmt.Sprintf("address %s is in no pool, and services may only ask for addresses of pools", s.Address)}
+		}
+		if other := a.stranger(r, s.Address); other != "" && !has {
+			return netip.Addr{}, &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s of another namespace, and they have no common sharing key", s.Address, other)}
 		}
 		if other := a.apart(r, s.Address); other != "" && !has {
 			return netip.Addr{}, &Error{ReasonConflict, fmt.Sprintf("address %s belongs to service %s, and by BGP only nodes with pods announce addresses of Services with the policy Local, which share none", s.Address, other)}
@@ -303,6 +312,17 @@ func (a *Allocator) free(rng Range) (netip.Addr, bool) {
 // apart returns a service that has an address, if one of the two shares none.
 func (a *Allocator) apart(r *Request, c netip.Addr) string {
 	return a.holders[c].other(r.Service, func(one tenant) bool { return r.Alone || one.alone })
+}
+
+// stranger returns a service of another namespace that has an address outside of all pools, without
+// the sharing key of this one. It must not give clients of its address to anyone who asks.
+func (a *Allocator) stranger(r *Request, c netip.Addr) string {
+	if a.poolOf(c) != nil {
+		return ""
+	}
+	return a.holders[c].other(r.Service, func(one tenant) bool {
+		return one.namespace != r.Namespace && (r.Key == "" || one.key != r.Key)
+	})
 }
 
 // other returns the first other service with a property, in the order of names: a message with

@@ -52,6 +52,14 @@ func impossible() (list []netip.Prefix) {
 	return list
 }
 
+// Unusable returns why an address belongs to no service and to no endpoint in a further network, or
+// nothing.
+func (a *Allocator) Unusable(c netip.Addr) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unusable(c, false)
+}
+
 // unusable returns why no service can have an address that one asks for. One that has it already
 // keeps it if it is merely reserved: its clients use it.
 func (a *Allocator) unusable(c netip.Addr, has bool) string {

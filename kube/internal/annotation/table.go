@@ -24,6 +24,9 @@ type Annotation struct {
 	Planned string // it is known, and refused for this reason
 }
 
+// HostMode is the mode of services that take their ports from each address of the machine.
+const HostMode = "hostonearm"
+
 const (
 	yesNo        = "`yes`, `no`"
 	maxProbeText = 1024 // as balancers have it
@@ -140,7 +143,7 @@ func endpointAnnotations() []Annotation {
 func trafficAnnotations() []Annotation {
 	return []Annotation{
 		{
-			Name: Prefix + "lbmode", Values: "`default`, `onearm`, `fullnat`, `dsr`, `hostonearm`, `auto`; `fullproxy` is not available", Effect: "how packets are translated ([modes.md](modes.md)); default: `--setLBMode`",
+			Name: Prefix + "lbmode", Values: "`default`, `onearm`, `fullnat`, `dsr`, `hostonearm` with `--allow-hostonearm`, `auto`; `fullproxy` is not available", Effect: "how packets are translated ([modes.md](modes.md)); default: `--setLBMode`",
 			set: func(s *Settings, _, v string) (err error) {
 				s.Mode, err = Mode(v)
 				return err
@@ -236,7 +239,7 @@ func tlsAnnotations() (list []Annotation) {
 // Mode returns the balancer's word for a mode, given as a word or as the existing controller's
 // number.
 func Mode(v string) (string, error) {
-	words := []string{"default", "onearm", "fullnat", "dsr", "fullproxy", "hostonearm"}
+	words := []string{"default", "onearm", "fullnat", "dsr", "fullproxy", HostMode}
 	if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(words) {
 		v = words[n]
 	}

@@ -52,6 +52,58 @@ func TestInstances(t *testing.T) {
 	b.wantAccepted(s, reasonAccepted, "")
 }
 
+// TestHostMode checks that a Service takes ports of the nodes' own addresses only if the controller's
+// administrator allows that.
+func TestHostMode(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	s.Annotations[annotation.Prefix+"lbmode"] = "5" // the existing controller's number
+	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
+	b.wantAccepted(s, reasonInvalid, "hostonearm takes ports of all addresses of the nodes, and needs the controller's flag --allow-hostonearm")
+	b.want("it is refused", "")
+	b.services.HostMode = true
+	b.want("it is allowed", "20.20.20.1:80=10.1.0.1:8080")
+	b.start(annotation.Settings{PodNetwork: true, Mode: annotation.HostMode})
+	b.want("it is the default", "20.20.20.1:80=10.1.0.1:8080")
+}
+
+// TestProbesOfNodes checks that a Service cannot have balancers send bytes of its choice to other
+// ports of nodes than its own: they could be a request to the API of another balancer.
+func TestProbesOfNodes(t *testing.T) {
+	t.Parallel()
+	s := service("web")
+	b := newBench(t, s, node(1))
+	b.start(annotation.Settings{Monitor: true})
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
+	for _, tc := range []struct{ kind, port, request, refusal string }{
+		{"tcp", "11111", "POST /netlox/v1/config/loadbalancer HTTP/1.1", "probereq: port 11111 of the nodes is no node port of the Service"},
+		{"", "10250", "POST", "probereq: port 10250 of the nodes"},
+		{"udp", "8472", "x", "probereq: port 8472 of the nodes"},
+		{"tcp", "30080", "PING", ""},
+		{"tcp", "", "PING", ""},
+		{"tcp", "10256", "", ""},
+		{"http", "10256", "/healthz", ""},
+	} {
+		b.change(s, func() {
+			s.Annotations = map[string]string{}
+			for name, v := range map[string]string{"probetype": tc.kind, "probeport": tc.port, "probereq": tc.request} {
+				if v != "" {
+					s.Annotations[annotation.Prefix+name] = v
+				}
+			}
+		})
+		if tc.refusal != "" {
+			b.wantAccepted(s, reasonInvalid, tc.refusal)
+			continue
+		}
+		b.wantAccepted(s, reasonAccepted, "")
+	}
+	b.change(s, func() {
+		s.Annotations = map[string]string{annotation.Prefix + "usepodnetwork": "yes", annotation.Prefix + "probeport": "9000", annotation.Prefix + "probereq": "x"}
+	})
+	b.wantAccepted(s, reasonAccepted, "")
+}
+
 // TestRetries checks how long a Service waits whose reconciliation has failed for an hour.
 func TestRetries(t *testing.T) {
 	t.Parallel()

@@ -3,20 +3,14 @@ package controller
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
-
-// networkStatus is where Multus writes the addresses of a pod.
-const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
 // prepare restores the addresses of all Services before new ones are allocated. In case two have
 // the same address and port, those come first whose status has their ports, then older ones, and
@@ -169,31 +163,4 @@ func (r *Services) NodesChanged() {
 		r.Enqueue(key)
 	}
 	r.wakeWaiting(types.NamespacedName{})
-}
-
-// podAddresses returns the addresses that the pods of a Service have in networks of Multus.
-func (r *Services) podAddresses(ctx context.Context, s *corev1.Service, networks []string) (map[string][]netip.Addr, error) {
-	var pods corev1.PodList
-	err := r.Reader.List(ctx, &pods, client.InNamespace(s.Namespace), client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(s.Spec.Selector)})
-	if err != nil {
-		return nil, err
-	}
-	out := map[string][]netip.Addr{}
-	for i := range pods.Items {
-		var status []struct {
-			Name string
-			IPs  []string
-		}
-		if json.Unmarshal([]byte(pods.Items[i].Annotations[networkStatus]), &status) != nil {
-			continue
-		}
-		for _, n := range status {
-			for _, text := range n.IPs {
-				if ip, err := netip.ParseAddr(text); err == nil && slices.Contains(networks, n.Name) {
-					out[pods.Items[i].Name] = append(out[pods.Items[i].Name], ip)
-				}
-			}
-		}
-	}
-	return out, nil
 }

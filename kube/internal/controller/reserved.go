@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -75,50 +76,72 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 	return out
 }
 
-// inUse returns the owner of an address that a Service requests: another Service's cluster IP, a
-// Service of another load balancer, or a pod or the apiserver listed in an EndpointSlice. It
-// returns "" if the address is free. Of several owners it returns the first by name: another one
-// each time would change the status for ever.
-func (r *Services) inUse(ctx context.Context, asked netip.Addr) (owner string, err error) {
-	found := func(name string) {
-		if owner == "" || name < owner {
-			owner = name
+// inUse returns the owner of an address that a Service requests, or nothing: see owners.
+func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
+	owners, err := r.owners(ctx, map[netip.Addr]bool{asked: true}, "")
+	return owners[asked], err
+}
+
+// owners returns the owners of addresses: another Service's cluster IP, a Service of another load
+// balancer, or a pod or the apiserver listed in an EndpointSlice, but no pods of one namespace. Of
+// several owners it returns the first by name: another one each time would change the status for
+// ever.
+func (r *Services) owners(ctx context.Context, asked map[netip.Addr]bool, but string) (map[netip.Addr]string, error) {
+	owners := map[netip.Addr]string{}
+	if len(asked) == 0 {
+		return owners, nil
+	}
+	found := func(a netip.Addr, name string) {
+		if first := owners[a]; asked[a] && (first == "" || name < first) {
+			owners[a] = name
 		}
 	}
 	var services corev1.ServiceList
 	if err := r.Client.List(ctx, &services, client.UnsafeDisableDeepCopy); err != nil {
-		return "", err
+		return nil, err
 	}
 	for i := range services.Items {
-		if s := &services.Items[i]; slices.ContainsFunc(s.Spec.ClusterIPs, isAddress(asked)) {
-			found(fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name))
-		} else if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) && slices.Contains(published(s, r.Zone), asked) {
-			found(fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name))
+		s := &services.Items[i]
+		for a := range wanted(asked, s.Spec.ClusterIPs) {
+			found(a, fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name))
+		}
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) {
+			for _, a := range published(s, r.Zone) {
+				found(a, fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name))
+			}
 		}
 	}
 	var endpoints discoveryv1.EndpointSliceList
 	if err := r.Client.List(ctx, &endpoints, client.UnsafeDisableDeepCopy); err != nil {
-		return "", err
+		return nil, err
 	}
 	for i := range endpoints.Items {
-		isAPI := endpoints.Items[i].Namespace == "default" && endpoints.Items[i].Labels[discoveryv1.LabelServiceName] == "kubernetes"
-		for j := range endpoints.Items[i].Endpoints {
-			e := &endpoints.Items[i].Endpoints[j]
-			if isAPI && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
-				found("the apiserver")
-			}
-			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slices.ContainsFunc(e.Addresses, isAddress(asked)) {
-				found(fmt.Sprintf("pod %s/%s", endpoints.Items[i].Namespace, e.TargetRef.Name))
+		slice := &endpoints.Items[i]
+		isAPI := slice.Namespace == "default" && slice.Labels[discoveryv1.LabelServiceName] == "kubernetes"
+		for j := range slice.Endpoints {
+			e := &slice.Endpoints[j]
+			for a := range wanted(asked, e.Addresses) {
+				if isAPI {
+					found(a, "the apiserver")
+				}
+				if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slice.Namespace != but {
+					found(a, fmt.Sprintf("pod %s/%s", slice.Namespace, e.TargetRef.Name))
+				}
 			}
 		}
 	}
-	return owner, nil
+	return owners, nil
 }
 
-func isAddress(a netip.Addr) func(string) bool {
-	return func(text string) bool {
-		b, err := netip.ParseAddr(text)
-		return err == nil && b.Unmap() == a
+// wanted yields the addresses of a list that are asked for.
+func wanted(asked map[netip.Addr]bool, list []string) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for _, text := range list {
+			a, err := netip.ParseAddr(text)
+			if err == nil && asked[a.Unmap()] && !yield(a.Unmap()) {
+				return
+			}
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ type Services struct {
 
 	Class        string
 	DefaultClass bool // Services without a class, too
+	HostMode     bool // Services may select mode hostonearm
 	Uninstall    bool // give up all Services
 	Zone, Owner  string
 	IPMode       corev1.LoadBalancerIPMode
@@ -239,7 +240,7 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
 	wanted, err := slots(s, &settings)
-	if err := cmp.Or(err, checkSources(s), r.checkInstance(&settings)); err != nil {
+	if err := cmp.Or(err, checkSources(s), r.checkInstance(&settings), r.checkMode(&settings), checkProbe(s, &settings)); err != nil {
 		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
 	if _, err := r.allNodes(ctx); err != nil { // their addresses are reserved

@@ -41,6 +41,7 @@ const (
 	reasonNoEndpoint = "NoEndpoints"
 	reasonTooMany    = "TooManyEndpoints"
 	reasonStuck      = "NotDeleted"
+	reasonEndpoint   = "InvalidEndpoint"
 )
 
 // finding is a condition to set.

@@ -77,6 +77,30 @@ func (r *Services) checkInstance(a *annotation.Settings) error {
 	return nil
 }
 
+// checkMode returns why a Service cannot have its mode. Mode hostonearm takes the ports from all
+// addresses of the balancers' machines, whose SSH and kubelets are no Service's.
+func (r *Services) checkMode(a *annotation.Settings) error {
+	if a.Mode == annotation.HostMode && r.Defaults.Mode != annotation.HostMode && !r.HostMode {
+		return fmt.Errorf("annotation %slbmode: hostonearm takes ports of all addresses of the nodes, and needs the controller's flag --allow-hostonearm", annotation.Prefix)
+	}
+	return nil
+}
+
+// checkProbe returns why a Service cannot have its probe. Nodes get requests of a Service's own
+// choice at its own ports alone: at others, bytes could be a request to the API of a balancer.
+func checkProbe(s *corev1.Service, a *annotation.Settings) error {
+	raw := a.ProbeType == "" || a.ProbeType == "tcp" || a.ProbeType == "udp"
+	if !a.Monitor || !raw || a.ProbeRequest == "" || a.ProbePort == 0 || a.PodNetwork || a.External {
+		return nil
+	}
+	for _, p := range s.Spec.Ports {
+		if int(p.NodePort) == a.ProbePort {
+			return nil
+		}
+	}
+	return fmt.Errorf("annotation %sprobereq: port %d of the nodes is no node port of the Service, so it gets no bytes: use probetype http, or omit probeport", annotation.Prefix, a.ProbePort)
+}
+
 // familiesOf returns, for each VIP of a Service, whether it is IPv6.
 func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
 	switch a.Family {
