@@ -112,7 +112,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lock: lock, log: log}
-	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
+	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.WakeSignal, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users := access.Open(c.StateDir)
 	if c.BGP {

@@ -38,7 +38,7 @@ func ownDrops() []string {
 type dropWatch struct {
 	drops    func() (map[string]uint64, error)
 	refusals func(yield func(tables.Refusal)) error
-	problems func() []netdev.Known
+	problems func() []netdev.KnownProblem
 	log      *slog.Logger
 
 	before  map[string]uint64    // dropped packets, by reason

@@ -47,9 +47,9 @@ func newDropBench() *dropBench {
 			}
 			return nil
 		},
-		problems: func() (list []netdev.Known) {
+		problems: func() (list []netdev.KnownProblem) {
 			if b.endpoint != "" {
-				list = append(list, netdev.Known{Problem: netdev.Problem{Kind: netdev.NeighbourKind, Key: b.endpoint}})
+				list = append(list, netdev.KnownProblem{Problem: netdev.Problem{Kind: netdev.NeighbourKind, Key: b.endpoint}})
 			}
 			return list
 		},

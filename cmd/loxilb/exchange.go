@@ -28,9 +28,9 @@ type exchanger interface {
 	Drops() (map[string]uint64, error)
 	DropsBefore() (at time.Time, drops map[string]uint64)
 	Exchanged() bool
-	GoBack() error
+	RollBack() error
 	FollowFormer() error
-	GoForward() error
+	RollForward() error
 	KeepPrograms() error
 }
 
@@ -128,7 +128,7 @@ func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 		return false, nil
 	}
 	w.back = counted{now, drops}
-	if err := w.datapath.GoBack(); err != nil {
+	if err := w.datapath.RollBack(); err != nil {
 		return true, fmt.Errorf("restore the former programs, as %v: %w", w.jump, err)
 	}
 	w.report(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
@@ -162,7 +162,7 @@ func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 	if 2*since.rate() < w.jump.rate() {
 		return false, nil
 	}
-	if err := w.datapath.GoForward(); err != nil {
+	if err := w.datapath.RollForward(); err != nil {
 		return true, err
 	}
 	w.report(now, event.Solved, nil)

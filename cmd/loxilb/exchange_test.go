@@ -22,9 +22,9 @@ type traffic struct {
 func (d *traffic) Drops() (map[string]uint64, error)           { return maps.Clone(d.drops), nil }
 func (d *traffic) DropsBefore() (time.Time, map[string]uint64) { return d.began, d.before }
 func (d *traffic) Exchanged() bool                             { return true }
-func (d *traffic) GoBack() error                               { d.back++; return nil }
+func (d *traffic) RollBack() error                             { d.back++; return nil }
 func (d *traffic) FollowFormer() error                         { d.followed++; return nil }
-func (d *traffic) GoForward() error                            { d.forward++; return nil }
+func (d *traffic) RollForward() error                          { d.forward++; return nil }
 func (d *traffic) KeepPrograms() error                         { d.kept++; return nil }
 
 // TestGoBack checks that the former programs return once if drops jump, and leave again if they

@@ -33,7 +33,7 @@ func problems(n *netdev.Net) []status.Status {
 
 // followProblems adds problems that other parts find to the problems of the network.
 func (p *daemon) followProblems() {
-	look := p.network.Include(func() []netdev.Problem {
+	look := p.network.AddProblemSource(func() []netdev.Problem {
 		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems(), p.excluded())
 	})
 	p.duplicates = announce.NewDuplicates(p.network, p.announcer, look, p.log)

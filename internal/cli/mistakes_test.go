@@ -117,7 +117,7 @@ var bodyMistakes = []mistake{
 	{`bfd {"remoteIp":"10.0.0.2","interval":99999999999999999999}`, `interval "number 99999999999999999999" is of the wrong type`},
 	{`bfd {"remoteIp":"10.0.0.2","interval":1.5}`, `interval "number 1.5" is of the wrong type`},
 	{`bfd {"remoteIp":"10.0.0.2","intervall":300000}`, `unknown property "intervall"`},
-	{`bfd {"remoteIp":"10.0.0.2"} {}`, "there is something after the end of the object"},
+	{`bfd {"remoteIp":"10.0.0.2"} {}`, "there is text after the end of the object"},
 	{`bgp/neigh null`, `the body is null: a JSON object is expected`},
 	{`bgp/neigh []`, `body "array" is of the wrong type`},
 	{`bgp/neigh {"ipAddress":"10.0.0.7","remoteAs":null}`, `remoteAs "0"` + notASN},

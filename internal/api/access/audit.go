@@ -20,25 +20,25 @@ const (
 	auditSize = 8 << 20
 )
 
-// Limits of entries per minute for principals without the right to make changes, who could
-// otherwise overwrite the record of changes. Each viewer has a limit; strangers, refused for lack
-// of a token, share one.
-const aMinute = 30
+// linesPerMinute is the limit of entries for callers without the right to make changes, who could
+// otherwise overwrite the record of changes. Each viewer has its own limit; callers without a token
+// share one.
+const linesPerMinute = 30
 
 // Entry is one request.
 type Entry struct {
-	Time     time.Time `json:"time"`
-	Who      string    `json:"who"`
-	Role     string    `json:"role,omitempty"`
-	From     string    `json:"from"`
-	Method   string    `json:"method"`
-	Path     string    `json:"path"`
-	Objects  []string  `json:"objects,omitempty"`  // the first few changed objects
-	Result   int       `json:"result"`             // the status of the answer
-	Error    string    `json:"error,omitempty"`    // why it was refused
-	Revision uint64    `json:"revision,omitempty"` // that the change has made
-	Unsaid   int       `json:"unsaid,omitempty"`   // number of preceding requests of strangers and viewers that were not recorded
-	Stranger bool      `json:"-"`                  // refused for lack of a token or of rights
+	Time       time.Time `json:"time"`
+	Who        string    `json:"who"`
+	Role       string    `json:"role,omitempty"`
+	From       string    `json:"from"`
+	Method     string    `json:"method"`
+	Path       string    `json:"path"`
+	Objects    []string  `json:"objects,omitempty"`  // the first few changed objects
+	Result     int       `json:"result"`             // the status of the answer
+	Error      string    `json:"error,omitempty"`    // why it was refused
+	Revision   uint64    `json:"revision,omitempty"` // the revision that the change has made
+	Unrecorded int       `json:"unsaid,omitempty"`   // preceding requests that a limit excluded
+	Stranger   bool      `json:"-"`                  // refused for lack of a token or of rights
 }
 
 // Audit is the audit log.
@@ -74,7 +74,7 @@ func (a *Audit) open() error {
 	return nil
 }
 
-// endLine ends a line that a crash has truncated, so the next one is valid.
+// endLine terminates a line that a crash has truncated, so the next one is valid.
 func (a *Audit) endLine() error {
 	path := filepath.Join(a.dir, auditName)
 	f, err := os.Open(path)
@@ -112,14 +112,14 @@ func (a *Audit) Write(e Entry) error {
 		a.suppressed++
 		return nil
 	}
-	e.Unsaid = a.suppressed
+	e.Unrecorded = a.suppressed
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
 	line = append(line, '\n')
 	if a.file != nil && !a.isCurrent() {
-		_ = a.file.Close() // of a file that has no name any more
+		_ = a.file.Close() // of a file that was moved or deleted
 		a.file = nil
 	}
 	if a.file == nil {
@@ -172,7 +172,7 @@ func (a *Audit) mayLog(e *Entry) bool {
 		a.minute, a.perViewer = e.Time, map[string]int{}
 	}
 	a.perViewer[who]++
-	return a.perViewer[who] <= aMinute
+	return a.perViewer[who] <= linesPerMinute
 }
 
 func (a *Audit) rotate() error {

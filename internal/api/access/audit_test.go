@@ -98,31 +98,31 @@ func TestAuditOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range aMinute + 12 {
+	for range linesPerMinute + 12 {
 		write(true)
 	}
 	write(false)
 	now = now.Add(time.Minute)
 	write(true)
 	list, err := a.Last(1000)
-	if err != nil || len(list) != aMinute+2 || list[aMinute].Unsaid != 12 || list[aMinute+1].Unsaid != 0 {
+	if err != nil || len(list) != linesPerMinute+2 || list[linesPerMinute].Unrecorded != 12 || list[linesPerMinute+1].Unrecorded != 0 {
 		t.Errorf("%v, %d entries, %+v", err, len(list), list[len(list)-2:])
 	}
 }
 
-// TestAuditOfViewers checks the same for a viewer, who may change its own password. Another
-// viewer's changes are still logged.
+// TestAuditOfViewers checks that a viewer, who may change its own password, cannot rotate entries
+// out of the audit log. Another viewer's changes are still logged.
 func TestAuditOfViewers(t *testing.T) {
 	t.Parallel()
 	a := NewAudit(t.TempDir())
 	for _, who := range []string{"vic", "val"} {
-		for range aMinute + 5 {
+		for range linesPerMinute + 5 {
 			if err := a.Write(Entry{Who: who, Role: View.String(), Result: 400}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for range aMinute + 5 {
+	for range linesPerMinute + 5 {
 		if err := a.Write(Entry{Who: "opa", Role: Operate.String(), Result: 400}); err != nil {
 			t.Fatal(err)
 		}
@@ -132,15 +132,15 @@ func TestAuditOfViewers(t *testing.T) {
 	for _, e := range list {
 		count[e.Who]++
 	}
-	if err != nil || count["vic"] != aMinute || count["val"] != aMinute || count["opa"] != aMinute+5 || list[2*aMinute].Unsaid != 5 {
+	if err != nil || count["vic"] != linesPerMinute || count["val"] != linesPerMinute || count["opa"] != linesPerMinute+5 || list[2*linesPerMinute].Unrecorded != 5 {
 		t.Errorf(`got %v, %v, want no error, count["vic"] == aMinute, count["val"] == aMinute, `+
 			`count["opa"] == aMinute+5, list[2*aMinute].Unsaid == 5`,
 			err, count)
 	}
 }
 
-// TestAuditFails checks that a log that was deleted or cannot be written is an error, and recovers
-// by itself.
+// TestAuditFails checks that a log that was deleted or cannot be written is an error, and that the
+// log recovers.
 func TestAuditFails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "d")

@@ -23,7 +23,7 @@ type content struct {
 	Users    []*user    `json:"users"`
 	Sessions []*session `json:"sessions"`
 
-	over chan struct{} // closed when another content counts
+	replaced chan struct{} // closed when another content replaces this one
 }
 
 type user struct {
@@ -57,7 +57,7 @@ func read(dir string) (*content, error) {
 		return nil, fmt.Errorf("%s is damaged (%w): restore it, or delete it and create the users again", path, err)
 	}
 	if c.Format != fileFormat {
-		return nil, fmt.Errorf("%s is of format %d, and this version knows %d: it was written by a later one", path, c.Format, fileFormat)
+		return nil, fmt.Errorf("%s is of format %d, and this version supports %d: a later version wrote it", path, c.Format, fileFormat)
 	}
 	for _, u := range c.Users {
 		if _, err := ParseRole(u.Role); err != nil || u.Name == "" || u.ID <= 0 {

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// A key may fail this often at once, and once more after each failureTime. A user has a larger
-// limit than a source, so strangers cannot lock out an administrator with a few requests.
+// The limits of failed logins at once. Each failureTime allows another one. A user has a larger
+// limit than a source, so an attacker cannot lock out an administrator with a few requests.
 const (
 	sourceFailures = 5
 	userFailures   = 25
 	failureTime    = 10 * time.Second
 	trustTime      = 24 * time.Hour // a source that has logged in as a user is exempt from that user's limit
-	maxKeys        = 4096           // of each kind
+	maxKeys        = 4096           // maximum number of keys of each kind
 )
 
-// A Limiter slows down password guessing. It counts failed logins per source and per user, so an
-// attacker can spread guesses neither over users nor over sources. A success clears only the
-// failures of the same source for the same user: otherwise an attacker could reset the count with
-// an own account.
+// A Limiter slows down password guessing. It counts failed logins per source and per user, so
+// spreading guesses over users or sources does not help an attacker. A success clears only the
+// failures of the same source for the same user: otherwise an attacker could reset the count by a
+// login to its own account.
 //
 // A source is an IPv4 address or an IPv6 network of 64 bits.
 type Limiter struct {
@@ -67,7 +67,7 @@ func sourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// Try counts a login as failed until Succeeded or Untried undoes it, which also bounds concurrent
+// Try counts a login as failed until Succeeded or Uncount undoes that, which also bounds concurrent
 // logins. It returns how long the caller must wait; 0: continue.
 func (l *Limiter) Try(a netip.Addr, user string) (wait time.Duration) {
 	l.mu.Lock()
@@ -93,8 +93,8 @@ func (l *Limiter) Knows(a netip.Addr, user string) bool {
 	return !l.trusted[pairOf(a, user)].Before(l.now())
 }
 
-// Untried undoes the count of a login whose password was not checked.
-func (l *Limiter) Untried(a netip.Addr, user string) {
+// Uncount undoes the count of a login whose password was not checked.
+func (l *Limiter) Uncount(a netip.Addr, user string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refund(pairOf(a, user), failureTime)
@@ -118,7 +118,7 @@ func (l *Limiter) refund(p pair, d time.Duration) {
 	l.pairs.reduce(p, d)
 }
 
-// deadlines hold, for each key, when its last failure is forgotten.
+// deadlines has the time at which the last failure of each key expires.
 type deadlines[K comparable] map[K]time.Time
 
 // wait returns how long a key with a limit of n failures must wait.

@@ -27,7 +27,7 @@ func TestLimiter(t *testing.T) {
 		t.Errorf("one more waits %s", wait)
 	}
 	if wait := l.Try(netip.MustParseAddr("::ffff:10.0.0.1"), "admin"); wait != failureTime {
-		t.Errorf("written in another way it waits %s", wait)
+		t.Errorf("as an IPv4-mapped address it waits %s", wait)
 	}
 	if wait := l.Try(b, "admin"); wait != 0 {
 		t.Errorf("another source waits %s", wait)
@@ -37,7 +37,7 @@ func TestLimiter(t *testing.T) {
 		t.Errorf("later it waits %s", wait)
 	}
 	if wait := l.Try(a, "admin"); wait == 0 {
-		t.Error("later it may try twice")
+		t.Error("later it may try twice at once")
 	}
 	if l.Knows(a, "admin") {
 		t.Error("a source that has not logged in is known")
@@ -73,7 +73,7 @@ func TestLimiterBounded(t *testing.T) {
 	}
 }
 
-// TestLimiterAtOnce checks that simultaneous attempts are limited, too.
+// TestLimiterAtOnce checks that concurrent attempts are limited.
 func TestLimiterAtOnce(t *testing.T) {
 	t.Parallel()
 	l := NewLimiter()
@@ -92,8 +92,8 @@ func TestLimiterAtOnce(t *testing.T) {
 	}
 }
 
-// TestLimiterLocks checks that every method locks the counts: the race detector finds a missing
-// lock, and without it the clock, which is read under the lock.
+// TestLimiterLocks checks that every method locks the counts: by the race detector, and by the
+// clock, which is read under the lock.
 func TestLimiterLocks(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
@@ -106,7 +106,7 @@ func TestLimiterLocks(t *testing.T) {
 	}
 	for name, method := range map[string]func(){
 		"Try": func() { l.Try(from, "admin") }, "Knows": func() { l.Knows(from, "admin") },
-		"Untried": func() { l.Untried(from, "admin") }, "Succeeded": func() { l.Succeeded(from, "admin") },
+		"Untried": func() { l.Uncount(from, "admin") }, "Succeeded": func() { l.Succeeded(from, "admin") },
 	} {
 		t.Run(name, func(*testing.T) {
 			l.Try(from, "admin") // creates a count to write before the goroutines start
@@ -119,16 +119,16 @@ func TestLimiterLocks(t *testing.T) {
 	}
 }
 
-// TestUntried checks that an attempt that was not evaluated, because the daemon was busy, does not
+// TestUncount checks that an attempt that was not evaluated, because the daemon was busy, does not
 // count.
-func TestUntried(t *testing.T) {
+func TestUncount(t *testing.T) {
 	t.Parallel()
 	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
 	for i := range 3 * sourceFailures {
 		if wait := l.Try(from, "admin"); wait > 0 {
 			t.Fatalf("try %d waits %v", i, wait)
 		}
-		l.Untried(from, "admin")
+		l.Uncount(from, "admin")
 	}
 	for range sourceFailures {
 		l.Try(from, "admin")
@@ -138,9 +138,9 @@ func TestUntried(t *testing.T) {
 	}
 }
 
-// TestOwnSuccessForgivesNoGuess checks that an attacker with an account of its own cannot reset the
+// TestOwnLoginResetsNoCount checks that an attacker with an account of its own cannot reset the
 // count of its failures by logging in.
-func TestOwnSuccessForgivesNoGuess(t *testing.T) {
+func TestOwnLoginResetsNoCount(t *testing.T) {
 	t.Parallel()
 	l, now, from := NewLimiter(), time.Now(), netip.MustParseAddr("10.0.0.1")
 	l.now = func() time.Time { return now }

@@ -21,38 +21,38 @@ const (
 	saltBytes   = 16
 )
 
-// The length of a password in bytes. A longer one protects nothing and costs time.
+// The length of a password in bytes. A longer one adds no protection and costs time.
 const (
 	minPassword = 8
 	maxPassword = 128
 )
 
-// hasher hashes one password at a time for strangers, which bounds memory, CPU and the rate of
-// guesses. Known users have a separate turn, so strangers cannot block them.
-type hasher struct{ turn, ofKnown chan struct{} }
+// hasher hashes one password at a time for unknown callers, which bounds memory, CPU and the rate
+// of guesses. Known users have a separate channel, so unknown callers cannot block them.
+type hasher struct{ strangers, known chan struct{} }
 
 func newHasher() *hasher { return &hasher{make(chan struct{}, 1), make(chan struct{}, 1)} }
 
-// errBusy reports that others' passwords are being checked.
+// errBusy reports that passwords of other callers are being checked.
 var errBusy = errors.New("other passwords are being checked: try again")
 
 // acquire waits for a turn, and returns a function that ends it.
 func (h *hasher) acquire(ctx context.Context, known bool) (done func(), err error) {
 	var ofKnown chan struct{} // nil is never ready
 	if known {
-		ofKnown = h.ofKnown
+		ofKnown = h.known
 	}
 	select {
-	case h.turn <- struct{}{}:
-		return func() { <-h.turn }, nil
+	case h.strangers <- struct{}{}:
+		return func() { <-h.strangers }, nil
 	case ofKnown <- struct{}{}:
-		return func() { <-h.ofKnown }, nil
+		return func() { <-h.known }, nil
 	case <-ctx.Done():
 		return nil, errBusy
 	}
 }
 
-// hash makes the text that is kept, in the format of the reference implementation.
+// hash returns a password's hash as stored, in the format of the reference implementation.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	done, err := h.acquire(ctx, true) // setting a password requires a login
 	if err != nil {
@@ -89,7 +89,7 @@ func (h *hasher) matches(ctx context.Context, kept, password string, known bool)
 	return subtle.ConstantTimeCompare(got, want) == 1 && readable, nil
 }
 
-// decodePair takes SALT$KEY.
+// decodePair decodes SALT$KEY.
 func decodePair(text string, salt, key *[]byte) bool {
 	for i := range len(text) {
 		if text[i] != '$' {

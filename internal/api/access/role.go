@@ -52,7 +52,7 @@ func Needed(method, path string) Role {
 	reads := method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 	switch {
 	case within(path, "/auth/logout"), path == "/auth/whoami" && reads, path == "/auth/users" && reads, method == http.MethodPut && within(path, "/auth/users"):
-		return View // of oneself, and one's own password: the handlers see to that
+		return View // the handlers allow viewers only their own data and password
 	case within(path, "/auth"), within(path, "/audit"), within(path, "/status/trace"): // packets have confidential content
 		return Admin
 	case reads:

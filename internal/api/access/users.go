@@ -18,9 +18,9 @@ import (
 // Limits.
 const (
 	maxUsers    = 1000
-	maxSessions = 16             // of a user; with one more, the oldest ends
+	maxSessions = 16             // of a user; the next one ends the oldest
 	sessionTime = 24 * time.Hour // as in the existing loxilb
-	lookAgain   = time.Second    // whether a token's time is over: the clock may have been set
+	expiryCheck = time.Second    // interval of checks for expired tokens
 )
 
 // The refusals.
@@ -32,7 +32,7 @@ var (
 	ErrLimit    = fmt.Errorf("the limit of %d users is reached", maxUsers)
 )
 
-// User is one as others see it.
+// User is a user without the password.
 type User struct {
 	ID      int64
 	Name    string
@@ -60,12 +60,12 @@ func Open(dir string) *Users {
 		c = &content{}
 	}
 	u := &Users{dir: dir, now: time.Now, hasher: newHasher(), broken: err}
-	c.over = make(chan struct{})
+	c.replaced = make(chan struct{})
 	u.content.Store(c)
 	return u
 }
 
-// Err is why the users can't be read.
+// Err returns why the users cannot be read.
 func (u *Users) Err() error { return u.broken }
 
 // List returns all users, by number.
@@ -218,10 +218,10 @@ func (u *Users) UserOf(token string) (User, bool) {
 	return User{}, false
 }
 
-// ErrEnded is why a context of While is over.
+// ErrEnded is the cause of the end of a context of ContextOf.
 var ErrEnded = errors.New("the token has ended: its time is over, its user has logged out, or was changed or deleted")
 
-// ContextOf returns a context that lasts as long as a token is good.
+// ContextOf returns a context that ends when a token becomes invalid.
 func (u *Users) ContextOf(ctx context.Context, token string) (context.Context, context.CancelFunc) {
 	good, end := context.WithCancelCause(ctx)
 	d := digest(token)
@@ -233,9 +233,9 @@ func (u *Users) ContextOf(ctx context.Context, token string) (context.Context, c
 				end(ErrEnded)
 				return
 			}
-			wait := time.NewTimer(min(s.Expires.Sub(u.now()), lookAgain))
+			wait := time.NewTimer(min(s.Expires.Sub(u.now()), expiryCheck))
 			select {
-			case <-c.over:
+			case <-c.replaced:
 			case <-wait.C:
 			case <-good.Done():
 			}
@@ -263,7 +263,7 @@ func digest(token string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// change makes a change that is on the disk when it returns, or not at all.
+// change applies edit and writes the result to disk. If it fails, nothing changes.
 func (u *Users) change(edit func(*content) error) error {
 	if u.broken != nil {
 		return u.broken
@@ -279,13 +279,13 @@ func (u *Users) change(edit func(*content) error) error {
 		return err
 	}
 	u.content.Store(next)
-	close(before.over)
+	close(before.replaced)
 	return nil
 }
 
 func (c *content) clone() *content {
 	out := *c
-	out.over = make(chan struct{})
+	out.replaced = make(chan struct{})
 	out.Users = make([]*user, len(c.Users))
 	for i, one := range c.Users {
 		copied := *one

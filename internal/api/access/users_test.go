@@ -32,9 +32,9 @@ func login(t *testing.T, u *Users, name string) string {
 	return token
 }
 
-// TestKept checks that users and their tokens are restored by a start, that the file contains
+// TestRestart checks that users and their tokens are restored by a start, that the file contains
 // neither passwords nor tokens, and that only its owner can read it.
-func TestKept(t *testing.T) {
+func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	u := Open(dir)
@@ -60,7 +60,7 @@ func TestKept(t *testing.T) {
 		t.Errorf("%+v %v, want %+v", who, ok, ann)
 	}
 	if _, ok := again.UserOf(gone); ok {
-		t.Error("the token of a user that was deleted is good")
+		t.Error("the token of a deleted user is valid")
 	}
 	if cat := add(t, again, "cat", View); cat.ID != bob.ID+1 {
 		t.Errorf("a number is used again: %d", cat.ID)
@@ -83,11 +83,11 @@ func TestLogin(t *testing.T) {
 	u.now = func() time.Time { return now }
 	token := login(t, u, "ann")
 	if _, ok := u.UserOf(token); !ok {
-		t.Error("the token is not good")
+		t.Error("the token is not valid")
 	}
 	now = now.Add(sessionTime + time.Second)
 	if _, ok := u.UserOf(token); ok {
-		t.Error("the token is good for ever")
+		t.Error("the token does not expire")
 	}
 	for _, end := range []func(token string) error{
 		u.Logout,
@@ -102,7 +102,7 @@ func TestLogin(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, ok := u.UserOf(token); ok {
-			t.Error("a token that was ended is good")
+			t.Error("an ended token is valid")
 		}
 	}
 	if err := u.Update(t.Context(), ann.ID, "anna", "", 0); err != nil {
@@ -114,7 +114,7 @@ func TestLogin(t *testing.T) {
 	}
 	for i, token := range tokens {
 		if _, ok := u.UserOf(token); ok != (i >= 2) {
-			t.Errorf("token %d of %d is good: %v", i, len(tokens), ok)
+			t.Errorf("token %d of %d is valid: %v", i, len(tokens), ok)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func TestRefused(t *testing.T) {
 	if n := len(u.List()); n != 2 {
 		t.Errorf("%d users", n)
 	}
-	u.hasher.turn <- struct{}{} // simulates a password check that does not finish
+	u.hasher.strangers <- struct{}{} // simulates a password check that does not finish
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, err := u.Login(ctx, "ann", secret, false); !errors.Is(err, errBusy) {
@@ -158,7 +158,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("failed logins from other addresses keep out a user who has logged in before: %v", err)
 	}
 	if err := u.CheckPassword(ctx, ann.ID, secret); err != nil {
-		t.Errorf("strangers keep users from their passwords: %v", err)
+		t.Errorf("unknown callers prevent users from changing their passwords: %v", err)
 	}
 }
 
@@ -236,8 +236,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestWhile checks that a context ends when its token expires, by the clock that users can set.
-func TestWhile(t *testing.T) {
+// TestContextOf checks that a context ends with its token, also when the machine's clock is set.
+func TestContextOf(t *testing.T) {
 	t.Parallel()
 	u := Open(t.TempDir())
 	var later atomic.Int64
@@ -266,7 +266,7 @@ func TestWhile(t *testing.T) {
 	}
 	ends("another role", func() error { return u.Update(t.Context(), ann.ID, "", "", View) })
 	ends("another password", func() error { return u.Update(t.Context(), ann.ID, "", secret, 0) })
-	ends("its time is over", func() error { later.Store(int64(sessionTime)); return nil })
+	ends("it has expired", func() error { later.Store(int64(sessionTime)); return nil })
 	later.Store(0)
 	ends("it is deleted", func() error { return u.Delete(ann.ID) })
 	if good, cancel := u.ContextOf(t.Context(), "none"); true {

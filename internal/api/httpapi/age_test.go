@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// TestAge checks what a read says about shared objects while the shared store is away: their age
-// since the store has answered last, and none if it never has, since the daemon may have started
-// hours after it went away.
+// TestAge checks the headers about shared objects while the shared store is unavailable: their age
+// since the store's last answer. The age is unknown if the store has never answered: the daemon may
+// have started hours after it failed.
 func TestAge(t *testing.T) {
 	t.Parallel()
 	const minute = "2026-11-30T12:38:00Z"
@@ -28,7 +28,7 @@ func TestAge(t *testing.T) {
 		"away at start": {store.RemoteStatus{Err: errors.New("refused"), Since: began}, false, "from before " + minute},
 	} {
 		h := http.Header{}
-		noteAge(h, &tc.remote)
+		setAge(h, &tc.remote)
 		seconds, err := strconv.Atoi(h.Get("Age"))
 		if aged := err == nil && seconds > 0; aged != tc.aged || !strings.Contains(h.Get("Warning"), tc.warning) || (tc.warning == "") != (h.Get("Warning") == "") {
 			t.Errorf("%s: the headers are %v", name, h)

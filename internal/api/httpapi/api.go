@@ -85,12 +85,12 @@ type Options struct {
 	Access        *access.Users          // by name and password
 	Audit         *access.Audit          // nil: no audit log
 	Lines         *logs.Ring             // recent log lines; nil: none are kept
-	MetricsOff    bool                   // until a request switches them on
+	MetricsOff    bool                   // metrics are off until a request enables them
 	Compat        bool                   // ignore unknown properties, like the existing loxilb
-	NoPage        bool                   // for browsers at /
-	ProbeFiles    string                 // the directory that files of probes are below; empty: any
+	NoPage        bool                   // do not serve the web page at /
+	ProbeFiles    string                 // directory of probe files; empty: any directory
 	Verifier      *verify.Verifier       // compares desired state with the kernel
-	Doctor        func() *doctor.Machine // what doctor checks; nil: the machine, without the daemon's knowledge
+	Doctor        func() *doctor.Machine // what doctor checks; nil: the machine, without data of the daemon
 	BGP           func() []bgp.Session   // sessions with all BGP neighbors; nil: objects of BGP cannot be created or changed
 	ApplyWait     time.Duration          // how long a change waits for the data path; 0: 8 s
 	BodyWait      time.Duration          // how long a request with a body waits for its turn; 0: 10 s
@@ -108,10 +108,10 @@ type Options struct {
 	// Drain returns the progress of this node's drain; nil: unknown.
 	Drain func() report.DrainProgress
 
-	// Cluster returns the nodes with which this one exchanges connections; nil: none.
+	// Cluster returns the state of exchanging connections with other nodes; nil: no cluster.
 	Cluster func() *report.Cluster
 
-	// Nodes returns all known nodes, with this one; nil: there is only this one.
+	// Nodes returns all known nodes, including this one; nil: there is only this one.
 	Nodes func() []report.Node
 }
 
@@ -119,17 +119,17 @@ type Options struct {
 type (
 	// Objects changes objects of any kind.
 	Objects = objects.API
-	// Services is services, endpoints, drains and roles.
+	// Services changes services, endpoints, drains and roles.
 	Services = services.API
-	// Network is the kernel's network, and the BGP speaker with its neighbors and policies.
+	// Network changes the kernel's network, and the BGP speaker with its neighbors and policies.
 	Network = network.API
-	// Traffic is rules, policers, mirrors and connections.
+	// Traffic changes rules, policers and mirrors, and lists connections.
 	Traffic = traffic.API
-	// Users is users and their rights.
+	// Users manages users and their rights.
 	Users = users.API
-	// Observation observes the daemon and its machine.
+	// Observation reports the state of the daemon and its machine.
 	Observation = observation.API
-	// Compat is for clients of the existing loxilb only.
+	// Compat serves clients of the existing loxilb only.
 	Compat = compat.API
 )
 
@@ -170,7 +170,7 @@ func (o *Options) withDefaults() {
 	o.Verifier = cmp.Or(o.Verifier, verify.New())
 }
 
-// off returns why objects of a kind cannot be created or changed; "": they can.
+// off returns why objects of a kind cannot be created or changed, or "" if they can.
 func (o *Options) off(kind string) string {
 	switch kind {
 	case kinds.BGPSpeakerName, kinds.BGPNeighborName, kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName:
@@ -185,7 +185,7 @@ func (o *Options) off(kind string) string {
 	return ""
 }
 
-// New returns an API; Handler and Serve let it answer.
+// New returns an API. Requests are answered by Handler or Listen.
 func New(o Options) *API {
 	o.withDefaults()
 	a := &API{o: o, mux: http.NewServeMux(), streams: rest.NewStreams(o.Access), unread: rest.NewUnread()}

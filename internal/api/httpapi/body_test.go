@@ -47,7 +47,7 @@ func TestLargeBodiesWait(t *testing.T) {
 		all = append(all, b.PostSlowly(t, spaces, ended))
 	}
 	b.MustPost(apitest.Demo)
-	await.True(t, time.Minute, "large bodies that wait", func() bool {
+	await.True(t, time.Minute, "large bodies wait", func() bool {
 		return len(b.API.Objects.Reader.WaitingBodies) == rest.MaxBodies
 	})
 	if w := b.Post(spaces + apitest.Demo); w.Code != 503 || !strings.Contains(apitest.ProblemOf(t, w).Message, "more than 4 MiB") {
@@ -67,7 +67,7 @@ func TestLargeBodiesWait(t *testing.T) {
 }
 
 // TestBodiesAtOnce checks that the number of bodies read at once is bounded, and that the next one
-// waits, and gives up.
+// is refused after a wait.
 func TestBodiesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.BodyWait = 50 * time.Millisecond })

@@ -15,8 +15,8 @@ import (
 )
 
 // TestContract checks that the router and the contract's table agree: each operation exists, or is
-// answered by 501 with the table's sentence. api/openapi.yaml, from which the router is generated,
-// has no operation that the table lacks.
+// answered by 501 with the table's sentence. The table has each operation of api/openapi.yaml, from
+// which the router is generated.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -59,7 +59,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestContractValues checks what the table says about unsupported values.
+// TestContractValues checks the table's answers to unsupported values.
 func TestContractValues(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

@@ -38,7 +38,7 @@ func FuzzPath(f *testing.F) {
 	})
 }
 
-// FuzzQuery checks that any query is answered, or refused with a sentence.
+// FuzzQuery checks that any query is answered, or refused with an error in JSON.
 func FuzzQuery(f *testing.F) {
 	f.Add("source=10.0.0.0%2F8&endpoint=%5B%3A%3A1%5D%3A80&service=10.0.0.1%3A80%2Ftcp&limit=1&offset=1", "1")
 	f.Add("kind=link,object&object=x&limit=-1", "18446744073709551615")

@@ -18,7 +18,7 @@ func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server
 	return transport.Open(ctx, l, transport.Parts{Handler: a.Handler, Shutdown: a.streams.Close, Log: a.o.Log})
 }
 
-// Handler answers requests from one transport. The handlers of Listen cover all transports.
+// Handler returns the handler of requests from one transport.
 func (a *API) Handler(by transport.Kind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
@@ -26,7 +26,7 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 		r = compat.Cleaned(r).WithContext(rest.WithPrincipal(r.Context(), who))
 		defer func() {
 			a.o.Observe(r.Method, ow.Code)
-			a.Account(r, who, ow)
+			a.WriteAudit(r, who, ow)
 			ow.Extend() // the rest of the answer is in the server's buffer
 		}()
 		if a.AnswerOrigin(ow, r) {
@@ -42,15 +42,15 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 			return
 		}
 		if remote, ok := a.o.Store.Remote(); ok {
-			noteAge(ow.Header(), &remote)
+			setAge(ow.Header(), &remote)
 		}
 		a.route(ow, r)
 	})
 }
 
-// noteAge adds how old shared objects may be, while the shared store is away. A daemon that has
-// started meanwhile does not know it.
-func noteAge(h http.Header, remote *store.RemoteStatus) {
+// setAge adds the age of shared objects to an answer while the shared store is unavailable. The age
+// is unknown if the daemon has started since.
+func setAge(h http.Header, remote *store.RemoteStatus) {
 	if remote.Err == nil {
 		return
 	}
@@ -68,7 +68,8 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(w, r)
 		return
 	}
-	// The mux knows whether the path exists with other methods; its plain-text answer is discarded.
+	// The mux reports whether the path exists with other methods; its plain-text answer is
+	// discarded.
 	probe := &discard{header: make(http.Header)}
 	a.mux.ServeHTTP(probe, r)
 	if probe.code == http.StatusMethodNotAllowed {
@@ -80,7 +81,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	rest.Refuse(http.StatusNotFound, "%s not found: the API is below %s/", r.URL.Path, rest.BaseURL).Write(w)
 }
 
-// discard keeps the header of an answer only.
+// discard keeps only the header of an answer.
 type discard struct {
 	header http.Header
 	code   int

@@ -68,7 +68,7 @@ func TestGuard(t *testing.T) {
 				t.Errorf("%s: the answer has the token: %s", name, e.Message)
 			}
 			if n := b.Store.Services.Len(b.Store.Snapshot()); n != 0 {
-				t.Errorf("%s: refused, and left %d services", name, n)
+				t.Errorf("%s: refused, but %d services exist", name, n)
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func TestKubeServices(t *testing.T) {
 		"egress":                 {apitest.Kube(`,"egress":true`, `123.123.123.1`, `0.0.0.0`), "ip", "0.0.0.0:80/tcp mode=default "},
 		"egress with an address": {apitest.Kube(`,"egress":true`), "ip", " egress=true "},
 		"long name":              {apitest.Kube("", "default_web:llb-inst0", long), "name", " name=" + long},
-		"what is not asked for":  {apitest.Kube(`,"proxyprotocolv2":false,"mtls_frontend":{},"mtls_backend":{"verify":false}`), "ip", " mode=default "},
+		"empty options":          {apitest.Kube(`,"proxyprotocolv2":false,"mtls_frontend":{},"mtls_backend":{"verify":false}`), "ip", " mode=default "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestKubeLiveness(t *testing.T) {
 }
 
 // TestKubeEgress checks egress addresses: a rule is created with all its members, created again
-// after a restart of kube-loxilb, and deleted by its source alone, also if it no longer exists.
+// after a restart of kube-loxilb, and deleted by its source alone, also if it does not exist.
 func TestKubeEgress(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)

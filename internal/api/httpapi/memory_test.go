@@ -21,7 +21,7 @@ import (
 	"loxilb/test/race"
 )
 
-// filler generates text of its size: a head, repeated parts, and a tail.
+// filler is the size of generated text: a head, repeated parts, and a tail.
 type filler int
 
 func (size filler) filled(head, part, separator, tail string) string {
@@ -72,7 +72,7 @@ func worstBodies(size filler) map[string]func() string {
 		"all the same": func() string {
 			return size.filled(`{"objects":[`, service(`"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]`), ",", "]}")
 		},
-		"all there may be": func() string {
+		"the largest configuration": func() string {
 			var b strings.Builder
 			b.WriteString(`{"objects":[`)
 			for i := range 65536 {
@@ -137,8 +137,8 @@ func send(t *testing.T, operation, text string) string {
 	return fmt.Sprintf("%d %.120s", w.Code, strings.ReplaceAll(w.Body.String(), "\n", " "))
 }
 
-// TestAllocationsOfWorstBodies checks that bodies that needed a hundred times their size before
-// limits existed need at most thirty times, including garbage.
+// TestAllocationsOfWorstBodies checks that the worst bodies need at most thirty times their size,
+// including garbage.
 func TestAllocationsOfWorstBodies(t *testing.T) {
 	race.Skip(t)
 	for _, name := range []string{"null endpoints", "sources", "long name", "long kind", "many unknown", "metadata"} {
@@ -153,7 +153,7 @@ func TestAllocationsOfWorstBodies(t *testing.T) {
 	}
 }
 
-var long = flag.Bool("long", false, "measure how much memory the worst bodies take, in processes of their own")
+var long = flag.Bool("long", false, "measure the memory that the worst bodies take, each in its own process")
 
 const memoryCase = "LOXILB_MEMORY_CASE"
 

@@ -72,9 +72,9 @@ func TestManyUnread(t *testing.T) {
 	ask(200)
 }
 
-// TestWholly checks that the number of simultaneous complete lists is bounded, and that further
-// ones are refused before they use memory.
-func TestWholly(t *testing.T) {
+// TestCompleteListsBounded checks that the number of concurrent complete lists is bounded, and that
+// further ones are refused before they use memory.
+func TestCompleteListsBounded(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	for range rest.MaxWhole {

@@ -12,9 +12,9 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestTolerance checks that with --compat unknown properties are ignored and reported: to the
+// TestUnknownIgnored checks that with --compat unknown properties are ignored and reported: to the
 // client each time, in the log once per name. Without it, they are refused.
-func TestTolerance(t *testing.T) {
+func TestUnknownIgnored(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	b := apitest.New(t, func(o *httpapi.Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) })
@@ -50,9 +50,9 @@ func TestTolerance(t *testing.T) {
 	}
 }
 
-// TestToleratedProbe checks that with --compat numbers of a probed address that are too high become
-// the highest, with a warning. Otherwise, and in apply, they are refused.
-func TestToleratedProbe(t *testing.T) {
+// TestProbeLimitsTolerated checks that with --compat too high numbers of a probed address are
+// reduced to the limit, with a warning. Otherwise, and in apply, they are refused.
+func TestProbeLimitsTolerated(t *testing.T) {
 	t.Parallel()
 	const body = `{"hostName":"31.31.31.1","inactiveReTries":500,"probeType":"ping","probeDuration":90000}`
 	b := apitest.New(t, func(o *httpapi.Options) { o.Compat = true })
@@ -76,9 +76,9 @@ func TestToleratedProbe(t *testing.T) {
 	}
 }
 
-// TestToleratedNot checks that unknown properties in matches of firewall rules and in loxilb's own
-// requests are refused with --compat, too, and that nothing changes.
-func TestToleratedNot(t *testing.T) {
+// TestNotTolerated checks that unknown properties in matches of firewall rules, and in requests
+// that the contract lacks, are refused also with --compat, and that nothing changes.
+func TestNotTolerated(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.Compat = true })
 	b.MustPost(apitest.Demo)

@@ -22,11 +22,10 @@ type field struct {
 	index []int // through lists and pointers too
 }
 
-// FieldsOf lists the fields of T. words are further names of fields, besides paths and their last
-// parts.
+// FieldsOf lists the fields of T. words maps other names of fields to paths.
 func FieldsOf[T any](words map[string]string) *Fields { return fieldsOf(reflect.TypeFor[T](), words) }
 
-// FieldsOfObject is FieldsOf for the type of an object.
+// FieldsOfObject is FieldsOf for the type of object.
 func FieldsOfObject(object any, words map[string]string) *Fields {
 	return fieldsOf(reflect.TypeOf(object), words)
 }

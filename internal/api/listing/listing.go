@@ -19,9 +19,9 @@ import (
 type Query struct {
 	Names    []string // select any of these names; none: all objects
 	Where    Selector
-	Sort     string // field to sort by; "": as the list is; "-" before it: the largest first
+	Sort     string // field to sort by; with "-" before it, descending; "": the order of the list
 	Limit    int    // 0: all
-	Continue string // where the last page has ended
+	Continue string // the end of the previous page, from its answer
 }
 
 // List is a list of rows that are computed on demand.
@@ -34,8 +34,8 @@ type List[R any] struct {
 	Values     func(R, string) []string     // the values of a row's field
 }
 
-// place is the content of a continuation: the last row of the previous page.
-type place struct {
+// continuation is the decoded Query.Continue: the last row of the previous page.
+type continuation struct {
 	Key    string `json:"k"`
 	Sorted string `json:"s,omitempty"`
 }
@@ -43,12 +43,12 @@ type place struct {
 // errContinue refuses a continuation.
 var errContinue = errors.New("is not the end of a page")
 
-func (p place) String() string {
+func (p continuation) String() string {
 	b, _ := json.Marshal(p) // two strings
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-func parsePlace(s string) (p place, err error) {
+func parseContinuation(s string) (p continuation, err error) {
 	b, err := base64.RawURLEncoding.DecodeString(s)
 	if err == nil {
 		err = json.Unmarshal(b, &p)
@@ -76,7 +76,7 @@ func (s Selector) Resolve(fields *Fields, value func(path, value string) string)
 	return nil
 }
 
-// ResolveSort makes a path of the name of the field to sort by.
+// ResolveSort replaces the name of the field to sort by with its path.
 func (q *Query) ResolveSort(fields *Fields) error {
 	if q.Sort == "" {
 		return nil
@@ -97,13 +97,13 @@ func (q *Query) Check() error {
 	if q.Continue == "" {
 		return nil
 	}
-	_, err := parsePlace(q.Continue)
+	_, err := parseContinuation(q.Continue)
 	return err
 }
 
 // after returns the end of the previous page; nil: this is the first.
-func (q *Query) after() *place {
-	if p, err := parsePlace(q.Continue); err == nil {
+func (q *Query) after() *continuation {
+	if p, err := parseContinuation(q.Continue); err == nil {
 		return &p
 	}
 	return nil
@@ -128,11 +128,11 @@ func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	count := 0
 	var last R
 	for r := range l.Rows {
-		if after != nil && l.passed(r, after.Key) || !l.chosen(q, r) {
+		if after != nil && l.isPassed(r, after.Key) || !l.isSelected(q, r) {
 			continue
 		}
 		if q.Limit > 0 && count == q.Limit {
-			return place{Key: l.Key(last)}.String()
+			return continuation{Key: l.Key(last)}.String()
 		}
 		if !yield(r) {
 			return ""
@@ -142,14 +142,14 @@ func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	return ""
 }
 
-func (l *List[R]) passed(r R, after string) bool {
+func (l *List[R]) isPassed(r R, after string) bool {
 	if l.Passed != nil {
 		return l.Passed(r, after)
 	}
 	return l.Order(l.Key(r), after) <= 0
 }
 
-func (l *List[R]) chosen(q *Query, r R) bool {
+func (l *List[R]) isSelected(q *Query, r R) bool {
 	if len(q.Names) > 0 && !slices.Contains(q.Names, l.Key(r)) &&
 		(l.OtherNames == nil || !slices.ContainsFunc(l.OtherNames(r), func(name string) bool { return slices.Contains(q.Names, name) })) {
 		return false
@@ -158,13 +158,13 @@ func (l *List[R]) chosen(q *Query, r R) bool {
 }
 
 // sorted is Page in the order of a field's values, and for equal ones in the order of the list.
-func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next string) {
+func (l *List[R]) sorted(q *Query, after *continuation, yield func(R) bool) (next string) {
 	type row struct {
 		row R
-		at  place
+		at  continuation
 	}
 	field, down := strings.CutPrefix(q.Sort, "-")
-	compare := func(a, b *place) int {
+	compare := func(a, b *continuation) int {
 		c := Compare(a.Sorted, b.Sorted)
 		if down {
 			c = -c
@@ -173,10 +173,10 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 	}
 	var rows []row
 	for r := range l.Rows {
-		if !l.chosen(q, r) {
+		if !l.isSelected(q, r) {
 			continue
 		}
-		p := place{l.Key(r), strings.Join(l.Values(r, field), ",")}
+		p := continuation{l.Key(r), strings.Join(l.Values(r, field), ",")}
 		if after == nil || compare(&p, after) > 0 {
 			rows = append(rows, row{r, p})
 		}
@@ -193,8 +193,8 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 	return ""
 }
 
-// Compare orders values as people do: addresses by their numbers, before all else, and numbers in
-// text too, so eth2 comes before eth10.
+// Compare orders values: addresses first, in numerical order, then text, with numbers within text
+// in numerical order, so eth2 comes before eth10.
 func Compare(a, b string) int {
 	x, errA := netip.ParseAddr(a)
 	y, errB := netip.ParseAddr(b)

@@ -159,7 +159,7 @@ func TestOrder(t *testing.T) {
 	for _, a := range words {
 		for _, b := range words {
 			if Compare(a, b) != -Compare(b, a) {
-				t.Errorf("%q and %q have no order", a, b)
+				t.Errorf("neither of %q and %q comes first", a, b)
 			}
 			for _, c := range words {
 				if Compare(a, b) < 0 && Compare(b, c) < 0 && Compare(a, c) >= 0 {
@@ -184,7 +184,7 @@ func TestSelectorIsBounded(t *testing.T) {
 	}
 }
 
-// TestNames checks that any name is found by the whole name, and not by a part of it.
+// TestNames checks that any name is found by the complete name, and not by a part of it.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	names := []string{"a,b", "a", "b c", `say "hi"`, `"`, "x)", "(", "a=b", "in (c)", "ü,ö", "!", " spaced ", "a, b"}

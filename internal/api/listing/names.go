@@ -51,7 +51,7 @@ func split(text string) (parts []string) {
 	begin, depth := 0, 0
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
-		case c == '"' && begins(text[:i]):
+		case c == '"' && isValueStart(text[:i]):
 			if whole, err := strconv.QuotedPrefix(text[i:]); err == nil {
 				i += len(whole) - 1
 			}
@@ -67,8 +67,8 @@ func split(text string) (parts []string) {
 	return append(parts, text[begin:])
 }
 
-// begins reports whether a value begins after a text.
-func begins(text string) bool {
+// isValueStart reports whether a value begins after a text.
+func isValueStart(text string) bool {
 	text = strings.TrimRight(text, " ")
 	return text == "" || strings.ContainsRune("=(,", rune(text[len(text)-1]))
 }

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Selector selects objects by their fields: all of its requirements must hold. Without any it
-// selects everything.
+// Selector selects the objects that meet all of its requirements. An empty Selector selects all.
 type Selector []Requirement
 
 // Requirement is a condition of a selector.
@@ -128,7 +127,7 @@ func (s Selector) MayMatch(values func(field string) (list []string, known bool)
 // OneOf returns the values that the selector allows for a field, if it restricts the field.
 func (s Selector) OneOf(field string) (values []string, given bool) {
 	for i := range s {
-		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, nothing) {
+		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, isUnset) {
 			return r.Values, true
 		}
 	}
@@ -139,18 +138,18 @@ func (r *Requirement) matches(values []string) bool {
 	found := false
 	switch {
 	case len(r.Values) == 0:
-		found = slices.ContainsFunc(values, func(v string) bool { return !nothing(v) })
+		found = slices.ContainsFunc(values, func(v string) bool { return !isUnset(v) })
 	case r.Prefix:
 		found = slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, r.Values[0]) })
 	case len(values) == 0: // missing is the same as empty
-		found = slices.ContainsFunc(r.Values, nothing)
+		found = slices.ContainsFunc(r.Values, isUnset)
 	default:
 		found = slices.ContainsFunc(values, func(v string) bool {
-			return slices.ContainsFunc(r.Values, func(want string) bool { return want == v || nothing(want) && nothing(v) })
+			return slices.ContainsFunc(r.Values, func(want string) bool { return want == v || isUnset(want) && isUnset(v) })
 		})
 	}
 	return found != r.Not
 }
 
-// nothing reports whether a value means an unset field. Answers omit some of these.
-func nothing(v string) bool { return v == "" || v == "0" || v == "false" }
+// isUnset reports whether a value is that of an unset field, which answers may omit.
+func isUnset(v string) bool { return v == "" || v == "0" || v == "false" }

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Window is the part of a list on a screen, which may jump anywhere in the list, and whose order
-// may change within a second. A Query pages lists that are read to the end, each row once.
+// Window is the part of a list that a screen shows. A Query, by contrast, pages a list that is read
+// to its end, each row once.
 type Window struct {
 	Offset int // rows before it
 	Limit  int // number of rows; 0: all

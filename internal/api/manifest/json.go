@@ -67,8 +67,8 @@ func placeOf(data []byte, offset int) (line, column int) {
 }
 
 func (v *jsonValue) place() (line, column int) { return placeOf(v.file, v.start) }
-func (v *jsonValue) null() bool                { return string(v.raw) == "null" }
-func (v *jsonValue) object() bool              { return v.raw[0] == '{' }
+func (v *jsonValue) isNull() bool              { return string(v.raw) == "null" }
+func (v *jsonValue) isObject() bool            { return v.raw[0] == '{' }
 
 func (v *jsonValue) text() string {
 	var s string
@@ -97,7 +97,7 @@ func (v *jsonValue) parts(yield func(name string, part *jsonValue) bool) {
 }
 
 func (v *jsonValue) names() (list []string) {
-	if v.object() {
+	if v.isObject() {
 		for name := range v.parts {
 			list = append(list, name)
 		}
@@ -106,7 +106,7 @@ func (v *jsonValue) names() (list []string) {
 }
 
 func (v *jsonValue) member(name string) (value, bool) {
-	if v.object() {
+	if v.isObject() {
 		for n, part := range v.parts {
 			if strings.EqualFold(n, name) {
 				return part, true
@@ -129,12 +129,12 @@ func (v *jsonValue) elements() (list []value, ok bool) {
 func (v *jsonValue) json(r *reader) json.RawMessage {
 	if name, offset := DuplicateName(v.raw); offset >= 0 {
 		line, column := placeOf(v.file, v.start+offset)
-		r.failed(line, column, "%s is given twice", name)
+		r.addErrorAt(line, column, "%s is given twice", name)
 	}
 	return v.raw
 }
 
-// fold returns the same result for all names that the decoder matches to one property.
+// fold maps all names that the decoder matches to one property to the same text.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		for { // to the smallest rune that differs only in case
@@ -147,8 +147,8 @@ func fold(name string) string {
 	}, name)
 }
 
-// DuplicateName finds a property that occurs twice in an object of JSON, and the end of the second
-// one; -1: there is none. The decoder would silently use the last one.
+// DuplicateName finds a property that occurs twice in a JSON object, and the end of the second one;
+// -1: none. The decoder would silently use the last one.
 func DuplicateName(raw []byte) (name string, offset int) {
 	type open struct {
 		names map[string]bool // nil: a list

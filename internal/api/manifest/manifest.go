@@ -65,7 +65,7 @@ const (
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}
 	for doc := range documents(data, r) {
-		if r.document(doc, true); r.full() {
+		if r.document(doc, true); r.isFull() {
 			break
 		}
 	}
@@ -75,14 +75,14 @@ func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	return r.objects, nil
 }
 
-// documents returns the values of a file, JSON if it looks like it, else YAML.
+// documents returns the values of a file that is JSON or YAML.
 func documents(data []byte, r *reader) iter.Seq[value] {
 	start := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
 	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
 		return yamlDocuments(data, r)
 	}
 	if n := jsonValues(data); n > maxValues {
-		r.failed(1, 1, "it has about %d values, and at most %d are allowed: split it", n, maxValues)
+		r.addErrorAt(1, 1, "it has about %d values, and at most %d are allowed: split it", n, maxValues)
 		return slices.Values([]value(nil))
 	}
 	list, err := jsonDocuments(data)
@@ -93,7 +93,7 @@ func documents(data []byte, r *reader) iter.Seq[value] {
 	if docs := slices.Collect(yamlDocuments(data, flow)); len(flow.errors) == 0 {
 		return slices.Values(docs)
 	}
-	r.failed(err.line, err.column, "it is not JSON: %s", err.text)
+	r.addErrorAt(err.line, err.column, "it is not JSON: %s", err.text)
 	return slices.Values([]value(nil))
 }
 
@@ -106,8 +106,8 @@ type reader struct {
 	written int // bytes of JSON that were made of YAML
 }
 
-func (r *reader) failed(line, column int, format string, args ...any) {
-	if r.full() {
+func (r *reader) addErrorAt(line, column int, format string, args ...any) {
+	if r.isFull() {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
@@ -117,24 +117,24 @@ func (r *reader) failed(line, column int, format string, args ...any) {
 	r.errors = append(r.errors, Error{Position{r.file, line, column}, text})
 }
 
-// full reports whether no further errors are collected.
-func (r *reader) full() bool { return len(r.errors) >= maxErrors }
+// isFull reports whether no further errors are collected.
+func (r *reader) isFull() bool { return len(r.errors) >= maxErrors }
 
 func (r *reader) addError(v value, format string, args ...any) {
 	line, column := v.place()
-	r.failed(line, column, format, args...)
+	r.addErrorAt(line, column, format, args...)
 }
 
 // document reads an object, a list of objects, or an object that holds lists.
 func (r *reader) document(v value, top bool) {
-	if v.null() {
+	if v.isNull() {
 		return
 	}
 	if list, ok := v.elements(); ok && top {
 		r.list(list)
 		return
 	}
-	if !v.object() {
+	if !v.isObject() {
 		r.addError(v, "it is neither an object nor a list of objects")
 		return
 	}
@@ -154,7 +154,7 @@ func (r *reader) document(v value, top bool) {
 
 func (r *reader) list(elements []value) {
 	for _, e := range elements {
-		if r.document(e, false); r.full() {
+		if r.document(e, false); r.isFull() {
 			return
 		}
 	}
@@ -187,7 +187,7 @@ func (r *reader) typed(v, kind value) {
 	}
 	seen := map[string]bool{}
 	for _, name := range v.names() {
-		if r.full() {
+		if r.isFull() {
 			return
 		}
 		if seen[fold(name)] {
@@ -202,17 +202,18 @@ func (r *reader) typed(v, kind value) {
 	}
 	metadata, _ := v.member("metadata")
 	spec, ok := v.member("spec")
-	if !ok && k.Bare && metadata != nil && metadata.object() {
+	if !ok && k.Bare && metadata != nil && metadata.isObject() {
 		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
 	}
-	if !ok || !spec.object() {
+	if !ok || !spec.isObject() {
 		r.addError(v, "spec is missing: the fields that POST takes for a %s", k.Document)
 		return
 	}
 	r.add(k, v, spec, metadata)
 }
 
-// lists reads an object whose members are lists, as GET returns them; false: it is none.
+// lists reads an object whose members are lists, as GET returns them. It returns false for another
+// object.
 func (r *reader) lists(v value) (found bool) {
 	for _, name := range v.names() {
 		for _, k := range Kinds() {
@@ -221,15 +222,15 @@ func (r *reader) lists(v value) (found bool) {
 			}
 			list, _ := v.member(name)
 			elements, ok := list.elements()
-			if !ok && !list.null() || r.isOtherKind(k, elements) {
+			if !ok && !list.isNull() || r.isOtherKind(k, elements) {
 				continue
 			}
 			found = true
 			for _, e := range elements {
-				if r.full() {
+				if r.isFull() {
 					break
 				}
-				if !e.object() {
+				if !e.isObject() {
 					r.addError(e, "a member of %s is not an object", name)
 				} else if !isDerived(k, e) {
 					r.add(k, e, e, nil)

@@ -128,9 +128,9 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestTwice checks that a duplicate key, in any case and at any depth, is an error, as one of the
-// two values would be lost. A byte order mark before a later document is ignored.
-func TestTwice(t *testing.T) {
+// TestDuplicateKeys checks that a duplicate key, in any case and at any depth, is an error, since
+// one of the two values would be lost. A byte order mark before a later document is ignored.
+func TestDuplicateKeys(t *testing.T) {
 	t.Parallel()
 	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: 1}\n"
 	for text, want := range map[string]string{

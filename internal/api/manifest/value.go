@@ -5,8 +5,8 @@ import "encoding/json"
 // value is a part of a document, of YAML or JSON.
 type value interface {
 	place() (line, column int)
-	null() bool
-	object() bool
+	isNull() bool
+	isObject() bool
 	text() string                      // of a scalar, as written
 	names() []string                   // of members
 	member(name string) (value, bool)  // in any case

@@ -28,16 +28,16 @@ type yamlValue struct {
 // the others.
 func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	return func(yield func(value) bool) {
-		if n := nodes(data); n > maxNodes {
-			r.failed(1, 1, "it has about %d values, more than the %d that YAML may have: split it, or write it as JSON", n, maxNodes)
+		if n := countNodes(data); n > maxNodes {
+			r.addErrorAt(1, 1, "it has about %d values, more than the %d that YAML may have: split it, or write it as JSON", n, maxNodes)
 			return
 		}
 		for _, part := range split(data) {
 			var doc yaml.Node
 			if err := yaml.Unmarshal(part.text, &doc); err != nil {
 				line, text := syntaxOf(err)
-				r.failed(part.lineOffset+line, columnOf(part.text, line), "it is not YAML: %s", text)
-				if r.full() {
+				r.addErrorAt(part.lineOffset+line, columnOf(part.text, line), "it is not YAML: %s", text)
+				if r.isFull() {
 					return
 				}
 				continue
@@ -49,8 +49,8 @@ func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
 	}
 }
 
-// nodes estimates the number of values in YAML, with few more.
-func nodes(data []byte) (n int) {
+// countNodes estimates the number of values in YAML.
+func countNodes(data []byte) (n int) {
 	for i, c := range data {
 		switch c {
 		case ',', '\n', '[', '{', '*':
@@ -69,7 +69,7 @@ type yamlPart struct {
 	lineOffset int
 }
 
-// split cuts at lines that begin with three dashes or dots, which no document can have within it.
+// split splits a file at lines that begin with three dashes or dots, which no document contains.
 func split(data []byte) (parts []yamlPart) {
 	part, line := yamlPart{}, 0
 	for text := range bytes.Lines(bytes.TrimPrefix(data, []byte("\ufeff"))) {
@@ -109,7 +109,7 @@ func syntaxOf(err error) (line int, text string) {
 	return line, err.Error()[len(m[0]):]
 }
 
-// columnOf returns where the text of a line begins.
+// columnOf returns the column where the text of a line begins.
 func columnOf(text []byte, line int) int {
 	for l := range bytes.Lines(text) {
 		if line--; line == 0 {
@@ -127,12 +127,12 @@ func (v yamlValue) node() *yaml.Node {
 }
 
 func (v yamlValue) place() (line, column int) { return v.lineOffset + v.Line, v.Column }
-func (v yamlValue) null() bool                { return v.node().ShortTag() == "!!null" }
-func (v yamlValue) object() bool              { return v.node().Kind == yaml.MappingNode }
+func (v yamlValue) isNull() bool              { return v.node().ShortTag() == "!!null" }
+func (v yamlValue) isObject() bool            { return v.node().Kind == yaml.MappingNode }
 func (v yamlValue) text() string              { return v.node().Value }
 
 func (v yamlValue) names() (list []string) {
-	if v.object() {
+	if v.isObject() {
 		for i := 0; i+1 < len(v.node().Content); i += 2 {
 			list = append(list, v.node().Content[i].Value)
 		}
@@ -141,7 +141,7 @@ func (v yamlValue) names() (list []string) {
 }
 
 func (v yamlValue) member(name string) (value, bool) {
-	if v.object() {
+	if v.isObject() {
 		content := v.node().Content
 		for i := 0; i+1 < len(content); i += 2 {
 			if strings.EqualFold(content[i].Value, name) {
@@ -174,19 +174,19 @@ type yamlWriter struct {
 	*reader
 	lineOffset int
 	out        bytes.Buffer
-	full       bool
+	isFull     bool
 }
 
 func (w *yamlWriter) addError(n *yaml.Node, format string, args ...any) {
-	w.failed(w.lineOffset+n.Line, n.Column, format, args...)
+	w.addErrorAt(w.lineOffset+n.Line, n.Column, format, args...)
 }
 
 func (w *yamlWriter) write(n *yaml.Node, depth int) {
 	if w.written+w.out.Len() > maxJSON || depth > maxDepth {
-		if !w.full {
+		if !w.isFull {
 			w.addError(n, "it is too large, or too deep: at most %d values in values, and %d MiB with all that aliases stand for", maxDepth, maxJSON>>20)
 		}
-		w.full = true
+		w.isFull = true
 		return
 	}
 	switch n.Kind {

@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/api/page"
 )
 
-func ask(method, path string, headers ...string) *httptest.ResponseRecorder {
+func request(method, path string, headers ...string) *httptest.ResponseRecorder {
 	mux := http.NewServeMux()
 	page.New().Register(mux)
 	r := httptest.NewRequest(method, path, nil)
@@ -31,25 +31,25 @@ func ask(method, path string, headers ...string) *httptest.ResponseRecorder {
 // accepts that. No file is unused.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	index := ask("GET", "/")
+	index := request("GET", "/")
 	if index.Code != 200 || index.Header().Get("Cache-Control") != "no-cache" || !strings.HasPrefix(index.Header().Get("Content-Type"), "text/html") {
 		t.Fatalf(`got %d %v, want code 200, Cache-Control == "no-cache", `+
 			`index.Header().Get("Content-Type") begins with "text/html"`,
 			index.Code, index.Header())
 	}
-	if again := ask("GET", "/", "If-None-Match", index.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
-		t.Errorf("the same again: %d, %d bytes", again.Code, again.Body.Len())
+	if again := request("GET", "/", "If-None-Match", index.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 {
+		t.Errorf("unchanged: %d, %d bytes", again.Code, again.Body.Len())
 	}
-	if head := ask("HEAD", "/"); head.Code != 200 || head.Body.Len() > 0 || head.Header().Get("Content-Length") == "" {
+	if head := request("HEAD", "/"); head.Code != 200 || head.Body.Len() > 0 || head.Header().Get("Content-Length") == "" {
 		t.Errorf("HEAD: %d %v", head.Code, head.Header())
 	}
 	named := map[string]bool{"index.html": true}
 	kinds := map[string]string{".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 	for _, m := range regexp.MustCompile(`"(/page/[0-9a-f]+/([^"]+))"`).FindAllStringSubmatch(index.Body.String(), -1) {
 		named[m[2]] = true
-		plain, small := ask("GET", m[1]), ask("GET", m[1], "Accept-Encoding", "gzip, br")
+		plain, small := request("GET", m[1]), request("GET", m[1], "Accept-Encoding", "gzip, br")
 		if plain.Code != 200 || !strings.HasPrefix(plain.Header().Get("Content-Type"), kinds[filepath.Ext(m[2])]) || !strings.Contains(plain.Header().Get("Cache-Control"), "immutable") {
-			t.Errorf("%s: got %d %v, want code 200, the type of the file's extension, and caching without end", m[1], plain.Code, plain.Header())
+			t.Errorf("%s: got %d %v, want code 200, the type of the file's extension, and unlimited caching", m[1], plain.Code, plain.Header())
 		}
 		z, err := gzip.NewReader(small.Body)
 		if err != nil {
@@ -75,7 +75,7 @@ func TestFiles(t *testing.T) {
 func TestPolicy(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]int{"/": 200, "/page/0000000000000000/main.js": 404, "/page/": 404, "/page/%2e%2e/%2e%2e/etc/passwd": 404} {
-		w := ask("GET", path)
+		w := request("GET", path)
 		policy := w.Header().Get("Content-Security-Policy")
 		for _, rule := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "require-trusted-types-for 'script'"} {
 			if !strings.Contains(policy, rule) {
@@ -92,7 +92,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestSources checks that no file makes HTML of text, or names another host.
+// TestSources checks that no file converts text to HTML, or names another host.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|\bhttps?://|style="| on[a-z]+="`)

@@ -25,9 +25,9 @@ import (
 type Tables interface {
 	// Apply returns an error for each failed change, and nil for each successful one.
 	Apply([]datapath.Change) []error
-	// Expect announces the number of services and endpoints, so room is made for all of them
+	// Reserve announces the number of services and endpoints, so room is made for all of them
 	// at once.
-	Expect(services, endpoints int)
+	Reserve(services, endpoints int)
 	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
 	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
@@ -140,7 +140,7 @@ func (s *Services) feed(ctx context.Context) {
 			s.adopted = newAdopted(s.Tables.Services())
 		}
 		s.started, s.seen = true, snapshot.Revision()
-		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
+		s.Tables.Reserve(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
 		s.publishDrains(snapshot, changed, all)
 		s.Statuses.Update(func(w *status.Writer) {
 			if all {

@@ -108,7 +108,7 @@ func (w *world) Apply(changes []datapath.Change) []error {
 	return errs
 }
 
-func (w *world) Expect(int, int) {}
+func (w *world) Reserve(int, int) {}
 
 func (w *world) CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
 

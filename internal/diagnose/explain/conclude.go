@@ -82,8 +82,8 @@ func (i *inquiry) passed(r *dryrun.Result, s *lb.Service) *Answer {
 		a.end(Kernel, "left to the kernel: it matches no service and no connection")
 	}
 	if filter := i.Network.ReversePathFilter(i.in.Name); filter == 1 && i.From.Addr().Is4() {
-		if lead, err := i.Network.Lead(i.ctx, i.From.Addr()); err == nil && lead.Missing == nil && lead.Link.Index != i.in.Index {
-			a.add("kernel", Warning, "rp_filter of %s is 1, and the route back to %s uses %s: the kernel drops it", i.in.Name, i.From.Addr(), lead.Link.Name)
+		if route, err := i.Network.RouteTo(i.ctx, i.From.Addr()); err == nil && route.Missing == nil && route.Link.Index != i.in.Index {
+			a.add("kernel", Warning, "rp_filter of %s is 1, and the route back to %s uses %s: the kernel drops it", i.in.Name, i.From.Addr(), route.Link.Name)
 		}
 	}
 	return a

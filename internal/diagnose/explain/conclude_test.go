@@ -19,8 +19,8 @@ import (
 type quiet struct{}
 
 func (quiet) Links() []netdev.Link { return nil }
-func (quiet) Lead(context.Context, netip.Addr) (netdev.Leading, error) {
-	return netdev.Leading{}, nil
+func (quiet) RouteTo(context.Context, netip.Addr) (netdev.HostRoute, error) {
+	return netdev.HostRoute{}, nil
 }
 func (quiet) ReversePathFilter(string) int { return 0 }
 

@@ -50,7 +50,7 @@ type Loads interface {
 // Network is the needed part of the kernel's network.
 type Network interface {
 	Links() []netdev.Link
-	Lead(ctx context.Context, host netip.Addr) (netdev.Leading, error)
+	RouteTo(ctx context.Context, host netip.Addr) (netdev.HostRoute, error)
 	ReversePathFilter(link string) int
 }
 

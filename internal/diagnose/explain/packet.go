@@ -58,15 +58,15 @@ func (i *inquiry) findArrival() (done bool, err error) {
 	if i.Protocol.HasPorts() && i.To.Port() == 0 {
 		return false, lb.NewFieldError("to", i.To.Addr().String(), "has no port", "IP:PORT")
 	}
-	lead, err := i.Network.Lead(i.ctx, i.From.Addr())
+	route, err := i.Network.RouteTo(i.ctx, i.From.Addr())
 	if err != nil {
 		return false, fmt.Errorf("look up the route to %s: %w", i.From.Addr(), err)
 	}
-	if i.Interface == "" && lead.Here {
+	if i.Interface == "" && route.Local {
 		i.ownSockets()
 		return true, nil
 	}
-	i.in = lead.Link
+	i.in = route.Link
 	if i.Interface != "" {
 		links := i.Network.Links()
 		at := slices.IndexFunc(links, func(l netdev.Link) bool { return l.Name == i.Interface })
@@ -74,11 +74,11 @@ func (i *inquiry) findArrival() (done bool, err error) {
 			return false, lb.NewFieldError("interface", i.Interface, "is not an interface of this machine", nameList(links))
 		}
 		i.in = links[at]
-	} else if lead.Missing != nil {
+	} else if route.Missing != nil {
 		return false, lb.NewFieldError("from", i.From.Addr().String(), "has no route, so the receiving interface is unknown", "set interface")
 	}
 	i.answer.Question = fmt.Sprintf("%s by %s", i.line(), i.in.Name)
-	return !i.addArrival(&lead), nil
+	return !i.addArrival(&route), nil
 }
 
 func nameList(links []netdev.Link) string {
@@ -123,7 +123,7 @@ func (i *inquiry) line() string {
 
 // addArrival adds the interface by which the packet arrives. It reports whether loxilb sees it
 // there.
-func (i *inquiry) addArrival(lead *netdev.Leading) bool {
+func (i *inquiry) addArrival(route *netdev.HostRoute) bool {
 	attached := i.DataPath.Interfaces()
 	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
 	why := "the interface of the route to " + i.From.Addr().String()
@@ -145,8 +145,8 @@ func (i *inquiry) addArrival(lead *netdev.Leading) bool {
 	if !i.in.Running() {
 		i.answer.add("interface", Failed, "%s is down or has no carrier: it receives nothing", i.in.Name)
 	}
-	if i.Interface != "" && lead.Missing == nil && !lead.Here && lead.Link.Index != i.in.Index {
-		i.answer.add("interface", Warning, "asymmetric path: the route to %s uses %s, so answers leave there", i.From.Addr(), lead.Link.Name)
+	if i.Interface != "" && route.Missing == nil && !route.Local && route.Link.Index != i.in.Index {
+		i.answer.add("interface", Warning, "asymmetric path: the route to %s uses %s, so answers leave there", i.From.Addr(), route.Link.Name)
 	}
 	return true
 }

@@ -23,7 +23,7 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 		return nil
 	}
 	target := recipient(r.Entry)
-	lead, err := i.Network.Lead(i.ctx, target)
+	route, err := i.Network.RouteTo(i.ctx, target)
 	if err != nil {
 		return err
 	}
@@ -31,8 +31,8 @@ func (i *inquiry) addPath(r *dryrun.Result, s *lb.Service) error {
 		i.answer.add("way", OK, "%s is this machine: a local socket receives it", target)
 		return nil
 	}
-	i.addNextHop(r, &lead, target)
-	i.addMTU(r, s, &lead)
+	i.addNextHop(r, &route, target)
+	i.addMTU(r, s, &route)
 	return nil
 }
 
@@ -49,15 +49,15 @@ func isPathReason(reason string) bool {
 	return slices.Contains([]string{"no-route", "route-unreachable", "forwarding-off", "route-encap", "too-big", "dsr-routed"}, reason)
 }
 
-func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target netip.Addr) {
+func (i *inquiry) addNextHop(r *dryrun.Result, route *netdev.HostRoute, target netip.Addr) {
 	a, w := &i.answer, r.NextHop
 	via := target
-	if lead.Gateway.IsValid() {
-		via = lead.Gateway
+	if route.Gateway.IsValid() {
+		via = route.Gateway
 	}
 	switch {
 	case w != nil:
-		out := lead.Link
+		out := route.Link
 		for _, l := range i.Network.Links() {
 			if l.Index == w.Ifindex {
 				out = l
@@ -73,25 +73,25 @@ func (i *inquiry) addNextHop(r *dryrun.Result, lead *netdev.Leading, target neti
 			through = "the gateway "
 		}
 		a.add("way", OK, "leaves through %s to %s%s (%s), MTU %d", out.Name, through, w.Gateway, w.MAC, w.MTU)
-		if r.Reason == "" && lead.Missing == nil && lead.Link.Index != w.Ifindex {
-			a.add("way", Warning, "the kernel's route uses %s now: the connection follows within 33 s", lead.Link.Name)
+		if r.Reason == "" && route.Missing == nil && route.Link.Index != w.Ifindex {
+			a.add("way", Warning, "the kernel's route uses %s now: the connection follows within 33 s", route.Link.Name)
 		}
-	case lead.Missing != nil:
-		a.add("way", Failed, "%s", missingRoute(target, lead.Missing))
+	case route.Missing != nil:
+		a.add("way", Failed, "%s", missingRoute(target, route.Missing))
 		return
-	case lead.Silent:
-		a.Interface, a.Gateway = lead.Link.Name, via
-		a.add("way", Failed, "leaves through %s to %s, which does not answer %s: the kernel holds the packet for a while, then drops it", lead.Link.Name, via, resolution(via))
+	case route.Silent:
+		a.Interface, a.Gateway = route.Link.Name, via
+		a.add("way", Failed, "leaves through %s to %s, which does not answer %s: the kernel holds the packet for a while, then drops it", route.Link.Name, via, resolution(via))
 		return
 	default:
-		a.Interface, a.Gateway = lead.Link.Name, via
-		a.add("way", Warning, "leaves through %s to %s, whose MAC address is not known yet: the kernel resolves it, then sends the packet", lead.Link.Name, via)
+		a.Interface, a.Gateway = route.Link.Name, via
+		a.add("way", Warning, "leaves through %s to %s, whose MAC address is not known yet: the kernel resolves it, then sends the packet", route.Link.Name, via)
 	}
-	if lead.Silent {
+	if route.Silent {
 		a.add("way", Failed, "%s currently does not answer %s: packets to its last MAC address get no answer", via, resolution(via))
 	}
-	if lead.Missing == nil && !lead.Link.Running() {
-		a.add("way", Failed, "%s is down or has no carrier", lead.Link.Name)
+	if route.Missing == nil && !route.Link.Running() {
+		a.add("way", Failed, "%s is down or has no carrier", route.Link.Name)
 	}
 }
 
@@ -129,11 +129,11 @@ func (i *inquiry) proxyHeader() int {
 }
 
 // addMTU adds whether larger packets fit.
-func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
+func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, route *netdev.HostRoute) {
 	a := &i.answer
 	mtu := a.MTU
 	if mtu == 0 {
-		if mtu = lead.Link.MTU; mtu == 0 {
+		if mtu = route.Link.MTU; mtu == 0 {
 			return
 		}
 	}
@@ -153,6 +153,6 @@ func (i *inquiry) addMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) 
 		a.add("mtu", Warning, "packets over %d bytes do not fit there, but %s receives up to %d: senders get an ICMP error, which firewalls often drop; %s", mtu, i.in.Name, i.in.MTU, clamp)
 	}
 	if i.in.MTU > 0 && i.in.MTU < mtu {
-		a.add("mtu", Warning, "answers over %d bytes do not fit %s, but %s receives up to %d: the endpoint gets an ICMP error; --mss keeps TCP below it", i.in.MTU, i.in.Name, lead.Link.Name, mtu)
+		a.add("mtu", Warning, "answers over %d bytes do not fit %s, but %s receives up to %d: the endpoint gets an ICMP error; --mss keeps TCP below it", i.in.MTU, i.in.Name, route.Link.Name, mtu)
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestAbortTags checks that an association with one known tag ends for both sides: an ABORT
-// in a direction whose tag is unknown has the other one's, and flag T (RFC 9260 section 8.5.1).
+// TestAbortTags checks that an association with one known tag ends for both sides: an ABORT in a
+// direction whose tag is unknown has the tag of the other direction, and flag T (RFC 9260 section
+// 8.5.1).
 func TestAbortTags(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
@@ -112,7 +113,7 @@ func (o *opener) frame(line string) []byte {
 	return frame
 }
 
-// sctp runs the program on it.
+// sctp runs the program on an SCTP packet.
 func (o *opener) sctp(line string) {
 	o.t.Helper()
 	if _, err := program(o.t, o.d).Run(&ebpf.RunOptions{Data: o.frame(line)}); err != nil {

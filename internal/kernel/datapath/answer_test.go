@@ -13,7 +13,7 @@ import (
 func TestICMPRate(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353:0", func(l *lab.Lab) error {
-		return limited(l, "udp 1.1.1.1:4000 > 10.0.0.1:53", "no-endpoint", 8000, 1000)
+		return wantLimited(l, "udp 1.1.1.1:4000 > 10.0.0.1:53", "no-endpoint", 8000, 1000)
 	})
 }
 
@@ -22,7 +22,7 @@ func TestResetRate(t *testing.T) {
 	t.Parallel()
 	const rate = 100
 	inLabWith(t, lab.Config{ResetRate: rate}, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
-		return limited(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7", "no-connection", 2000, rate)
+		return wantLimited(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7", "no-connection", 2000, rate)
 	})
 }
 
@@ -44,9 +44,9 @@ func TestResetToSYN(t *testing.T) {
 	})
 }
 
-// limited sends packets that are dropped for a reason, and checks that at most as many are answered
-// as the limit allows: each CPU may send a second's worth at once.
-func limited(l *lab.Lab, line, reason string, packets, rate int) error {
+// wantLimited sends packets that are dropped for a reason, and checks that the number of answers
+// stays within the limit, which each CPU may use up for a second at once.
+func wantLimited(l *lab.Lab, line, reason string, packets, rate int) error {
 	start, answers := time.Now(), 0
 	for range packets {
 		res, err := sendLine(l, line)
@@ -54,7 +54,7 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 			return err
 		}
 		if res.Reason != reason {
-			return fmt.Errorf("got %s %s, want res.Reason == reason", res.Verdict, res.Reason)
+			return fmt.Errorf("the packet: %s %s, want a drop for the given reason", res.Verdict, res.Reason)
 		}
 		if res.Verdict == "out" {
 			answers++
@@ -71,15 +71,16 @@ func limited(l *lab.Lab, line, reason string, packets, rate int) error {
 // cluster have just changed, and refused before and afterwards.
 func TestQuiet(t *testing.T) {
 	t.Parallel()
-	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", quietly("no-connection", func(d time.Duration) (all, hashed time.Duration) { return d, 0 }))
+	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", testQuiet("no-connection", func(d time.Duration) (all, hashed time.Duration) { return d, 0 }))
 }
 
-// TestQuietMidstream checks that it is not passed on to an endpoint by its hash at first, either:
-// the connection may be at another one. It is passed on while other segments are still unanswered.
+// TestQuietMidstream checks that such a segment is also not forwarded to the endpoint of its hash
+// at first: the connection may belong to another endpoint. It is forwarded before other segments
+// are answered again.
 func TestQuietMidstream(t *testing.T) {
 	t.Parallel()
 	const line = "10.0.0.1:80/tcp mode=dsr select=hash endpoints=192.168.1.10:80"
-	inLab(t, line, quietly("", func(d time.Duration) (all, hashed time.Duration) { return d, d }))
+	inLab(t, line, testQuiet("", func(d time.Duration) (all, hashed time.Duration) { return d, d }))
 	inLab(t, line, func(l *lab.Lab) error {
 		if err := l.Datapath.KeepQuiet(5*time.Second, 0); err != nil {
 			return err
@@ -92,9 +93,10 @@ func TestQuietMidstream(t *testing.T) {
 	})
 }
 
-// quietly returns a test of a segment without a connection, which leaves with this reason, unless
-// unknown connections are left unanswered. times returns for how long which ones are.
-func quietly(reason string, times func(time.Duration) (all, hashed time.Duration)) func(l *lab.Lab) error {
+// testQuiet returns a test that sends a segment without a connection, and expects a drop with this
+// reason, unless unknown connections are left unanswered. times returns how long all segments, and
+// those to services that hash, are left unanswered.
+func testQuiet(reason string, times func(time.Duration) (all, hashed time.Duration)) func(l *lab.Lab) error {
 	return func(l *lab.Lab) error {
 		for n, c := range []struct {
 			quiet time.Duration

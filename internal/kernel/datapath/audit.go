@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Audit compares everything that this process has written into the kernel with its present content;
-// with repair, it repairs differences.
+// Audit compares everything that this process has written into the kernel with the kernel's current
+// content; with repair, it repairs differences.
 func (d *Datapath) Audit(repair bool) []report.Compared {
 	out := d.Tables.Audit(repair)
 	out = append(out, d.firewall.Audit(repair)...)
@@ -21,7 +21,7 @@ func (d *Datapath) Audit(repair bool) []report.Compared {
 	return append(out, d.collection.AuditPins(repair))
 }
 
-// auditLocal checks whether the packet path knows of endpoints on this machine.
+// auditLocal checks whether the packet path has been notified of endpoints on this machine.
 func (d *Datapath) auditLocal(repair bool) report.Compared {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
@@ -32,7 +32,7 @@ func (d *Datapath) auditLocal(repair bool) report.Compared {
 	return rows.CheckVariables(repair, rows.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
 }
 
-// AuditConnections looks whether connections hang together: the sample of a number, or all.
+// AuditConnections checks the consistency of connections: of the sample with a number, or of all.
 func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, repair bool) report.Compared {
 	return d.Table.Audit(ctx, sample, whole, repair)
 }

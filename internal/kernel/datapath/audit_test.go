@@ -20,21 +20,21 @@ import (
 	"loxilb/test/dptest"
 )
 
-// audited is a data path with rows in each table that user space writes.
-type audited struct {
+// auditedDatapath is a data path with rows in each table that user space writes.
+type auditedDatapath struct {
 	*Datapath
 	port     Interface
 	services []*bpf.ServiceTable
 }
 
-func newAudited(t *testing.T) *audited {
+func newAudited(t *testing.T) *auditedDatapath {
 	t.Helper()
 	d, err := Load(Config{Connections: 1024, PinDir: dptest.PinDir(t), Hook: HookTCX})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	a := &audited{Datapath: d}
+	a := &auditedDatapath{Datapath: d}
 	way := func(addr netip.Addr) compile.Path { return compile.Path{Source: netip.MustParseAddr("192.168.1.1")} }
 	var changes []Change
 	for _, line := range []string{
@@ -43,7 +43,7 @@ func newAudited(t *testing.T) *audited {
 		"10.0.0.4:1000-1900/tcp egress=true select=persist endpoints=192.168.1.10:1000",
 		"10.0.0.5:80/tcp mode=dsr endpoints=192.168.1.13:80",
 	} {
-		s := parse(t, line, "", "")
+		s := parseChanged(t, line, "", "")
 		table := compile.Service(s, nil, 0, way)
 		a.services = append(a.services, &table)
 		changes = append(changes, Change{Key: table.Key, Table: &table})
@@ -72,7 +72,7 @@ func newAudited(t *testing.T) *audited {
 }
 
 // differences returns the tables that differ.
-func (a *audited) differences(t *testing.T, repair bool) (tables []string) {
+func (a *auditedDatapath) differences(t *testing.T, repair bool) (tables []string) {
 	t.Helper()
 	for _, c := range a.Audit(repair) {
 		if c.Err != nil {
@@ -93,8 +93,8 @@ func (a *audited) differences(t *testing.T, repair bool) (tables []string) {
 	return slices.Compact(tables)
 }
 
-// change flips one bit in the first row of a map.
-func change[K, V any](m *ebpf.Map, turn func(*V)) func() error {
+// flipFirst changes the first row of a map by flip.
+func flipFirst[K, V any](m *ebpf.Map, turn func(*V)) func() error {
 	return func() error {
 		var key *K
 		var row V
@@ -112,8 +112,8 @@ func change[K, V any](m *ebpf.Map, turn func(*V)) func() error {
 	}
 }
 
-// remove deletes the first row of a map.
-func remove[K, V any](m *ebpf.Map) func() error {
+// removeFirst deletes the first row of a map.
+func removeFirst[K, V any](m *ebpf.Map) func() error {
 	return func() error {
 		var keys []K
 		if err := rows.Each(m, func(k K, _ V) { keys = append(keys, k) }); err != nil || len(keys) == 0 {
@@ -129,7 +129,7 @@ func TestAudit(t *testing.T) {
 	inNamespace(t, func() {
 		a := newAudited(t)
 		if got := a.differences(t, false); got != nil {
-			t.Errorf("nothing is damaged, and these differ: %v", got)
+			t.Errorf("nothing is damaged, but these differ: %v", got)
 			return
 		}
 		maps, vars := &a.collection.Maps, &a.collection.Variables
@@ -138,33 +138,33 @@ func TestAudit(t *testing.T) {
 			damage func() error
 			tables string
 		}{
-			"service":          {change[bpf.TcServiceKey](maps.Services, func(r *bpf.TcService) { r.Algorithm ^= 1 }), "services"},
-			"service gone":     {remove[bpf.TcServiceKey, bpf.TcService](maps.Services), "services"},
-			"service of none":  {func() error { return maps.Services.Put(bpf.TcServiceKey{Port: 7}, bpf.TcService{}) }, "services"},
-			"endpoint":         {change[uint32](a.collection.Endpoints.Segments()[0], func(r *bpf.TcEndpoint) { r.Port ^= 1 }), "endpoints"},
-			"endpoint of none": {func() error { return a.collection.Endpoints.Put(99, bpf.TcEndpoint{Flags: 1}) }, "endpoints"},
-			"vip":              {change[bpf.TcIpAddr](maps.Vips, func(r *bpf.TcVip) { r.Services++ }), "vips"},
-			"range":            {remove[bpf.TcRangeKey, uint32](maps.ServiceRanges), "service_ranges"},
-			"source":           {remove[bpf.TcSourceKey, uint8](maps.AllowedSources), "allowed_sources"},
-			"snat":             {change[bpf.TcSnatSourceKey](maps.SnatSources, func(r *bpf.TcIpAddr) { r.Word[3]++ }), "snat_sources"},
-			"idle":             {func() error { return maps.IdleTimeouts.Put(uint32(0), uint32(77)) }, "idle_timeouts"},
-			"persist":          {func() error { return maps.PersistTimeouts.Put(uint32(2), uint32(77)) }, "persist_timeouts"},
-			"mss":              {func() error { return maps.MssLimits.Put(uint32(0), uint32(77)) }, "mss_limits"},
-			"egress":           {remove[bpf.TcEgressKey, bpf.TcEgressEndpoint](a.collection.EgressEndpoints.Table()), "egress_endpoints"},
-			"local address":    {remove[bpf.TcIpAddr, uint8](maps.LocalAddresses), "local_addresses"},
-			"default route":    {remove[bpf.TcDefaultRoute, uint8](maps.DefaultRoutes), "default_routes"},
-			"link":             {change[uint32](maps.Links, func(r *uint32) { *r ^= 2 }), "links"},
-			"generation":       {func() error { return maps.Generations.Put(uint32(0), bpf.TcHopGenerations{}) }, "generations"},
-			"kept ports":       {func() error { return maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: 7}) }, "kept_ports"},
-			"policer":          {change[uint64](maps.Policers, func(r *bpf.TcPolicer) { r.Cost++ }), "policers"},
-			"mirror":           {remove[uint64, bpf.TcMirror](maps.Mirrors), "mirrors"},
-			"of a service":     {change[uint32](maps.AttachedServices, func(r *bpf.TcAttachments) { r.Mirrors[0]++ }), "attached_services"},
-			"of a source":      {remove[bpf.TcAttachedSource, bpf.TcAttachments](maps.AttachedSources), "attached_sources"},
-			"of a rule":        {remove[uint32, bpf.TcAttachments](maps.AttachedRules), "attached_rules"},
-			"of a port":        {change[uint32](maps.AttachedPorts, func(r *bpf.TcAttachments) { r.Policers[0]++ }), "attached_ports"},
-			"rules":            {func() error { return maps.RuleSets.Delete(uint32(0)) }, "rule_sets"},
-			"variable":         {func() error { return vars.RangeServices.Set(uint32(0)) }, "variables"},
-			"shared next hops": {func() error { return vars.NextHopsShared.Set(uint32(1)) }, "variables"},
+			"service":                    {flipFirst[bpf.TcServiceKey](maps.Services, func(r *bpf.TcService) { r.Algorithm ^= 1 }), "services"},
+			"service gone":               {removeFirst[bpf.TcServiceKey, bpf.TcService](maps.Services), "services"},
+			"unknown service":            {func() error { return maps.Services.Put(bpf.TcServiceKey{Port: 7}, bpf.TcService{}) }, "services"},
+			"endpoint":                   {flipFirst[uint32](a.collection.Endpoints.Segments()[0], func(r *bpf.TcEndpoint) { r.Port ^= 1 }), "endpoints"},
+			"endpoint without a service": {func() error { return a.collection.Endpoints.Put(99, bpf.TcEndpoint{Flags: 1}) }, "endpoints"},
+			"vip":                        {flipFirst[bpf.TcIpAddr](maps.Vips, func(r *bpf.TcVip) { r.Services++ }), "vips"},
+			"range":                      {removeFirst[bpf.TcRangeKey, uint32](maps.ServiceRanges), "service_ranges"},
+			"source":                     {removeFirst[bpf.TcSourceKey, uint8](maps.AllowedSources), "allowed_sources"},
+			"snat":                       {flipFirst[bpf.TcSnatSourceKey](maps.SnatSources, func(r *bpf.TcIpAddr) { r.Word[3]++ }), "snat_sources"},
+			"idle":                       {func() error { return maps.IdleTimeouts.Put(uint32(0), uint32(77)) }, "idle_timeouts"},
+			"persist":                    {func() error { return maps.PersistTimeouts.Put(uint32(2), uint32(77)) }, "persist_timeouts"},
+			"mss":                        {func() error { return maps.MssLimits.Put(uint32(0), uint32(77)) }, "mss_limits"},
+			"egress":                     {removeFirst[bpf.TcEgressKey, bpf.TcEgressEndpoint](a.collection.EgressEndpoints.Table()), "egress_endpoints"},
+			"local address":              {removeFirst[bpf.TcIpAddr, uint8](maps.LocalAddresses), "local_addresses"},
+			"default route":              {removeFirst[bpf.TcDefaultRoute, uint8](maps.DefaultRoutes), "default_routes"},
+			"link":                       {flipFirst[uint32](maps.Links, func(r *uint32) { *r ^= 2 }), "links"},
+			"generation":                 {func() error { return maps.Generations.Put(uint32(0), bpf.TcHopGenerations{}) }, "generations"},
+			"kept ports":                 {func() error { return maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: 7}) }, "kept_ports"},
+			"policer":                    {flipFirst[uint64](maps.Policers, func(r *bpf.TcPolicer) { r.Cost++ }), "policers"},
+			"mirror":                     {removeFirst[uint64, bpf.TcMirror](maps.Mirrors), "mirrors"},
+			"of a service":               {flipFirst[uint32](maps.AttachedServices, func(r *bpf.TcAttachments) { r.Mirrors[0]++ }), "attached_services"},
+			"of a source":                {removeFirst[bpf.TcAttachedSource, bpf.TcAttachments](maps.AttachedSources), "attached_sources"},
+			"of a rule":                  {removeFirst[uint32, bpf.TcAttachments](maps.AttachedRules), "attached_rules"},
+			"of a port":                  {flipFirst[uint32](maps.AttachedPorts, func(r *bpf.TcAttachments) { r.Policers[0]++ }), "attached_ports"},
+			"rules":                      {func() error { return maps.RuleSets.Delete(uint32(0)) }, "rule_sets"},
+			"variable":                   {func() error { return vars.RangeServices.Set(uint32(0)) }, "variables"},
+			"shared next hops":           {func() error { return vars.NextHopsShared.Set(uint32(1)) }, "variables"},
 			"filter": {func() error {
 				memory, err := maps.BloomFilter.Memory()
 				if err == nil {
@@ -187,11 +187,11 @@ func TestAudit(t *testing.T) {
 				continue
 			}
 			if got := strings.Join(a.differences(t, false), " "); got != c.tables {
-				t.Errorf("%s is damaged, and these differ: %q, want %q", name, got, c.tables)
+				t.Errorf("with a damaged %s, these differ: %q, want %q", name, got, c.tables)
 			}
 			a.differences(t, true)
 			if got := a.differences(t, false); got != nil {
-				t.Errorf("%s is fixed, and these differ: %v", name, got)
+				t.Errorf("after the repair of %s, these differ: %v", name, got)
 			}
 		}
 		a.damageSlots(t)
@@ -201,9 +201,9 @@ func TestAudit(t *testing.T) {
 
 func rowName(index int) string { return netip.AddrFrom4([4]byte{0, 0, 0, byte(index)}).String()[6:] }
 
-// damageSlots checks that slots are compared with compile's result, and that applying a service
+// damageSlots checks that slots are compared with the compiled table, and that applying a service
 // again repairs them.
-func (a *audited) damageSlots(t *testing.T) {
+func (a *auditedDatapath) damageSlots(t *testing.T) {
 	t.Helper()
 	var block bpf.TcSlotBlock
 	var row bpf.TcService
@@ -219,7 +219,7 @@ func (a *audited) damageSlots(t *testing.T) {
 		t.Error(err)
 	}
 	if got := a.differences(t, false); !slices.Equal(got, []string{"compare"}) {
-		t.Errorf("a slot is damaged, and these differ: %v", got)
+		t.Errorf("with a damaged slot, these differ: %v", got)
 	}
 	if err := errors.Join(a.Apply([]Change{{Key: a.services[0].Key, Table: a.services[0]}})...); err != nil {
 		t.Error(err)
@@ -231,7 +231,7 @@ func (a *audited) damageSlots(t *testing.T) {
 
 // damageConnections checks that an entry without its other direction, and one of an unknown
 // endpoint, are found.
-func (a *audited) damageConnections(t *testing.T) {
+func (a *auditedDatapath) damageConnections(t *testing.T) {
 	t.Helper()
 	dptest.Fill(t, a.collection, 100, dptest.Jiffies(t))
 	for _, whole := range []bool{false, true} {
@@ -275,7 +275,7 @@ func (a *audited) damageConnections(t *testing.T) {
 	}
 }
 
-func (a *audited) connection(t *testing.T, k bpf.TcConnectionKey) bpf.TcConnection {
+func (a *auditedDatapath) connection(t *testing.T, k bpf.TcConnectionKey) bpf.TcConnection {
 	t.Helper()
 	row, found, err := a.collection.Conntrack.Lookup(k)
 	if err != nil || !found {

@@ -104,7 +104,8 @@ func addTunnel(l *lab.Lab) (net.HardwareAddr, error) {
 	return mac, l.Datapath.Attach(datapath.Interface{Index: vxlan.Attrs().Index, Name: "tunnel"})
 }
 
-// throughTunnel sends a packet through the tunnel and checks what leaves towards the endpoint.
+// throughTunnel sends a packet through the tunnel, and checks the packet that leaves towards the
+// endpoint.
 func throughTunnel(l *lab.Lab, probe *probe, mac net.HardwareAddr, line string) error {
 	inner, err := pkt.Parse(line)
 	if err != nil {
@@ -211,7 +212,7 @@ func (p *probe) check(frame []byte) error {
 		return err
 	}
 	if got < 0 {
-		return fmt.Errorf("the packet left without a complete checksum (%d): the test tests nothing", got)
+		return fmt.Errorf("the packet left without a complete checksum (%d), so this test checks nothing", got)
 	}
 	if len(frame)%2 != 0 {
 		frame = append(frame[:len(frame):len(frame)], 0)
@@ -221,7 +222,7 @@ func (p *probe) check(frame []byte) error {
 		want += uint64(binary.NativeEndian.Uint16(frame[i:]))
 	}
 	if fold(want)%0xffff != fold(uint64(got))%0xffff {
-		return fmt.Errorf("the packet's sum is %#x, but it says %#x", fold(want), fold(uint64(got)))
+		return fmt.Errorf("the packet's sum is %#x, but its metadata has %#x", fold(want), fold(uint64(got)))
 	}
 	return nil
 }

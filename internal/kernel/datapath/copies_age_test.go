@@ -10,11 +10,11 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestCopiesAge checks that the packet path dates copies by the clock by which user space finds how
-// long they have waited.
+// TestCopiesAge checks that the packet path and user space use the same clock for the age of
+// copies.
 func TestCopiesAge(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	began := time.Now()
 	c.open(netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080"))
 	for _, one := range c.wait(2) {
@@ -24,11 +24,12 @@ func TestCopiesAge(t *testing.T) {
 	}
 }
 
-// TestCopiesWait checks that copies which have waited for a stopped process are as old as they are.
+// TestCopiesWait checks that the age of copies includes the time for which their process was
+// stopped.
 func TestCopiesWait(t *testing.T) {
 	t.Parallel()
 	const stopped = 300 * time.Millisecond
-	c := &copied{t: t, one: newOpener(t, tcpCopies)}
+	c := &twoNodes{t: t, one: newOpener(t, tcpCopies)}
 	ctx, cancel := context.WithCancel(t.Context())
 	lists, release, done := make(chan []report.ConnectionCopy), make(chan struct{}), make(chan error, 1)
 	go func() {

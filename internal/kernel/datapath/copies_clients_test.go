@@ -17,18 +17,18 @@ const persistCopies = "10.0.0.7:80-90/tcp select=persist persist-prefix=24 endpo
 // after a copy of its connection, and after the list of clients.
 func TestCopiedClients(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, persistCopies)
+	c := newTwoNodes(t, persistCopies)
 	vip := netip.MustParseAddrPort("10.0.0.7:85")
 	client := netip.MustParseAddrPort("198.51.100.7:40000")
-	own := c.chosen(c.one, client, vip)
+	own := c.endpointFor(c.one, client, vip)
 	c.open(client, vip, own)
 	elsewhere := c.wait(2)[1]
-	elsewhere.Endpoint = other(own)
+	elsewhere.Endpoint = otherEndpoint(own)
 	if got := c.put(elsewhere)[0]; got != report.CopyInserted {
 		t.Fatalf("the copy is %v", got)
 	}
 	neighbour := netip.MustParseAddrPort("198.51.100.8:40000") // in the same /24
-	if got := c.chosen(c.two, neighbour, vip); got != elsewhere.Endpoint {
+	if got := c.endpointFor(c.two, neighbour, vip); got != elsewhere.Endpoint {
 		t.Errorf("the client goes to %v at the other node, not to %v", got, elsewhere.Endpoint)
 	}
 
@@ -48,30 +48,30 @@ func TestCopiedClients(t *testing.T) {
 		t.Errorf("client %+v, want %+v", clients[0], want)
 	}
 	stranger := netip.MustParseAddrPort("203.0.113.1:40000")
-	natural := c.chosen(c.two, stranger, vip)
+	natural := c.endpointFor(c.two, stranger, vip)
 	moved, older, gone := clients[0], clients[0], clients[0]
 	moved.Client, older.Client, gone.Client = netip.MustParseAddr("203.0.113.0"), netip.MustParseAddr("203.0.113.0"), netip.MustParseAddr("192.0.2.0")
-	moved.Endpoint, older.Endpoint, gone.Endpoint = other(natural), natural, netip.MustParseAddrPort("192.0.2.9:8080")
+	moved.Endpoint, older.Endpoint, gone.Endpoint = otherEndpoint(natural), natural, netip.MustParseAddrPort("192.0.2.9:8080")
 	older.Idle += time.Minute
 	var unknown [3]bool
 	if err := c.one.d.PutClients(t.Context(), []report.ClientCopy{moved, older, gone}, unknown[:]); err != nil || unknown != [3]bool{2: true} {
 		t.Errorf("unknown %v, %v", unknown, err)
 	}
-	if got := c.chosen(c.one, stranger, vip); got != moved.Endpoint {
+	if got := c.endpointFor(c.one, stranger, vip); got != moved.Endpoint {
 		t.Errorf("the client goes to %v, not to %v", got, moved.Endpoint)
 	}
 }
 
-// other returns another endpoint of persistCopies.
-func other(than netip.AddrPort) netip.AddrPort {
+// otherEndpoint returns another endpoint of persistCopies.
+func otherEndpoint(than netip.AddrPort) netip.AddrPort {
 	if first := netip.MustParseAddrPort("192.0.2.1:8080"); than != first {
 		return first
 	}
 	return netip.MustParseAddrPort("192.0.2.2:8080")
 }
 
-// chosen sends a client's SYN to a node, and returns the endpoint that gets it.
-func (c *copied) chosen(o *opener, client, vip netip.AddrPort) (endpoint netip.AddrPort) {
+// endpointFor sends a client's SYN to a node, and returns the endpoint that gets it.
+func (c *twoNodes) endpointFor(o *opener, client, vip netip.AddrPort) (endpoint netip.AddrPort) {
 	c.t.Helper()
 	c.run(o, dptest.Segment(client, vip, 0x02, 1000, 0))
 	for key, row := range dptest.Connections(c.t, o.d.collection) {
@@ -85,11 +85,10 @@ func (c *copied) chosen(o *opener, client, vip netip.AddrPort) (endpoint netip.A
 	return endpoint
 }
 
-// TestManyClientsExpire checks that a sweep forgets those of many clients whose time is over, and
-// no others.
+// TestManyClientsExpire checks that a sweep removes expired clients among many, and no others.
 func TestManyClientsExpire(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, persistCopies)
+	c := newTwoNodes(t, persistCopies)
 	client := report.ClientCopy{Protocol: 6, Ranged: true, VIP: netip.MustParseAddrPort("10.0.0.7:80"), Endpoint: netip.MustParseAddrPort("192.0.2.1:8080")}
 	var clients []report.ClientCopy
 	for i := range 600 {

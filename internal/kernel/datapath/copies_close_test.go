@@ -10,9 +10,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestCopiesClose checks that a connection is closed whose client's packets pass one node, and
-// those of its endpoint another one: each sees one FIN, and the acknowledgement of the other one
-// before it knows this. The nodes notify others, which only have copies of it and notify none.
+// TestCopiesClose checks that a connection is closed if its client's packets pass one node, and its
+// endpoint's packets another one: each node sees one FIN, and the acknowledgement of the other FIN
+// before that FIN is known there. Both nodes send copies; nodes that only have copies send none.
 func TestCopiesClose(t *testing.T) {
 	t.Parallel()
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
@@ -30,7 +30,7 @@ func TestCopiesClose(t *testing.T) {
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			t.Parallel()
-			c := newCopied(t, tcpCopies)
+			c := newTwoNodes(t, tcpCopies)
 			source := c.open(client, vip, endpoint)
 			c.put(c.wait(2)...)
 			c.run(c.one, dptest.Segment(client, vip, 0x11, 1201, 5101))
@@ -57,9 +57,9 @@ func TestCopiesClose(t *testing.T) {
 	}
 }
 
-// closeAtFirst has the first node get a connection's copies, as if its packets had been forwarded
-// there, and before that those of another one.
-func (c *copied) closeAtFirst(own, copied report.ConnectionCopy) {
+// closeAtFirst inserts copies of a connection at the first node, as if its packets had been
+// forwarded there: first its own, then those of another node.
+func (c *twoNodes) closeAtFirst(own, copied report.ConnectionCopy) {
 	c.t.Helper()
 	if err := dptest.ChangeConnections(c.one.d.collection.Conntrack, func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		row.Packets = 1

@@ -12,11 +12,11 @@ import (
 )
 
 // TestCopiesCount checks that a node counts the traffic of connections that another node has
-// opened, also after they have ended, and that a search by endpoint finds them: a drain waits for
+// opened, also after they have ended. A search by endpoint finds them, since a drain waits for
 // them.
 func TestCopiesCount(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	c.open(client, vip, endpoint)
 	c.put(c.wait(2)...)

@@ -11,10 +11,10 @@ import (
 )
 
 // TestCopiesIdentity checks which copies are merged into an entry with the same client's port,
-// which replace it as a later connection, and which are of an earlier one.
+// which ones replace it as a later connection, and which ones belong to an earlier connection.
 func TestCopiesIdentity(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	const finEndpoint = uint8(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
 	for _, step := range []struct {
 		name   string
@@ -49,7 +49,7 @@ func TestCopiesIdentity(t *testing.T) {
 			one.Generation++
 		}},
 	} {
-		c.sub(t, step.name, func() {
+		c.subtest(t, step.name, func() {
 			c.open(reusingClient, reusingVIP, reusingEndpoint)
 			one := c.wait(2)[1]
 			before, next := one, one
@@ -70,11 +70,11 @@ func TestCopiesIdentity(t *testing.T) {
 	}
 }
 
-// TestCopiesMerge checks that of two copies of a connection the later times and numbers of both
-// directions count, in any order.
+// TestCopiesMerge checks that two copies of a connection, in any order, leave the later times and
+// numbers of both directions.
 func TestCopiesMerge(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80")
 	c.open(client, vip, netip.MustParseAddrPort("192.0.2.1:8080"))
 	first := c.wait(2)[1]
@@ -104,16 +104,16 @@ func TestCopiesMerge(t *testing.T) {
 	}
 }
 
-// TestCopiesUsed checks that a connection is in use while packets of either direction pass: it is
-// as old as the last one, and a late end does not close it.
+// TestCopiesUsed checks that a connection is in use while packets of either direction pass: its age
+// is that of the last packet, and a late end does not close it.
 func TestCopiesUsed(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	for name, frame := range map[string][]byte{
 		"client":   dptest.Segment(reusingClient, reusingVIP, 0x10, 1101, 5101),
 		"endpoint": dptest.Segment(reusingEndpoint, reusingClient, 0x10, 5101, 1101),
 	} {
-		c.sub(t, name, func() {
+		c.subtest(t, name, func() {
 			c.open(reusingClient, reusingVIP, reusingEndpoint)
 			one := c.wait(2)[1]
 			one.Idle = time.Minute
@@ -148,7 +148,7 @@ func TestCopiesBusy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := newCopied(t, tcpCopies)
+			c := newTwoNodes(t, tcpCopies)
 			c.open(reusingClient, reusingVIP, reusingEndpoint)
 			one := c.wait(2)[1]
 			c.putAll("before", []report.ConnectionCopy{one}, report.CopyInserted)
@@ -170,7 +170,7 @@ func TestCopiesBusy(t *testing.T) {
 // copy's client and VIP: an endpoint is a client, and a client's address is a VIP.
 func TestCopiesConflict(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies, "198.51.100.1:40000/tcp endpoints=192.0.2.2:8080")
+	c := newTwoNodes(t, tcpCopies, "198.51.100.1:40000/tcp endpoints=192.0.2.2:8080")
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
 	one.Idle = time.Minute

@@ -10,12 +10,12 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestCopiesLate checks which connections an end closes that a node gets long afterwards: the one
-// that it belongs to. It neither closes a later connection with the same generation, which repeats
-// after 256, nor resets one that has continued, nor is it inserted.
+// TestCopiesLate checks that an end that a node gets late closes only its own connection. It does
+// not close a later connection with the same generation, which repeats after 256, does not reset a
+// connection that has continued, and is not inserted.
 func TestCopiesLate(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	closed, reset := uint8(report.FlagsAcked|bpf.TcConnectionFlagCONN_FIN_CLIENT|bpf.TcConnectionFlagCONN_FIN_ENDPOINT), uint8(report.FlagReset)
 	for i, step := range []struct {
@@ -65,7 +65,7 @@ func TestCopiesLate(t *testing.T) {
 		{name: "a copy that arrived late", ends: closed, want: report.CopyMerged, change: func(end *report.ConnectionCopy) { end.Idle = 3 * time.Second }},
 		{name: "absent", ends: closed, want: report.CopyOld, absent: true},
 	} {
-		c.sub(t, step.name, func() {
+		c.subtest(t, step.name, func() {
 			client := netip.AddrPortFrom(netip.MustParseAddr("198.51.100.1"), 40000+uint16(i))
 			c.open(client, vip, endpoint)
 			sent := c.wait(2)
@@ -100,11 +100,12 @@ func TestCopiesLate(t *testing.T) {
 	}
 }
 
-// TestCopiesLateDSR checks that the FIN of a client whose endpoint answers directly is sent at once
-// and ends the connection at a node that has missed it, unless the client has acknowledged more.
+// TestCopiesLateDSR checks that the FIN of a client whose endpoint answers directly is copied at
+// once. It ends the connection at a node that has missed it, unless the client has acknowledged
+// more there.
 func TestCopiesLateDSR(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, "10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80,192.0.2.2:80")
+	c := newTwoNodes(t, "10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80,192.0.2.2:80")
 	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
 	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5001))

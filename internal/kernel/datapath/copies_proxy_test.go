@@ -15,11 +15,11 @@ const (
 )
 
 // TestCopiesProxy checks that a connection with a header of the PROXY protocol is copied once its
-// endpoint has acknowledged the header, and that a node that has seen its SYN then knows that, too:
-// it would otherwise insert the header into the client's data.
+// endpoint has acknowledged the header, and that the copy also tells a node that has seen its SYN.
+// Otherwise that node would insert the header into the client's data.
 func TestCopiesProxy(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, "10.0.0.1:80/tcp proxy-protocol=true endpoints=192.0.2.1:8080")
+	c := newTwoNodes(t, "10.0.0.1:80/tcp proxy-protocol=true endpoints=192.0.2.1:8080")
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	c.run(c.two, dptest.Segment(client, vip, 0x02, 1000, 0)) // the answer is lost, and the client repeats its SYN
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
@@ -47,7 +47,7 @@ func TestCopiesProxy(t *testing.T) {
 }
 
 // scan returns the copies that another node gets of all connections of a node.
-func (c *copied) scan(o *opener) (found []report.ConnectionCopy) {
+func (c *twoNodes) scan(o *opener) (found []report.ConnectionCopy) {
 	c.t.Helper()
 	err := o.d.ScanCopies(c.t.Context(), report.CopySelection{Copies: true}, func(list []report.ConnectionCopy) error {
 		found = append(found, list...)
@@ -59,9 +59,9 @@ func (c *copied) scan(o *opener) (found []report.ConnectionCopy) {
 	return found
 }
 
-// wantProxy puts a copy, and checks that both entries say that the endpoint has acknowledged the
-// header.
-func (c *copied) wantProxy(one report.ConnectionCopy, want report.CopyResult) {
+// wantProxy inserts a copy, and checks that both entries record that the endpoint has acknowledged
+// the header.
+func (c *twoNodes) wantProxy(one report.ConnectionCopy, want report.CopyResult) {
 	c.t.Helper()
 	if got := c.put(one)[0]; got != want {
 		c.t.Errorf("the copy is %v, want %v", got, want)

@@ -9,12 +9,12 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestCopiesReset checks that a node resets a connection that another node has reset without the
-// packets that have passed here: the other node's RSTs had old sequence numbers, so both ends have
-// ignored them.
+// TestCopiesReset checks that a node resets a connection that another node has reset without
+// knowing this node's packets: the RSTs of the other node had old sequence numbers, so both ends
+// have ignored them.
 func TestCopiesReset(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies)
+	c := newTwoNodes(t, tcpCopies)
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	for i, step := range []struct {
 		client string

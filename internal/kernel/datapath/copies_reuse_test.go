@@ -10,23 +10,23 @@ import (
 	"loxilb/test/dptest"
 )
 
-// numbersAhead is how much higher the sequence numbers of the next connection of a port are: what
+// numbersAhead is the increase of sequence numbers from one connection of a port to the next: what
 // the clock of RFC 6528 adds in a second.
 const numbersAhead = 1_000_000 * 16
 
-// TestCopiesOfReusedPorts checks that a node that has missed the end of a connection takes the next
-// one of the same client's port, and of the same source port.
+// TestCopiesOfReusedPorts checks that a node that has missed the end of a connection accepts the
+// copy of the next connection with the same client's port, or with the same source port.
 func TestCopiesOfReusedPorts(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies,
+	c := newTwoNodes(t, tcpCopies,
 		"10.0.0.3:80/tcp mode=fullnat snat=10.9.9.9 endpoints=192.0.2.1:8080",
 		"10.0.0.6:80/tcp mode=dsr endpoints=192.0.2.1:80")
-	c.sub(t, "closed, same generation", c.reopened)
-	c.sub(t, "closed by one side, same generation", c.halfClosed)
-	c.sub(t, "dsr, same generation", c.reopenedDSR)
-	c.sub(t, "used by packets of the next connection", c.usedByNext)
-	c.sub(t, "source port", c.sourceReused)
-	c.sub(t, "numbers that have wrapped around", c.wrapped)
+	c.subtest(t, "closed, same generation", c.reopened)
+	c.subtest(t, "closed by one side, same generation", c.halfClosed)
+	c.subtest(t, "dsr, same generation", c.reopenedDSR)
+	c.subtest(t, "used by packets of the next connection", c.usedByNext)
+	c.subtest(t, "source port", c.sourceReused)
+	c.subtest(t, "numbers that have wrapped around", c.wrapped)
 }
 
 var (
@@ -53,7 +53,7 @@ func successor(one report.ConnectionCopy, generations uint8) report.ConnectionCo
 }
 
 // putAll inserts copies at the second node, and checks the results.
-func (c *copied) putAll(name string, list []report.ConnectionCopy, want ...report.CopyResult) {
+func (c *twoNodes) putAll(name string, list []report.ConnectionCopy, want ...report.CopyResult) {
 	c.t.Helper()
 	for i := range list {
 		if got := c.put(list[i])[0]; got != want[i] {
@@ -63,7 +63,7 @@ func (c *copied) putAll(name string, list []report.ConnectionCopy, want ...repor
 }
 
 // checkRows checks the flags and numbers of the entries of the second node.
-func (c *copied) checkRows(rows int, without uint8, of report.ConnectionCopy) {
+func (c *twoNodes) checkRows(rows int, without uint8, of report.ConnectionCopy) {
 	c.t.Helper()
 	found := dptest.Connections(c.t, c.two.d.collection)
 	if len(found) != rows {
@@ -79,7 +79,7 @@ func (c *copied) checkRows(rows int, without uint8, of report.ConnectionCopy) {
 	}
 }
 
-func (c *copied) reopened() {
+func (c *twoNodes) reopened() {
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
 	over := one
@@ -89,7 +89,7 @@ func (c *copied) reopened() {
 	c.checkRows(2, resetFlag, later)
 }
 
-func (c *copied) halfClosed() {
+func (c *twoNodes) halfClosed() {
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
 	over := one
@@ -102,7 +102,7 @@ func (c *copied) halfClosed() {
 	c.checkRows(2, finClientFlag, later)
 }
 
-func (c *copied) reopenedDSR() {
+func (c *twoNodes) reopenedDSR() {
 	vip := netip.MustParseAddrPort("10.0.0.6:80")
 	c.run(c.one, dptest.Segment(reusingClient, vip, 0x02, 1000, 0))
 	c.run(c.one, dptest.Segment(reusingClient, vip, 0x10, 1101, 5001))
@@ -115,8 +115,8 @@ func (c *copied) reopenedDSR() {
 	c.checkRows(1, finClientFlag, later)
 }
 
-// usedByNext has a packet of the next connection arrive before its copy.
-func (c *copied) usedByNext() {
+// usedByNext sends a packet of the next connection before its copy.
+func (c *twoNodes) usedByNext() {
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
 	later := successor(one, 2)
@@ -130,15 +130,15 @@ func (c *copied) usedByNext() {
 	c.checkRows(2, resetFlag, c.seenBy(later))
 }
 
-// seenBy returns the copy with the numbers of the packet that the second node has seen.
-func (c *copied) seenBy(one report.ConnectionCopy) report.ConnectionCopy {
+// seenBy returns the copy with the numbers of the packet that passed the second node.
+func (c *twoNodes) seenBy(one report.ConnectionCopy) report.ConnectionCopy {
 	one.Numbers.Sent += 100 // the data of dptest.Segment
 	return one
 }
 
-// sourceReused has the node that owns a source port use it for another client, once this node has
-// missed the end of the first one.
-func (c *copied) sourceReused() {
+// sourceReused uses a source port for another client at the node that owns it, after the other node
+// has missed the end of the first connection.
+func (c *twoNodes) sourceReused() {
 	c.open(reusingClient, netip.MustParseAddrPort("10.0.0.3:80"), reusingEndpoint)
 	one := c.wait(2)[1]
 	one.Idle = time.Second
@@ -156,9 +156,9 @@ func (c *copied) sourceReused() {
 	c.checkRows(2, 0, used)
 }
 
-// wrapped has the numbers of the next connection be lower, as after 137 s or more of the clock of
-// Linux: it is refused until the end of the earlier one has arrived.
-func (c *copied) wrapped() {
+// wrapped gives the next connection lower numbers, as Linux does after 137 s or more. Its copy is
+// refused until the end of the earlier connection has arrived.
+func (c *twoNodes) wrapped() {
 	c.open(reusingClient, reusingVIP, reusingEndpoint)
 	one := c.wait(2)[1]
 	one.Idle = time.Second

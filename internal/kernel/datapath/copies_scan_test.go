@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestScanCopies checks that a scan finds each connection once in a table that has many more of
-// them in a row than its ring has room for: it stops in time.
+// TestScanCopies checks that a scan finds each connection once although adjacent buckets have many
+// more than fit its ring: it stops in time.
 func TestScanCopies(t *testing.T) {
 	t.Parallel()
 	const many = 20_000
@@ -38,8 +38,8 @@ func TestScanCopies(t *testing.T) {
 	}
 }
 
-// copiesOfClients returns copies of n connections, each of another client, from the client of this
-// number on.
+// copiesOfClients returns copies of n connections of different clients, starting with client number
+// first.
 func copiesOfClients(first, n int) []report.ConnectionCopy {
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	list := make([]report.ConnectionCopy, n)

@@ -16,7 +16,7 @@ import (
 )
 
 // sctp runs the program of a node on an SCTP packet, and returns the frame afterwards.
-func (c *copied) sctp(o *opener, from, to, words string) []byte {
+func (c *twoNodes) sctp(o *opener, from, to, words string) []byte {
 	c.t.Helper()
 	p, err := pkt.Parse(fmt.Sprintf("sctp %s > %s %s", from, to, words))
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *copied) sctp(o *opener, from, to, words string) []byte {
 
 // openSCTP opens an association at the first node, with the tags 222 to the endpoint and 111 to the
 // client. It returns the copy of COOKIE ACK.
-func (c *copied) openSCTP(client, vip, endpoint string) report.ConnectionCopy {
+func (c *twoNodes) openSCTP(client, vip, endpoint string) report.ConnectionCopy {
 	c.t.Helper()
 	c.sctp(c.one, client, vip, "chunks init=111")
 	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
@@ -38,14 +38,14 @@ func (c *copied) openSCTP(client, vip, endpoint string) report.ConnectionCopy {
 	return c.wait(3)[2]
 }
 
-// answered does the same in a network with routes, which answers and endpoints need.
-func (c *copied) answered(o *opener, from, to, words string) []byte {
+// answered is sctp in a network with routes, which answers and endpoints need.
+func (c *twoNodes) answered(o *opener, from, to, words string) []byte {
 	c.t.Helper()
 	return c.routed(func() []byte { return c.sctp(o, from, to, words) })
 }
 
 // routed calls run in a network with routes. Elsewhere, packets are not forwarded, nor counted.
-func (c *copied) routed(run func() []byte) (out []byte) {
+func (c *twoNodes) routed(run func() []byte) (out []byte) {
 	c.t.Helper()
 	h, err := labtest.New(c.t).Host("routed")
 	if err == nil {
@@ -61,7 +61,7 @@ func (c *copied) routed(run func() []byte) (out []byte) {
 }
 
 // paths counts the paths of associations that the second node knows.
-func (c *copied) paths() (n int) {
+func (c *twoNodes) paths() (n int) {
 	c.t.Helper()
 	var (
 		key  bpf.TcSctpPathKey
@@ -77,13 +77,13 @@ func (c *copied) paths() (n int) {
 	return n
 }
 
-// TestCopiesSCTP checks that an association goes on through another node: its tags count there,
-// forged ones do not, also after the client has restarted, and packets by another path of a service
-// with several VIPs belong to it, once the client has answered a HEARTBEAT there.
+// TestCopiesSCTP checks that an association continues through another node, also after the client
+// has restarted: that node accepts its tags, and no forged ones. Packets on another path of a
+// service with several VIPs belong to it once the client has answered a HEARTBEAT there.
 func TestCopiesSCTP(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")
 	shake := func(tag, answer int) {
 		c.sctp(c.one, client, vip, fmt.Sprintf("chunks init=%d", tag))
 		c.sctp(c.one, endpoint, client, fmt.Sprintf("tag %d chunks init-ack=%d:40", tag, answer))
@@ -101,7 +101,7 @@ func TestCopiesSCTP(t *testing.T) {
 	if results[0] != report.CopyInserted || results[2] != report.CopyMerged {
 		t.Errorf("results of copies: %v", results)
 	}
-	c.same()
+	c.wantSame()
 	packets := func() (n uint64) {
 		for _, row := range dptest.Connections(t, c.two.d.collection) {
 			n += row.Packets
@@ -137,9 +137,9 @@ func TestCopiesSCTP(t *testing.T) {
 		one.Idle = 0
 		c.put(one)
 	}
-	c.same()
+	c.wantSame()
 	c.sctp(c.two, client, vip, "tag 222 chunks abort")
-	c.same()
+	c.wantSame()
 	end := list[len(list)-1]
 	end.Late, end.Flags = true, end.Flags|report.FlagReset
 	endpoints, clients := end, end // with another tag of one side
@@ -159,13 +159,14 @@ func TestCopiesSCTP(t *testing.T) {
 	}
 }
 
-// TestCopiesSCTPUnknownTag checks that an association whose client's tag is unknown at the node
-// that has seen COOKIE ACK takes the tag from the node that has seen COOKIE ECHO, but none from a
-// node that has seen neither: its INIT may be forged, or the client may have used another INIT ACK.
+// TestCopiesSCTPUnknownTag checks an association whose client's tag is unknown at the node that has
+// seen COOKIE ACK. It accepts the tag from the node that has seen COOKIE ECHO, but not from a node
+// that has seen neither: the INIT there may be forged, or the client may have used another INIT
+// ACK.
 func TestCopiesSCTPUnknownTag(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 	c.sctp(c.one, client, vip, "chunks init=111")
 	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
 	announced := c.wait(1)[0]
@@ -215,8 +216,8 @@ func TestCopiesSCTPUnknownTag(t *testing.T) {
 }
 
 // TestCopiesSCTPForgedTags checks that the copy of an association decides the tags of a half-open
-// entry, whatever packets have used that meanwhile: INITs and other packets were forged at its
-// node, or the client has used another INIT ACK than the one that was seen there.
+// entry, whatever packets the entry has seen: INITs and other packets may have been forged at its
+// node, or the client may have used another INIT ACK than that node saw.
 func TestCopiesSCTPForgedTags(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
@@ -232,7 +233,7 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
-			c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+			c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 			c.sctp(c.one, client, vip, fmt.Sprintf("chunks init=%d", one.init))
 			c.sctp(c.one, endpoint, client, fmt.Sprintf("tag %d chunks init-ack=%d:40", one.init, one.ack))
 			c.put(c.wait(1)...)
@@ -273,7 +274,7 @@ func TestCopiesSCTPForgedTags(t *testing.T) {
 
 // tagsAt returns the verification tags of a client's association at a node: of packets to the
 // endpoint, and to the client.
-func (c *copied) tagsAt(o *opener, client string) (tags [2]uint32) {
+func (c *twoNodes) tagsAt(o *opener, client string) (tags [2]uint32) {
 	want := netip.MustParseAddrPort(client)
 	for key, row := range dptest.Connections(c.t, o.d.collection) {
 		if row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 {
@@ -287,9 +288,10 @@ func (c *copied) tagsAt(o *opener, client string) (tags [2]uint32) {
 	return tags
 }
 
-// A restartedCopy is a client's association at the second node, and has restarted at others.
+// A restartedCopy is a client's association at the second node that the client has restarted
+// through other nodes.
 type restartedCopy struct {
-	c                     *copied
+	c                     *twoNodes
 	client, vip, endpoint string
 	opened                report.ConnectionCopy
 }
@@ -311,7 +313,7 @@ func (r *restartedCopy) merge(tag, replyTag uint32, idle time.Duration) {
 	r.c.put(one)
 }
 
-// ack is COOKIE ACK at the second node.
+// ack sends COOKIE ACK through the second node.
 func (r *restartedCopy) ack() { r.c.sctp(r.c.two, r.endpoint, r.client, "tag 333 chunks cookie-ack") }
 
 // TestCopiesSCTPRestart checks that both tags count at a node if one node has seen the COOKIE ECHO
@@ -320,7 +322,7 @@ func (r *restartedCopy) ack() { r.c.sctp(r.c.two, r.endpoint, r.client, "tag 333
 func TestCopiesSCTPRestart(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 	opened := c.openSCTP(client, vip, endpoint)
 	cases := []struct {
 		name  string
@@ -361,9 +363,9 @@ func TestCopiesSCTPRestart(t *testing.T) {
 	}
 }
 
-// sctpOneWay checks that a node takes the tag of an association whose endpoint answers its client
+// sctpOneWay checks that a node accepts the tag of an association whose endpoint answers its client
 // directly, also after the client has restarted.
-func (c *copied) sctpOneWay() {
+func (c *twoNodes) sctpOneWay() {
 	const client, vip = "198.51.100.1:40000", "10.0.0.12:2020"
 	for _, o := range []*opener{c.two, c.one} {
 		c.sctp(o, client, vip, "chunks init=111")
@@ -382,11 +384,11 @@ func (c *copied) sctpOneWay() {
 	}
 }
 
-// TestCopiesSCTPPaths checks which copies let packets by further paths find their association: not
-// those of a client that may be forged, nor of a service with one VIP.
+// TestCopiesSCTPPaths checks which copies let packets on further paths find their association: none
+// of a client that may be forged, and none of a service with one VIP.
 func TestCopiesSCTPPaths(t *testing.T) {
 	t.Parallel()
-	c := &copied{t: t, two: newOpener(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")}
+	c := &twoNodes{t: t, two: newOpener(t, "10.0.0.1:2020/sctp secips=10.0.1.1 endpoints=192.0.2.1:5001")}
 	addService(t, c.two, "10.0.0.2:2020/sctp endpoints=192.0.2.1:5001")
 	const replied = uint8(bpf.TcConnectionFlagCONN_REPLIED)
 	const assured = replied | uint8(bpf.TcConnectionFlagCONN_ASSURED)

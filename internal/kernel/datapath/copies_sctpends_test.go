@@ -10,12 +10,12 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestCopiesSCTPEnds checks that an association that has ended stays so when a copy completes its
-// tags, and that no end of an earlier one ends that of a client that has restarted meanwhile.
+// TestCopiesSCTPEnds checks that an ended association stays ended when a copy completes its tags,
+// and that the end of an earlier association does not end that of a client that has restarted.
 func TestCopiesSCTPEnds(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 	opened := c.openSCTP(client, vip, endpoint)
 	put := func(tag, replyTag uint32, flags uint8, idle time.Duration, want report.CopyResult) {
 		t.Helper()
@@ -53,13 +53,13 @@ func TestCopiesSCTPEnds(t *testing.T) {
 	check("after the end of this association", [2]uint32{444, 333}, true)
 }
 
-// TestCopiesSCTPForgedINIT checks that an association replaces a forged INIT at a node without it,
-// and not the other way round: neither that of its client, nor one whose replies have the same
-// ports.
+// TestCopiesSCTPForgedINIT checks that the copy of an association replaces a forged INIT at another
+// node, and that the copy of a forged INIT never replaces an association: neither that of its
+// client, nor one whose replies have the same ports.
 func TestCopiesSCTPForgedINIT(t *testing.T) {
 	t.Parallel()
 	const client, vip, source, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.1:40000", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp mode=fullnat endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp mode=fullnat endpoints=192.0.2.1:5001")
 	c.sctp(c.one, client, vip, "chunks init=111")
 	c.sctp(c.one, endpoint, source, "tag 111 chunks init-ack=222:40")
 	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
@@ -97,11 +97,11 @@ func TestCopiesSCTPForgedINIT(t *testing.T) {
 
 // TestCopiesSCTPAnsweredElsewhere checks that a client whose INIT has remained unanswered at a
 // node, and was answered through another one, can send COOKIE ECHO through the first: that node
-// takes the copy of INIT ACK, and none of a forged INIT afterwards.
+// accepts the copy of INIT ACK, and afterwards none of a forged INIT.
 func TestCopiesSCTPAnsweredElsewhere(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, vip+"/sctp endpoints="+endpoint)
+	c := newTwoNodes(t, vip+"/sctp endpoints="+endpoint)
 	c.sctp(c.two, client, vip, "chunks init=110")
 	c.sctp(c.one, client, vip, "chunks init=111")
 	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
@@ -132,12 +132,13 @@ func TestCopiesSCTPAnsweredElsewhere(t *testing.T) {
 	}
 }
 
-// TestCopiesSCTPForgedPort checks that an association takes the ports of its endpoint's replies
-// from a half-open one to another VIP: anyone can forge INITs there with the client's address.
+// TestCopiesSCTPForgedPort checks that the copy of an association replaces a half-open association
+// to another VIP whose replies have the same ports: anyone can forge INITs there with the client's
+// address.
 func TestCopiesSCTPForgedPort(t *testing.T) {
 	t.Parallel()
 	const client, vip, other, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "10.0.0.2:2020", "192.0.2.1:5001"
-	c := newCopied(t, vip+"/sctp endpoints="+endpoint, other+"/sctp endpoints="+endpoint)
+	c := newTwoNodes(t, vip+"/sctp endpoints="+endpoint, other+"/sctp endpoints="+endpoint)
 	c.sctp(c.one, client, vip, "chunks init=111")
 	c.sctp(c.one, endpoint, client, "tag 111 chunks init-ack=222:40")
 	c.sctp(c.one, client, vip, "tag 222 chunks cookie-echo:40")
@@ -172,7 +173,7 @@ func TestCopiesSCTPForgedPort(t *testing.T) {
 // TestCopiesSCTPRepeated checks that a client that repeats its COOKIE ECHO sends no further copies.
 func TestCopiesSCTPRepeated(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 	for _, client := range []string{"198.51.100.1:40000", "198.51.100.2:40000"} {
 		c.sctp(c.one, client, "10.0.0.1:2020", "chunks init=111")
 		c.sctp(c.one, "192.0.2.1:5001", client, "tag 111 chunks init-ack=222:40")
@@ -186,12 +187,12 @@ func TestCopiesSCTPRepeated(t *testing.T) {
 	}
 }
 
-// TestCopiesSCTPEchoAgain checks that both tags count at a node that has seen the INIT ACK of the
-// client's association as a later one, and its COOKIE ECHO only after the copy.
+// TestCopiesSCTPEchoAgain checks that a node accepts both tags if the INIT ACK of the client's
+// association was not the first one there, and its COOKIE ECHO came only after the copy.
 func TestCopiesSCTPEchoAgain(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = "198.51.100.1:40000", "10.0.0.1:2020", "192.0.2.1:5001"
-	c := newCopied(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
+	c := newTwoNodes(t, "10.0.0.1:2020/sctp endpoints=192.0.2.1:5001")
 	c.sctp(c.one, client, vip, "chunks init=999")
 	c.sctp(c.one, endpoint, client, "tag 999 chunks init-ack=998:40")
 	c.put(c.wait(1)...)

@@ -16,8 +16,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// copied is two nodes with the same service, and the copies that the first one has sent.
-type copied struct {
+// twoNodes is two nodes with the same service, and the copies that the first one has sent.
+type twoNodes struct {
 	t        *testing.T
 	one, two *opener
 	mu       sync.Mutex
@@ -25,9 +25,9 @@ type copied struct {
 	arrived  chan struct{}
 }
 
-func newCopied(t *testing.T, services ...string) *copied {
+func newTwoNodes(t *testing.T, services ...string) *twoNodes {
 	t.Helper()
-	c := &copied{t: t, one: newOpener(t, services[0]), two: newOpener(t, services[0]), arrived: make(chan struct{}, 1)}
+	c := &twoNodes{t: t, one: newOpener(t, services[0]), two: newOpener(t, services[0]), arrived: make(chan struct{}, 1)}
 	for _, line := range services[1:] {
 		addService(t, c.one, line)
 		addService(t, c.two, line)
@@ -59,7 +59,7 @@ func newCopied(t *testing.T, services ...string) *copied {
 }
 
 // awaitWatch waits until the first node's programs send copies.
-func (c *copied) awaitWatch() {
+func (c *twoNodes) awaitWatch() {
 	c.t.Helper()
 	for {
 		var on uint32
@@ -89,7 +89,7 @@ func addService(t *testing.T, o *opener, line string) {
 }
 
 // run runs the program of a node on a packet.
-func (c *copied) run(o *opener, frame []byte) (out []byte) {
+func (c *twoNodes) run(o *opener, frame []byte) (out []byte) {
 	c.t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, 512)}
 	if _, err := program(c.t, o.d).Run(opts); err != nil {
@@ -98,8 +98,8 @@ func (c *copied) run(o *opener, frame []byte) (out []byte) {
 	return opts.DataOut
 }
 
-// wait returns the copies that were sent, once they are at least n.
-func (c *copied) wait(n int) []report.ConnectionCopy {
+// wait waits for n copies, and returns all that were sent.
+func (c *twoNodes) wait(n int) []report.ConnectionCopy {
 	c.t.Helper()
 	for end := time.After(10 * time.Second); ; {
 		c.mu.Lock()
@@ -117,7 +117,7 @@ func (c *copied) wait(n int) []report.ConnectionCopy {
 }
 
 // put inserts copies at the second node.
-func (c *copied) put(list ...report.ConnectionCopy) []report.CopyResult {
+func (c *twoNodes) put(list ...report.ConnectionCopy) []report.CopyResult {
 	c.t.Helper()
 	results := make([]report.CopyResult, len(list))
 	if err := c.two.d.PutCopies(c.t.Context(), list, results); err != nil {
@@ -126,9 +126,9 @@ func (c *copied) put(list ...report.ConnectionCopy) []report.CopyResult {
 	return results
 }
 
-// open opens a TCP connection at the first node as far as its flags say, and returns what the
-// endpoint sees as its client.
-func (c *copied) open(client, vip, endpoint netip.AddrPort) (source netip.AddrPort) {
+// open opens a TCP connection at the first node, and returns the source address and port that the
+// endpoint sees.
+func (c *twoNodes) open(client, vip, endpoint netip.AddrPort) (source netip.AddrPort) {
 	c.t.Helper()
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
 	for key, row := range dptest.Connections(c.t, c.one.d.collection) {
@@ -141,21 +141,21 @@ func (c *copied) open(client, vip, endpoint netip.AddrPort) (source netip.AddrPo
 	return source
 }
 
-// entries returns the table of a node without what belongs to the node.
-func (c *copied) entries(o *opener) map[bpf.TcConnectionKey]bpf.TcConnection {
+// entries returns the table of a node, without data that differs between nodes.
+func (c *twoNodes) entries(o *opener) map[bpf.TcConnectionKey]bpf.TcConnection {
 	c.t.Helper()
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
 	for key, row := range dptest.Connections(c.t, o.d.collection) {
 		row.Seen, row.Way, row.WayEpoch, row.Packets, row.Bytes, row.Endpoint = 0, 0, 0, 0, 0, 0
-		row.Traits &^= uint8(bpf.TcConnectionTraitCONN_SENT_RST) // who has sent the RST
+		row.Traits &^= uint8(bpf.TcConnectionTraitCONN_SENT_RST) // the node that has sent the RST
 		row.Hop &= uint8(bpf.TcHopFlagHOP_FAMILY | bpf.TcHopFlagHOP_TUNNELS)
 		out[key] = row
 	}
 	return out
 }
 
-// same checks that both nodes have the same entries.
-func (c *copied) same() {
+// wantSame checks that both nodes have the same entries.
+func (c *twoNodes) wantSame() {
 	c.t.Helper()
 	one, two := c.entries(c.one), c.entries(c.two)
 	if len(one) != len(two) {
@@ -173,7 +173,7 @@ const tcpCopies = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080"
 // TestCopies checks that connections appear at another node as at the node that has opened them.
 func TestCopies(t *testing.T) {
 	t.Parallel()
-	c := newCopied(t, tcpCopies,
+	c := newTwoNodes(t, tcpCopies,
 		"10.0.0.2:80/tcp mode=fullnat endpoints=192.0.2.1:8080",
 		"10.0.0.3:80/tcp mode=fullnat snat=10.9.9.9 endpoints=192.0.2.1:8080",
 		"10.0.0.4:80-90/tcp endpoints=192.0.2.1:180-190",
@@ -197,23 +197,23 @@ func TestCopies(t *testing.T) {
 		{"nat64", "[2001:db8:2::1]:40000", "[2001:db8::64]:80", "192.0.2.1:8080"},
 		{"nat46", "198.51.100.1:40000", "10.0.0.8:80", "[2001:db8:1::1]:8080"},
 	} {
-		c.sub(t, one.name, func() {
-			c.lives(netip.MustParseAddrPort(one.client), netip.MustParseAddrPort(one.vip), netip.MustParseAddrPort(one.endpoint))
+		c.subtest(t, one.name, func() {
+			c.wholeLife(netip.MustParseAddrPort(one.client), netip.MustParseAddrPort(one.vip), netip.MustParseAddrPort(one.endpoint))
 		})
 	}
-	c.sub(t, "udp", c.udp)
-	c.sub(t, "related", c.related)
-	c.sub(t, "dsr", c.dsr)
-	c.sub(t, "sctp one-way", c.sctpOneWay)
-	c.sub(t, "serves", c.serves)
-	c.sub(t, "generations", c.generations)
-	c.sub(t, "unknown", c.unknown)
-	c.sub(t, "persist", c.persist)
+	c.subtest(t, "udp", c.udp)
+	c.subtest(t, "related", c.related)
+	c.subtest(t, "dsr", c.dsr)
+	c.subtest(t, "sctp one-way", c.sctpOneWay)
+	c.subtest(t, "serves", c.usedCopies)
+	c.subtest(t, "generations", c.generations)
+	c.subtest(t, "unknown", c.unknown)
+	c.subtest(t, "persist", c.persist)
 }
 
 // persist checks that a client's next connection through another node has the endpoint of its last
-// one, even if its hash points elsewhere.
-func (c *copied) persist() {
+// one, even if its hash selects another endpoint.
+func (c *twoNodes) persist() {
 	vip := netip.MustParseAddrPort("10.0.0.10:80")
 	chosen := func(client netip.AddrPort) netip.AddrPort {
 		c.run(c.two, dptest.Segment(client, vip, 0x02, 1000, 0))
@@ -243,8 +243,8 @@ func (c *copied) persist() {
 	}
 }
 
-// sub runs a subtest, which begins and ends with empty tables.
-func (c *copied) sub(t *testing.T, name string, f func()) {
+// subtest runs a subtest, which begins and ends with empty tables.
+func (c *twoNodes) subtest(t *testing.T, name string, f func()) {
 	t.Helper()
 	outer := c.t
 	t.Run(name, func(t *testing.T) {
@@ -271,8 +271,8 @@ func (c *copied) sub(t *testing.T, name string, f func()) {
 	c.t = outer
 }
 
-// lives copies a TCP connection from its beginning to its end.
-func (c *copied) lives(client, vip, endpoint netip.AddrPort) {
+// wholeLife copies a TCP connection from its beginning to its end.
+func (c *twoNodes) wholeLife(client, vip, endpoint netip.AddrPort) {
 	source := c.open(client, vip, endpoint)
 	sent := c.wait(2)
 	if len(sent) != 2 {
@@ -287,7 +287,7 @@ func (c *copied) lives(client, vip, endpoint netip.AddrPort) {
 			c.t.Errorf("copy %d: %v, want %v", i, got, want)
 		}
 	}
-	c.same()
+	c.wantSame()
 	for range 10 { // established
 		c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5101))
 	}
@@ -296,11 +296,11 @@ func (c *copied) lives(client, vip, endpoint netip.AddrPort) {
 	if got := c.put(sent[2])[0]; got != report.CopyMerged || len(sent) != 3 {
 		c.t.Errorf("%d copies, the RST's: %v", len(sent), got)
 	}
-	c.same()
+	c.wantSame()
 }
 
-// udp copies a flow once its endpoint has answered, and once its client has gone on.
-func (c *copied) udp() {
+// udp copies a flow when its endpoint has answered, and when its client has sent another packet.
+func (c *twoNodes) udp() {
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.5:53"), netip.MustParseAddrPort("192.0.2.1:53")
 	frame := func(from, to netip.AddrPort) []byte {
 		return dptest.UDPFrame(from.Addr(), to.Addr(), from.Port(), to.Port())
@@ -308,22 +308,22 @@ func (c *copied) udp() {
 	c.run(c.one, frame(client, vip))
 	c.run(c.one, frame(endpoint, client))
 	c.put(c.wait(1)...)
-	c.same()
+	c.wantSame()
 	for range 3 {
 		c.run(c.one, frame(client, vip))
 		c.run(c.one, frame(endpoint, client))
 	}
 	sent := c.wait(2)
 	c.put(sent[1:]...)
-	c.same()
+	c.wantSame()
 	if len(sent) != 2 {
 		c.t.Errorf("%d copies of a flow, want 2", len(sent))
 	}
 }
 
-// related checks that a connection that a TFTP server opens is not copied: the other node knows no
+// related checks that a connection that a TFTP server opens is not copied: the other node has no
 // service at its addresses, and would keep the copy until one is created.
-func (c *copied) related() {
+func (c *twoNodes) related() {
 	client, server := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("192.0.2.1:50000")
 	frame := func(from, to netip.AddrPort) []byte {
 		return dptest.UDPFrame(from.Addr(), to.Addr(), from.Port(), to.Port())
@@ -344,23 +344,23 @@ func (c *copied) related() {
 }
 
 // dsr copies a connection with packets of the client only.
-func (c *copied) dsr() {
+func (c *twoNodes) dsr() {
 	client, vip := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.6:80")
 	c.run(c.one, dptest.Segment(client, vip, 0x02, 1000, 0))
 	c.run(c.one, dptest.Segment(client, vip, 0x10, 1101, 5001))
 	c.run(c.one, dptest.Segment(client, vip, 0x10, 1201, 5101))
 	c.put(c.wait(2)...)
-	c.same()
+	c.wantSame()
 }
 
-// serves checks that packets use a copy as the connection that it is of, without being counted as a
-// new one; and that it is sent on only then.
-func (c *copied) serves() {
+// usedCopies checks that packets use a copied connection, which is not counted as a new one. The
+// node sends copies of it to others only after such packets.
+func (c *twoNodes) usedCopies() {
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	c.open(client, vip, endpoint)
 	c.put(c.wait(2)[1])
 	if found := c.scanned(report.CopySelection{}); len(found) != 0 {
-		c.t.Errorf("a copy without packets is sent on: %+v", found)
+		c.t.Errorf("a copy without packets is sent to others: %+v", found)
 	}
 	if found := c.scanned(report.CopySelection{Copies: true}); len(found) != 1 {
 		c.t.Errorf("%d copies for a node that has lost its table, want 1", len(found))
@@ -383,8 +383,8 @@ func (c *copied) serves() {
 	}
 }
 
-// scanned returns what a scan of the second node finds.
-func (c *copied) scanned(what report.CopySelection) (found []report.ConnectionCopy) {
+// scanned returns the connections that a scan of the second node finds.
+func (c *twoNodes) scanned(what report.CopySelection) (found []report.ConnectionCopy) {
 	c.t.Helper()
 	err := c.two.d.ScanCopies(c.t.Context(), what, func(list []report.ConnectionCopy) error {
 		found = append(found, list...)
@@ -397,8 +397,8 @@ func (c *copied) scanned(what report.CopySelection) (found []report.ConnectionCo
 }
 
 // generations checks that the copy of an earlier connection of the same client's port changes
-// nothing, and that of a later one replaces it.
-func (c *copied) generations() {
+// nothing, and that the copy of a later one replaces it.
+func (c *twoNodes) generations() {
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	c.open(client, vip, endpoint)
 	now := c.wait(2)[1]
@@ -427,9 +427,8 @@ func (c *copied) generations() {
 	}
 }
 
-// unknown checks that copies of services and endpoints that are not here, or that make no sense,
-// change nothing.
-func (c *copied) unknown() {
+// unknown checks that copies of missing services and endpoints, and invalid copies, change nothing.
+func (c *twoNodes) unknown() {
 	client, vip, endpoint := netip.MustParseAddrPort("198.51.100.1:40000"), netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:8080")
 	c.open(client, vip, endpoint)
 	good := c.wait(2)[1]
@@ -449,7 +448,7 @@ func (c *copied) unknown() {
 	}
 }
 
-// ageOut has all connections expire, and sweeps.
+// ageOut makes all connections expire, and sweeps.
 func ageOut(t *testing.T, o *opener) {
 	t.Helper()
 	if err := dptest.AgeConnections(o.d.collection.Conntrack, o.d.collection.Jiffies(3*time.Hour)); err != nil {
@@ -462,8 +461,7 @@ func ageOut(t *testing.T, o *opener) {
 	}
 }
 
-// TestCopyFlags checks the flags that copies of other nodes are judged by against those of the
-// packet path.
+// TestCopyFlags checks that report's flags of copies equal those of the packet path.
 func TestCopyFlags(t *testing.T) {
 	t.Parallel()
 	acked := bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED

@@ -11,10 +11,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// BenchmarkPutCopies measures the insertion of connections of another node, of those that replace
-// an earlier one of the same client's port, and the merge into those that are here: CPU time per
-// copy, which other load of the machine changes less than time. It is that of the thread:
-// meanwhile, others load programs of the new data path.
+// BenchmarkPutCopies measures the CPU time per copy of another node's connection: inserted,
+// inserted in place of an earlier connection of the same client's port, and merged into an existing
+// entry. The CPU time is that of the thread: other threads load programs of the new data path.
 func BenchmarkPutCopies(b *testing.B) {
 	const line, many, room = "10.0.0.1:80/tcp endpoints=192.0.2.1:8080", 20_000, 40_000
 	runtime.LockOSThread()
@@ -90,9 +89,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkScanCopies measures how long it takes to find connections, to read them from a ring and
-// to describe them for other nodes: CPU time of the thread per connection. New connections come by
-// a ring, too.
+// BenchmarkScanCopies measures the thread's CPU time per connection for finding connections,
+// reading them from a ring and describing them for other nodes. New connections also arrive by a
+// ring.
 func BenchmarkScanCopies(b *testing.B) {
 	const many = 20_000
 	runtime.LockOSThread()

@@ -45,8 +45,9 @@ func BenchmarkEstablished(b *testing.B) {
 	}
 }
 
-// BenchmarkXDP does the same with the XDP program. Starting one takes the kernel long (it generates
-// code each time), so an epoch can end meanwhile: then packets pass, and the ring is created again.
+// BenchmarkXDP is BenchmarkEstablished for the XDP program. The kernel generates code at each
+// start, which takes so long that an epoch can end: then packets pass, and the ring is created
+// again.
 func BenchmarkXDP(b *testing.B) {
 	empty := emptyProgram(b, ebpf.XDP)
 	for _, c := range rings() {
@@ -169,9 +170,9 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 	return p
 }
 
-// ring fills the table with n flows, each of which translates into the next, and returns frames
-// that enter it. Each has a client's port of its own. As no service has these flows, it also opens
-// the address filter.
+// ring fills the table with n flows, each of which translates into the next, and returns a function
+// that makes frames of them. Each flow has its own client port. No service has these flows, so ring
+// also opens the address filter.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
 	if _, err := rows.OpenFilter(d.collection.Maps.BloomFilter, false); err != nil {
@@ -221,7 +222,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	}
 }
 
-// sumChange returns what a checksum changes by if a word does.
+// sumChange returns the change of a checksum when a word changes.
 func sumChange(from, to uint16) uint32 { return fold(uint32(to) + uint32(^from)) }
 
 func fold(sum uint32) uint32 {

@@ -1,6 +1,6 @@
 // Package datapath is the boundary to the kernel: it loads and attaches the programs, writes the
-// tables that compile makes, and reads counters and connections. It and its folders are the only
-// importers of cilium/ebpf. This package assembles the parts, which have a folder each.
+// tables of package compile, and reads counters and connections. Only this package and the packages
+// below it import cilium/ebpf. It assembles its parts, which are packages of their own.
 //
 // A Datapath belongs to the network namespace of the thread that loads it.
 package datapath
@@ -35,7 +35,7 @@ type Config struct {
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	HashSeed       uint64   // key of the flow hash, as that of the tables
-	PortStripe     int      // which eighth of the source ports is taken first, from 1 on; 0: all are alike
+	PortStripe     int      // eighth of the source ports that is used first, from 1; 0: no preference
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments without a connection, per second and CPU, for tests; 0: 10,000
@@ -47,7 +47,7 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// TrialConnections is a table size for trying packets.
+// TrialConnections is a size of the connection table for trials.
 const TrialConnections = 1024
 
 // PortStripes is the number of stripes into which a cluster divides source ports.
@@ -153,7 +153,8 @@ func Trial(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// openWithout removes the pinned maps, which cannot be adopted, and their attachments.
+// openWithout removes the pinned maps, which cannot be adopted, and their attachments, and opens
+// new ones.
 func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
 	if s.Log != nil {
 		s.Log.Warn("connections end, counters begin at 0, and no client is known, as --end-connections asks", "reason", reason)
@@ -205,13 +206,13 @@ func (d *Datapath) load(cfg Config) error {
 	d.Recorder = observe.NewRecorder(d.collection)
 	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
 	d.Tracer = observe.NewTracer(d.collection, d.Hooks, d.XDP)
-	if err := errors.Join(d.followLocal(d.HasLocalEndpoints()), d.adoptTails()); err != nil {
+	if err := errors.Join(d.updateLocal(d.HasLocalEndpoints()), d.adoptTails()); err != nil {
 		return err
 	}
 	return d.collection.CountPerCPU()
 }
 
-// followCounts copies the values of this process's variables to those of the XDP program's object.
+// followCounts makes variables of the XDP program's object follow those of this process.
 func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
 	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]), d.policies.Follow(variables["ipsec_count"]))
 }
@@ -231,7 +232,7 @@ func (d *Datapath) SetLink(i Interface) error {
 	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge, BridgePort: i.BridgePort, Queues: i.Queues})
 }
 
-// Jiffy returns the length of one tick of the packet path's clock.
+// Jiffy returns the duration of one tick of the packet path's clock.
 func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
 
 // Programs returns the programs at the tc hooks, and their use.

@@ -32,8 +32,9 @@ func segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	return dptest.Segment(src, dst, flags, seq, ack)
 }
 
-// TestLeftOver checks that an entry without its counterpart does not block the client's tuple.
-func TestLeftOver(t *testing.T) {
+// TestEntryWithoutReply checks that an entry without the entry of its other direction does not
+// block the client's tuple.
+func TestEntryWithoutReply(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
 	syn := segment(netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0)
@@ -175,8 +176,8 @@ func newStress(t *testing.T) *stress {
 	return s
 }
 
-// apply sets the services, with this number of endpoints each. Doomed endpoints still get new
-// connections.
+// apply sets the services, with this number of endpoints each. Connections of the endpoints end as
+// doom says; the endpoints still get new ones.
 func (s *stress) apply(endpoints int, doom bpf.Ends) {
 	for _, svc := range s.services {
 		svc.Endpoints = svc.Endpoints[:endpoints]

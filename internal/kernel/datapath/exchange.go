@@ -25,8 +25,8 @@ func (d *Datapath) DropsBefore() (at time.Time, drops map[string]uint64) {
 // Exchanged reports whether programs of this process replaced others, which could be restored.
 func (d *Datapath) Exchanged() bool { return len(d.exchange.Former()) > 0 }
 
-// GoBack restores the former programs. Call FollowFormer from then on.
-func (d *Datapath) GoBack() error {
+// RollBack restores the former programs. Call FollowFormer from then on.
+func (d *Datapath) RollBack() error {
 	f, err := d.collection.Follow(d.exchange.Former())
 	if err != nil {
 		return err
@@ -42,8 +42,8 @@ func (d *Datapath) GoBack() error {
 // FollowFormer copies the variables of this process's programs to the former ones.
 func (d *Datapath) FollowFormer() error { return d.exchange.followers.Write() }
 
-// GoForward undoes GoBack. The former programs are removed.
-func (d *Datapath) GoForward() error {
+// RollForward undoes RollBack. The former programs are removed.
+func (d *Datapath) RollForward() error {
 	d.collection.Bell.Deafen(false)
 	return errors.Join(d.exchange.Swap(false), d.exchange.Keep())
 }

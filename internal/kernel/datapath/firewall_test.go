@@ -23,7 +23,7 @@ import (
 	"loxilb/test/ruletest"
 )
 
-// inEmptyLab runs f in a lab of its own.
+// inEmptyLab runs f in a new lab without services.
 func inEmptyLab(t testing.TB, f func(*lab.Lab) error) {
 	t.Helper()
 	errs := make(chan error)
@@ -83,7 +83,7 @@ func TestRulesByProgram(t *testing.T) {
 					continue
 				}
 				sent++
-				if err := judged(l, link, text, first(list, &p, index), list, want); err != nil {
+				if err := wantVerdict(l, link, text, firstMatch(list, &p, index), list, want); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 			}
@@ -99,13 +99,13 @@ func TestRulesByProgram(t *testing.T) {
 	})
 }
 
-// first returns the index of the rule that decides, or -1.
-func first(list []policy.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
+// firstMatch returns the index of the rule that decides, or -1.
+func firstMatch(list []policy.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
 	return slices.IndexFunc(list, func(r policy.Rule) bool { return ruletest.Matches(&r, p, index) })
 }
 
-// judged sends a packet and compares the result.
-func judged(l *lab.Lab, link *lab.Link, text string, by int, list []policy.Rule, want []uint64) error {
+// wantVerdict sends a packet, and checks its verdict and the rule that decides.
+func wantVerdict(l *lab.Lab, link *lab.Link, text string, by int, list []policy.Rule, want []uint64) error {
 	p, err := pkt.Parse(text)
 	if err != nil {
 		return err
@@ -221,8 +221,9 @@ func TestRuleRedirects(t *testing.T) {
 	})
 }
 
-// TestRuleRecords checks that packets of a rule that records are copied as they arrived, with their
-// verdict, at a limited rate, with a count of the others. Packets of other rules are not copied.
+// TestRuleRecords checks that packets of a recording rule are copied as they arrived, with their
+// verdict. The rate of copies is limited, and omitted packets are counted. Packets of other rules
+// are not copied.
 func TestRuleRecords(t *testing.T) {
 	t.Parallel()
 	inEmptyLab(t, func(l *lab.Lab) error {

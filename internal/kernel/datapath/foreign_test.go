@@ -36,14 +36,14 @@ func TestMissingBit(t *testing.T) {
 		key  rows.FilterKey
 		want testrun.Verdict
 	}{
-		"nothing":                      {rows.PortKey(dst, bpf.Port(443)), testrun.Next},
-		"where it goes":                {rows.PortKey(dst, bpf.Port(1)), testrun.Redirect},
-		"where it comes from":          {rows.PortKey(src, bpf.Port(ringPorts)), testrun.Redirect},
-		"all ports where it goes":      {rows.AllPortsKey(dst), testrun.Redirect},
-		"all ports where it is from":   {rows.AllPortsKey(src), testrun.Redirect},
-		"its port at every address":    {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
-		"another port, at every one":   {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(443)), testrun.Next},
-		"all ports of another address": {rows.AllPortsKey(bpf.Addr(netip.MustParseAddr("10.0.0.3"))), testrun.Next},
+		"nothing":                       {rows.PortKey(dst, bpf.Port(443)), testrun.Next},
+		"destination":                   {rows.PortKey(dst, bpf.Port(1)), testrun.Redirect},
+		"source":                        {rows.PortKey(src, bpf.Port(ringPorts)), testrun.Redirect},
+		"all ports of the destination":  {rows.AllPortsKey(dst), testrun.Redirect},
+		"all ports of the source":       {rows.AllPortsKey(src), testrun.Redirect},
+		"its port at every address":     {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(1)), testrun.Redirect},
+		"another port at every address": {rows.PortKey(bpf.TcIpAddr{}, bpf.Port(443)), testrun.Next},
+		"all ports of another address":  {rows.AllPortsKey(bpf.Addr(netip.MustParseAddr("10.0.0.3"))), testrun.Next},
 	} {
 		filter := emptyFilter(t, d)
 		filter.Add(c.key)
@@ -89,7 +89,7 @@ func TestFilterAfterRestart(t *testing.T) {
 			t.Errorf("after %d sweeps all of the filter is set: %v", sweeps, full)
 		}
 		if verdictOf(t, d, frame) == testrun.Next {
-			t.Errorf("after %d sweeps a packet of a connection is passed on", sweeps)
+			t.Errorf("after %d sweeps a packet of a connection passes", sweeps)
 		}
 		if err := d.Sweep(t.Context()); err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// inLab runs a test in a lab of its own.
+// inLab runs a test in a new lab with a service.
 func inLab(t *testing.T, service string, f func(*lab.Lab) error) {
 	t.Helper()
 	inLabWith(t, lab.Config{}, service, f)
@@ -52,8 +52,8 @@ func sendLine(l *lab.Lab, line string) (lab.Result, error) {
 	return l.Send(l.Client, l.Arriving(l.Client, p).Build())
 }
 
-// whole sends a datagram in two fragments, and checks that both are forwarded.
-func whole(l *lab.Lab, client string, id int) error {
+// sendFragmented sends a datagram in two fragments, and checks that both are forwarded.
+func sendFragmented(l *lab.Lab, client string, id int) error {
 	for _, line := range []string{
 		fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client, id),
 		fmt.Sprintf("ip %s > 10.0.0.1 proto 17 ipid %d frag 1480 len 1520", client, id),
@@ -65,8 +65,8 @@ func whole(l *lab.Lab, client string, id int) error {
 	return nil
 }
 
-// unfinished sends n first fragments of datagrams that are never completed.
-func unfinished(l *lab.Lab, n int, client func(i int) string) (refused int, err error) {
+// sendIncomplete sends n first fragments of datagrams that are never completed.
+func sendIncomplete(l *lab.Lab, n int, client func(i int) string) (refused int, err error) {
 	return sendFirst(l, n, func(i int) string {
 		return fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client(i), i)
 	})
@@ -95,11 +95,11 @@ func sendFirst(l *lab.Lab, n int, fragment func(i int) string) (refused int, err
 func TestFragmentsOldest(t *testing.T) {
 	t.Parallel()
 	inLabWith(t, lab.Config{Connections: 16384}, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
-		refused, err := unfinished(l, 12000, func(i int) string { return fmt.Sprintf("1.2.%d.%d", i/100, i%100) })
+		refused, err := sendIncomplete(l, 12000, func(i int) string { return fmt.Sprintf("1.2.%d.%d", i/100, i%100) })
 		if err != nil || refused > 0 {
 			return fmt.Errorf("%d refused: %w", refused, err)
 		}
-		if err := whole(l, "1.1.1.1", 7); err != nil {
+		if err := sendFragmented(l, "1.1.1.1", 7); err != nil {
 			return err
 		}
 		res, err := sendLine(l, "ip 1.2.0.0 > 10.0.0.1 proto 17 ipid 0 frag 1480 len 1520")
@@ -116,11 +116,11 @@ func TestFragmentsOfOneSource(t *testing.T) {
 	t.Parallel()
 	const flood = 6000
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
-		if _, err := unfinished(l, 1, func(int) string { return "1.1.1.1" }); err != nil {
+		if _, err := sendIncomplete(l, 1, func(int) string { return "1.1.1.1" }); err != nil {
 			return err
 		}
 		start := time.Now()
-		refused, err := unfinished(l, flood, func(int) string { return "1.1.1.9" })
+		refused, err := sendIncomplete(l, flood, func(int) string { return "1.1.1.9" })
 		if err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func TestFragmentsOfOneSource(t *testing.T) {
 		if err != nil || res.Verdict != "out" {
 			return fmt.Errorf("a datagram begun before: %s %s %w", res.Verdict, res.Reason, err)
 		}
-		return whole(l, "1.1.1.2", 7)
+		return sendFragmented(l, "1.1.1.2", 7)
 	})
 }
 
@@ -174,12 +174,12 @@ func wantBudget(begun int, within time.Duration) error {
 	return nil
 }
 
-// TestFragmentsComplete checks that complete datagrams do not count in their source's limit.
+// TestFragmentsComplete checks that complete datagrams do not count towards their source's limit.
 func TestFragmentsComplete(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
 		for id := range 4000 {
-			if err := whole(l, "1.1.1.1", id); err != nil {
+			if err := sendFragmented(l, "1.1.1.1", id); err != nil {
 				return err
 			}
 		}

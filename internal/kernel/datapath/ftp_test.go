@@ -26,7 +26,7 @@ func ftpSend(l *lab.Lab, link *lab.Link, format string, args ...any) (lab.Result
 	return l.Send(link, l.Arriving(link, p).Build())
 }
 
-// ftpControl opens a control connection of a client, and has its endpoint announce ports.
+// ftpControl opens a control connection of a client, on which the endpoint announces ports.
 func ftpControl(l *lab.Lab, client string, port int, announced ...int) error {
 	_, first := ftpSend(l, l.Client, "tcp %s:%d > 10.0.0.1:21 S seq 1000", client, port)
 	_, second := ftpSend(l, l.Server, "tcp 192.168.1.10:21 > %s:%d SA seq 5000 ack 1001", client, port)
@@ -67,8 +67,8 @@ func ftpCounts(l *lab.Lab, what string, expected, client uint64) (e report.FTPEx
 	return e, err
 }
 
-// TestFTPPerClient has a client expect more data connections than an address may: those of other
-// clients stay, and one that is used makes room for another.
+// TestFTPPerClient checks the limit of expected data connections of a client: expectations of other
+// clients stay, and a used one makes room for another.
 func TestFTPPerClient(t *testing.T) {
 	t.Parallel()
 	inLab(t, ftpService, func(l *lab.Lab) error {
@@ -77,7 +77,7 @@ func TestFTPPerClient(t *testing.T) {
 		for i := range ftpPerClient + 3 {
 			err = errors.Join(err, ftpControl(l, "1.1.1.1", 4000+i, port+i))
 		}
-		_, counted := ftpCounts(l, "all places are taken", uint64(ftpPerClient)+1, 3)
+		_, counted := ftpCounts(l, "the limit is reached", uint64(ftpPerClient)+1, 3)
 		return errors.Join(
 			err, counted,
 			ftpOpens(l, "1.1.1.1", 50000, port+ftpPerClient, "pass"),
@@ -85,15 +85,15 @@ func TestFTPPerClient(t *testing.T) {
 			ftpOpens(l, "1.1.1.2", 50000, port, "out"),
 			ftpControl(l, "1.1.1.1", 5000, port+100),
 			ftpOpens(l, "1.1.1.1", 50001, port+100, "out"),
-			second(ftpCounts(l, "three were opened", uint64(ftpPerClient)-1, 3)),
+			errOf(ftpCounts(l, "three were opened", uint64(ftpPerClient)-1, 3)),
 		)
 	})
 }
 
-func second[T any](_ T, err error) error { return err }
+func errOf[T any](_ T, err error) error { return err }
 
-// TestFTPTLS counts a control connection that changes to TLS once, and no reply that just looks
-// like the server's: a client's own, one within a line, and one that is repeated.
+// TestFTPTLS checks that a control connection that changes to TLS is counted once. Replies by the
+// client, within a line, or repeated do not count.
 func TestFTPTLS(t *testing.T) {
 	t.Parallel()
 	inLab(t, ftpService, func(l *lab.Lab) error {
@@ -123,8 +123,8 @@ func TestFTPTLS(t *testing.T) {
 	})
 }
 
-// TestFTPBounded checks that a client's control connections leave two rows for each place, however
-// many data connections it opens.
+// TestFTPBounded checks that a client has at most two rows for each expectation that it may have,
+// however many data connections it opens.
 func TestFTPBounded(t *testing.T) {
 	t.Parallel()
 	inLab(t, ftpService, func(l *lab.Lab) error {

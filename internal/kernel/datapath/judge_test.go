@@ -16,14 +16,14 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// speaker sends the packets of connections with several services.
-type speaker struct {
+// handshaker sends packets of connections to several services.
+type handshaker struct {
 	t *testing.T
 	d *Datapath
 }
 
 // add adds a service.
-func (s *speaker) add(line string) {
+func (s *handshaker) add(line string) {
 	s.t.Helper()
 	service, err := lb.ParseService(line)
 	if err == nil {
@@ -38,15 +38,15 @@ func (s *speaker) add(line string) {
 	}
 }
 
-func (s *speaker) send(from, to netip.AddrPort, flags byte, seq, ack uint32) {
+func (s *handshaker) send(from, to netip.AddrPort, flags byte, seq, ack uint32) {
 	s.t.Helper()
 	if _, err := program(s.t, s.d).Run(&ebpf.RunOptions{Data: segment(from, to, flags, seq, ack)}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// ask completes a handshake, and sends data of the client.
-func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
+// request completes a handshake, and sends data of the client.
+func (s *handshaker) request(client, vip, endpoint netip.AddrPort) {
 	s.t.Helper()
 	const length = 100
 	s.send(client, vip, tcpSYN, isn, 0)
@@ -55,33 +55,33 @@ func (s *speaker) ask(client, vip, endpoint netip.AddrPort) {
 	s.send(client, vip, tcpACK, isn+1+2*length, isn+1+length)
 }
 
-// TestStalls checks that connections without an answer count once per client in a row, and each
-// client once in total. One client is watched on one connection at a time. A connection that the
-// client has reset does not count.
+// TestStalls checks that successive connections without an answer count once if they are of one
+// client, and that each client counts once in total. One client is watched on one connection at a
+// time. A connection that the client has reset does not count.
 func TestStalls(t *testing.T) {
 	t.Parallel()
 	const several = 20 // number of connections, of which at most 8 are watched
-	s := &speaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80").d}
+	s := &handshaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80").d}
 	s.add("10.0.0.2:80/tcp endpoints=192.0.2.2:80")
 	s.add("10.0.0.3:80/tcp endpoints=192.0.2.3:80")
 	at := func(addr string) netip.AddrPort { return netip.MustParseAddrPort(addr + ":80") }
 	client := func(host, port int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(host)}), uint16(2000+port))
 	}
-	s.ask(client(1, 0), at("10.0.0.1"), at("192.0.2.1"))
+	s.request(client(1, 0), at("10.0.0.1"), at("192.0.2.1"))
 	s.send(client(1, 0), at("10.0.0.1"), tcpRST, isn+1+3*100, 0)
 	for i := range several {
-		s.ask(client(2, i), at("10.0.0.2"), at("192.0.2.2"))
+		s.request(client(2, i), at("10.0.0.2"), at("192.0.2.2"))
 	}
 	for i := range several {
-		s.ask(client(10+i, 0), at("10.0.0.3"), at("192.0.2.3"))
+		s.request(client(10+i, 0), at("10.0.0.3"), at("192.0.2.3"))
 	}
 	stalled := func(endpoint uint32) uint32 { return s.d.collection.Bell.Outcomes(endpoint).Stalled }
 	clients := func(endpoint uint32) uint16 { return s.d.collection.Bell.Outcomes(endpoint).StalledClients }
 	s.add("10.0.0.4:80/tcp select=hash endpoints=192.0.2.4:80")
 	for round := range 3 { // two clients with a place each
 		for i := range several {
-			s.ask(client(40+2*(i%2), 100*round+i), at("10.0.0.4"), at("192.0.2.4"))
+			s.request(client(40+2*(i%2), 100*round+i), at("10.0.0.4"), at("192.0.2.4"))
 		}
 		began := stalled(3)
 		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
@@ -119,7 +119,7 @@ func TestStalls(t *testing.T) {
 func TestTrialOfKnownClient(t *testing.T) {
 	t.Parallel()
 	const out = uint32(1) // the endpoint without a slot in the service's table
-	s := &speaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d}
+	s := &handshaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d}
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:80")
 	ports := uint16(2000)
 	client := func(host byte) netip.AddrPort {
@@ -137,7 +137,7 @@ func TestTrialOfKnownClient(t *testing.T) {
 	if err := s.d.collection.Maps.Services.Lookup(compile.Key(lb.Key{VIP: vip.Addr(), Port: 80, Protocol: lb.TCP}), &service); err != nil {
 		t.Fatal(err)
 	}
-	s.ask(client(1), vip, endpoint)
+	s.request(client(1), vip, endpoint)
 	s.d.collection.Bell.Try(service.Id, out)
 	for range 100 {
 		s.send(client(2), vip, tcpSYN, isn, 0)

@@ -13,21 +13,21 @@ import (
 
 var (
 	broadcast = []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
-	ours      = make([]byte, 6) // the MAC address of lo, where programs run on test packets
-	stranger  = []byte{2, 0, 0, 0, 0, 9}
+	loMAC     = make([]byte, 6) // the MAC address of lo, where programs run on test packets
+	otherMAC  = []byte{2, 0, 0, 0, 0, 9}
 )
 
 // arpFrame returns an ARP packet about an address.
 func arpFrame(to []byte, operation byte, target string) []byte {
-	f := append(append([]byte(nil), to...), stranger...)
+	f := append(append([]byte(nil), to...), otherMAC...)
 	f = append(f, 8, 6, 0, 1, 8, 0, 6, 4, 0, operation)
-	f = append(append(f, stranger...), 10, 0, 0, 9, 0, 0, 0, 0, 0, 0)
+	f = append(append(f, otherMAC...), 10, 0, 0, 9, 0, 0, 0, 0, 0, 0)
 	return append(f, netip.MustParseAddr(target).AsSlice()...)
 }
 
-// solicitation returns an ICMPv6 message of a type about an address. Nobody checks its checksum.
+// solicitation returns an ICMPv6 message of a type about an address. Its checksum is not checked.
 func solicitation(to []byte, kind byte, target string) []byte {
-	f := append(append([]byte(nil), to...), stranger...)
+	f := append(append([]byte(nil), to...), otherMAC...)
 	f = append(f, 0x86, 0xdd, 6<<4, 0, 0, 0)
 	f = binary.BigEndian.AppendUint16(f, 24)
 	f = append(f, 58, 255)
@@ -94,14 +94,14 @@ func TestLeases(t *testing.T) {
 	renew("red", past)
 	renew("blue", now.Add(time.Minute))
 	drops(true, request)
-	drops(true, arpFrame(ours, 1, vip)) // a neighbour checks what it has
+	drops(true, arpFrame(loMAC, 1, vip)) // a neighbour confirms its entry
 	drops(true, request6)
-	drops(true, solicitation(ours, 135, vip6))
+	drops(true, solicitation(loMAC, 135, vip6))
 	drops(false, arpFrame(broadcast, 2, vip))
-	drops(false, arpFrame(stranger, 1, vip))
+	drops(false, arpFrame(otherMAC, 1, vip))
 	drops(false, arpFrame(broadcast, 1, free))
 	drops(false, request[:40])
-	drops(false, solicitation(ours, 136, vip6))
+	drops(false, solicitation(loMAC, 136, vip6))
 	drops(false, arpFrame(broadcast, 1, both)) // by blue
 	renew("blue", time.Time{})
 	drops(true, arpFrame(broadcast, 1, both))
@@ -164,9 +164,9 @@ func TestLinks(t *testing.T) {
 	drops(false, request)
 	answer(other)
 	drops(true, request)
-	drops(true, arpFrame(ours, 1, vip.String()))
+	drops(true, arpFrame(loMAC, 1, vip.String()))
 	drops(false, arpFrame(broadcast, 2, vip.String()))
-	drops(false, arpFrame(stranger, 1, vip.String()))
+	drops(false, arpFrame(otherMAC, 1, vip.String()))
 	drops(false, arpFrame(broadcast, 1, "10.0.0.101"))
 	for _, port := range []bool{true, false} {
 		if err := d.SetLink(Interface{Index: here, Name: "lo", BridgePort: port}); err != nil {

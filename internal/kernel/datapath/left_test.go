@@ -15,9 +15,9 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestLeftEntries checks that an entry that could not be removed, as its lock was held for too
+// TestLockedEntries checks that an entry that could not be removed, as its lock was held for too
 // long, blocks neither the client's next connection nor the release of its source port.
-func TestLeftEntries(t *testing.T) {
+func TestLockedEntries(t *testing.T) {
 	t.Parallel()
 	isReply := func(row *bpf.TcConnection) bool {
 		return row.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0
@@ -36,13 +36,13 @@ func TestLeftEntries(t *testing.T) {
 				{"reply's", isReply},
 				{"both", func(*bpf.TcConnection) bool { return true }},
 			} {
-				t.Run(held.name, func(t *testing.T) { leaveEntry(t, o, held.is) })
+				t.Run(held.name, func(t *testing.T) { lockEntry(t, o, held.is) })
 			}
 		})
 	}
 }
 
-func leaveEntry(t *testing.T, o *opener, held func(*bpf.TcConnection) bool) {
+func lockEntry(t *testing.T, o *opener, held func(*bpf.TcConnection) bool) {
 	client, vip := netip.MustParseAddr("198.51.100.1"), o.service.VIP
 	send := func() {
 		t.Helper()

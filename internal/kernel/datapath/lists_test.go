@@ -15,8 +15,8 @@ import (
 )
 
 // TestListsChangeTogether exchanges both lists of a service. A source that is allowed before and
-// afterwards is always allowed, and one that is allowed neither before nor afterwards never is,
-// even if the two lists swap which one refuses it.
+// after is always allowed. A source that is refused before and after is always refused, even if
+// first one list refuses it and then the other.
 func TestListsChangeTogether(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp secips=10.0.0.2 sources=198.51.100.0/24 endpoints=192.0.2.1:8080")
@@ -25,11 +25,11 @@ func TestListsChangeTogether(t *testing.T) {
 		long = append(long, fmt.Sprintf("200.%d.%d.0/24", i>>8, i&0xff))
 	}
 	few := o.service
-	many := parse(t, o.service.String()+" deny=1.1.1.0/24,223.1.1.0/24", "sources=198.51.100.0/24", "sources="+strings.Join(append(long, "223.0.0.0/8"), ","))
+	many := parseChanged(t, o.service.String()+" deny=1.1.1.0/24,223.1.1.0/24", "sources=198.51.100.0/24", "sources="+strings.Join(append(long, "223.0.0.0/8"), ","))
 	for i, change := range []struct {
 		name string
 		to   lb.Service
-	}{{"the list of the denied comes", many}, {"it goes", few}} {
+	}{{"a list of denied sources is added", many}, {"it is removed", few}} {
 		t.Run(change.name, func(t *testing.T) {
 			s := &stream{t: t, d: o.d, program: program(t, o.d), first: 1024 + i*30_000}
 			before := s.refused()
@@ -47,8 +47,8 @@ func TestListsChangeTogether(t *testing.T) {
 	}
 }
 
-// parse parses a service after a replacement in its text.
-func parse(t testing.TB, line, from, to string) lb.Service {
+// parseChanged parses a service after a replacement in its text.
+func parseChanged(t testing.TB, line, from, to string) lb.Service {
 	t.Helper()
 	s, err := lb.ParseService(strings.Replace(line, from, to, 1))
 	if err == nil {

@@ -3,8 +3,8 @@ package datapath
 import "net/netip"
 
 // Answers of endpoints on this machine arrive at no interface: while there are such endpoints, a
-// second program at each interface inspects leaving packets. The order is: attach the programs,
-// notify the packet path, then send packets to the first such endpoint.
+// second program at each interface inspects leaving packets. Before the first such endpoint gets
+// packets, the programs are attached, and then the packet path is notified.
 //
 // If that program cannot be attached to an interface, services are applied and other interfaces
 // work nevertheless: SetEgress reports the failure and retries.
@@ -15,7 +15,7 @@ func (d *Datapath) Apply(changes []Change) []error {
 	if d.HasLocalEndpoints(changes...) {
 		d.localMu.Lock()
 		defer d.localMu.Unlock()
-		_ = d.followLocal(true) // SetEgress retries it
+		_ = d.updateLocal(true) // SetEgress retries it
 	}
 	return d.applyWithTails(changes)
 }
@@ -26,7 +26,7 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 	defer d.localMu.Unlock()
 	err := d.Tables.SetLocalAddresses(list)
 	if d.HasLocalEndpoints() {
-		_ = d.followLocal(true) // SetEgress retries it
+		_ = d.updateLocal(true) // SetEgress retries it
 	}
 	return err
 }
@@ -38,15 +38,15 @@ func (d *Datapath) SetEgress(index int) error {
 	d.localMu.Lock()
 	defer d.localMu.Unlock()
 	wanted := d.HasLocalEndpoints()
-	if err := d.followLocal(wanted); err != nil {
+	if err := d.updateLocal(wanted); err != nil {
 		return err
 	}
 	return d.Hooks.SetEgress(index, wanted)
 }
 
-// followLocal attaches the programs everywhere and then informs the packet path, or the reverse,
+// updateLocal attaches the programs everywhere and then notifies the packet path, or the reverse,
 // once. The caller holds d.localMu. Errors of interfaces are ignored here.
-func (d *Datapath) followLocal(wanted bool) error {
+func (d *Datapath) updateLocal(wanted bool) error {
 	if d.local == wanted {
 		return nil
 	}

@@ -106,7 +106,7 @@ func TestEgressOfOneInterface(t *testing.T) {
 		}
 		defer d.Close()
 		if d.Hook() != HookTCX {
-			t.Log("a kernel without tcx has no end of programs at a hook")
+			t.Log("a kernel without tcx has no limit of programs at a hook")
 			return
 		}
 		pair := vethPair(t)
@@ -123,14 +123,14 @@ func TestEgressOfOneInterface(t *testing.T) {
 			t.Error(err)
 		}
 		if d.HasLocalEndpoints() || egressPrograms(t, good.Index) != 0 {
-			t.Error("egress packets are examined without a reason")
+			t.Error("egress packets are examined without a local endpoint")
 		}
 		table := &bpf.ServiceTable{
 			Key:       bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(80), Protocol: 6},
 			Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(local), Port: bpf.Port(80), Weight: 1}}, Slots: []uint32{0},
 		}
 		if err := d.Apply([]Change{{Key: table.Key, Table: table}})[0]; err != nil {
-			t.Errorf("the service fails for an interface: %v", err)
+			t.Errorf("a failing interface fails the service: %v", err)
 		}
 		wantChanged(t, d, true)
 		for range 2 {

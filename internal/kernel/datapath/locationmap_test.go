@@ -39,9 +39,9 @@ func clientGroups(t *testing.T, d *Datapath) map[uint32][]uint32 {
 	return sorted
 }
 
-// TestLocationMap checks that the location map knows an endpoint's connections as soon as they
-// open, while the table grows, and after sweeps; two sweeps after the last one has ended a location
-// is removed.
+// TestLocationMap checks that the location map has an endpoint's connections as soon as they open,
+// while the table grows, and after sweeps. A location is removed two sweeps after its last
+// connection has ended.
 func TestLocationMap(t *testing.T) {
 	s := newStress(t)
 	known := func(when string, exactly bool) {
@@ -57,7 +57,7 @@ func TestLocationMap(t *testing.T) {
 				}
 			}
 			if exactly && len(got) != len(want) {
-				t.Errorf("%s: connections of endpoint %d are in %d; known as %d", when, id, want, got)
+				t.Errorf("%s: connections of endpoint %d are in groups %d; the location map has %d", when, id, want, got)
 			}
 		}
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // TestNoMemory checks that a connection for which the kernel has no memory is not counted as one
-// that met a full table. The lack of room for the second pair of addresses simulates that.
+// that met a full table. A full map of address pairs simulates the lack of memory.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp mode=fullnat endpoints=192.0.2.1:80,192.0.2.2:80")

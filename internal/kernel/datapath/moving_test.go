@@ -12,10 +12,10 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestNotedWhileMoved closes and opens connections on a slow CPU, while another one moves their
+// TestRecordedWhileMoved closes and opens connections on a slow CPU, while another one moves their
 // entries as the table grows. Each RST is recorded, and both entries belong to the connection that
 // was opened last.
-func TestNotedWhileMoved(t *testing.T) {
+func TestRecordedWhileMoved(t *testing.T) {
 	t.Parallel()
 	const clients = 100
 	s := newStress(t)
@@ -75,7 +75,8 @@ func TestNotedWhileMoved(t *testing.T) {
 	s.check()
 }
 
-// races counts packets that another CPU's work on their entry delayed for too long.
+// races returns the number of packets that were dropped because another CPU held their entry for
+// too long.
 func (s *stress) races() uint64 {
 	s.t.Helper()
 	drops, err := s.d.Drops()

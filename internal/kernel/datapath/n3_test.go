@@ -7,15 +7,15 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestN3EndsConnections checks that a service that becomes n3 loses the connections of base
-// stations, by which XDP would forward all their tunnels, and keeps them afterwards.
+// TestN3EndsConnections checks that a service that changes to n3 loses the connections of base
+// stations, since XDP would forward all of their tunnels by one connection. Later connections stay.
 func TestN3EndsConnections(t *testing.T) {
 	if !dptest.HasTCX() {
 		t.Skip("n3 needs Linux 6.6")
 	}
 	t.Parallel()
 	const service, n3 = "10.0.0.1:2152/udp endpoints=192.168.1.10:2152", "10.0.0.1:2152/udp select=n3 endpoints=192.168.1.10:2152"
-	c := &copied{t: t, one: newOpener(t, service)}
+	c := &twoNodes{t: t, one: newOpener(t, service)}
 	addService(t, c.one, "10.0.0.1:53/udp endpoints=192.168.1.10:2152")
 	open := func(port uint16, want int) {
 		t.Helper()

@@ -41,7 +41,7 @@ func newMarker(p *policy.Policer) *marker {
 	return m
 }
 
-func (m *marker) pass(t time.Duration) {
+func (m *marker) advance(t time.Duration) {
 	if !m.oneRate {
 		m.tc, m.te = min(m.cbs, m.tc+m.cir*t.Seconds()), min(m.ebs, m.te+m.pir*t.Seconds())
 		return
@@ -71,8 +71,8 @@ func (m *marker) color(size float64, before uint32) (color uint32, margin float6
 	return 0, margin
 }
 
-// take removes the cost of a packet of a color from the buckets.
-func (m *marker) take(size float64, color uint32) {
+// consume removes the cost of a packet of a color from the buckets.
+func (m *marker) consume(size float64, color uint32) {
 	if color == 0 {
 		m.tc -= size
 	}
@@ -81,7 +81,7 @@ func (m *marker) take(size float64, color uint32) {
 	}
 }
 
-func loaded(t testing.TB) *Datapath {
+func loadDatapath(t testing.TB) *Datapath {
 	t.Helper()
 	d, err := Load(Config{Connections: 1024})
 	if err != nil {
@@ -91,8 +91,8 @@ func loaded(t testing.TB) *Datapath {
 	return d
 }
 
-// police sets the policer at lo, the only one.
-func police(t testing.TB, d *Datapath, p policy.Policer) {
+// setPolicer makes this the only policer, at lo.
+func setPolicer(t testing.TB, d *Datapath, p policy.Policer) {
 	t.Helper()
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
@@ -120,7 +120,7 @@ func datagram(size int, dscp byte) []byte {
 	return frame
 }
 
-func policed(t testing.TB, d *Datapath, name string) policy.Policed {
+func policerCounts(t testing.TB, d *Datapath, name string) policy.Policed {
 	t.Helper()
 	n, err := d.Policed(name)
 	if err != nil {
@@ -133,7 +133,7 @@ func policed(t testing.TB, d *Datapath, name string) policy.Policed {
 // color-aware mode.
 func TestPolicerColors(t *testing.T) {
 	t.Parallel()
-	d := loaded(t)
+	d := loadDatapath(t)
 	for name, p := range map[string]policy.Policer{
 		"one rate":              {OneRate: true, CommittedBurst: 3000, ExcessBurst: 5000},
 		"one rate, aware":       {OneRate: true, ColorAware: true, CommittedBurst: 3000, ExcessBurst: 5000},
@@ -153,11 +153,11 @@ func TestPolicerColors(t *testing.T) {
 // it accepts the program's: the clock advances while a packet is on its way.
 func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 	const steps, slack = 1500, 40 // slack in bytes: over 0.1 s of the rates
-	police(t, d, p)
+	setPolicer(t, d, p)
 	m, random := newMarker(&p), rand.New(rand.NewPCG(1, 2))
 	dscp := []byte{10, 12, 14, 0, 46} // AF11, AF12, AF13; none; EF
 	colors := []uint32{0, 1, 2, 0, 0}
-	before, last, sure := policed(t, d, p.Name), time.Now(), [3]int{}
+	before, last, sure := policerCounts(t, d, p.Name), time.Now(), [3]int{}
 	for step := range steps {
 		jump := time.Duration(random.Int64N(int64(7 * time.Second)))
 		if random.IntN(20) == 0 {
@@ -167,14 +167,14 @@ func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 		class, size := random.IntN(len(dscp)), 40+random.IntN(1400)
 		frame := datagram(size, dscp[class])
 		now := time.Now()
-		m.pass(jump + now.Sub(last))
+		m.advance(jump + now.Sub(last))
 		last = now
 		want, margin := m.color(float64(size), colors[class])
 		out, err := d.TestRun().Run(testrun.Input{Frame: frame, Ifindex: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		after := policed(t, d, p.Name)
+		after := policerCounts(t, d, p.Name)
 		got := colorOf(t, before, after, size)
 		before = after
 		if got != want && margin > slack {
@@ -186,7 +186,7 @@ func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 		if dropped := out.Verdict == testrun.Shot; dropped != (got == 2) {
 			t.Fatalf("step %d: color %d, and the verdict is %d", step, got, out.Verdict)
 		}
-		m.take(float64(size), got)
+		m.consume(float64(size), got)
 	}
 	for color, n := range sure {
 		if n < steps/100 {
@@ -195,7 +195,7 @@ func followMarker(t *testing.T, d *Datapath, p policy.Policer) {
 	}
 }
 
-// age lets time pass for a policer.
+// age advances a policer's clock.
 func age(t *testing.T, d *Datapath, name string, by time.Duration) {
 	t.Helper()
 	var row bpf.TcPolicer
@@ -224,11 +224,11 @@ func colorOf(t *testing.T, before, after policy.Policed, size int) (color uint32
 	return color
 }
 
-// TestPolicerRates checks that what passes is the rate, for any traffic from any number of CPUs.
+// TestPolicerRates checks that a policer passes its rate, for any traffic from any number of CPUs.
 //
 // P49 A policer passes its rate, exact within 2 %, from 10 kbit/s to 10 Gbit/s, over several CPUs
 func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
-	d := loaded(t)
+	d := loadDatapath(t)
 	for _, c := range []struct {
 		rate policy.Rate
 		size int
@@ -252,8 +252,8 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 				Name: c.rate.String(), OneRate: true, Committed: c.rate, CommittedBurst: max(second, uint64(c.size)), ExcessBurst: uint64(c.size),
 				Attachment: policy.Attachment{To: policy.AttachPort, Name: "lo"},
 			}
-			police(t, d, p)
-			ratio, offered, err := passes(d, &p, datagram(c.size, 0), c.time, c.rest)
+			setPolicer(t, d, p)
+			ratio, offered, err := measureRate(d, &p, datagram(c.size, 0), c.time, c.rest)
 			if errors.Is(err, errNeverEmpty) {
 				t.Skip(err)
 			}
@@ -268,9 +268,9 @@ func TestPolicerRates(t *testing.T) { // not parallel: it needs all CPUs
 	}
 }
 
-// passes floods the policer from all CPUs. It returns the ratio of what passes to what the rate
-// allows, and what was offered.
-func passes(d *Datapath, p *policy.Policer, frame []byte, while, rest time.Duration) (ratio, offered float64, err error) {
+// measureRate floods the policer from all CPUs. It returns the ratio of passed packets to those
+// that the rate allows, and the offered ratio.
+func measureRate(d *Datapath, p *policy.Policer, frame []byte, while, rest time.Duration) (ratio, offered float64, err error) {
 	begin, began, err := untilEmpty(d, p, frame, 0, 0) // uses up the burst
 	if err != nil {
 		return 0, 0, err
@@ -293,8 +293,8 @@ func passes(d *Datapath, p *policy.Policer, frame []byte, while, rest time.Durat
 	return (units(&end, 0, 1) - units(&begin, 0, 1)) / allowed, (units(&end, 0, 1, 2) - units(&begin, 0, 1, 2)) / allowed, nil
 }
 
-// errNeverEmpty means that the machine is too slow for a rate.
-var errNeverEmpty = errors.New("less comes than the policer lets pass")
+// errNeverEmpty reports that the machine is too slow to reach a rate.
+var errNeverEmpty = errors.New("less is sent than the policer lets pass")
 
 // untilEmpty floods the policer for a while, and then until its bucket is empty. It returns the
 // counts, and their time by the bucket's own clock, which is exact even if the machine pauses.

@@ -13,8 +13,9 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestRateAhead checks that a packet that started a tick before the one that took the last token
-// gets none. Otherwise each tick would fill the bucket when two CPUs have packets of one service.
+// TestRateAhead checks that a packet gets no token if it started a tick before the packet that took
+// the last one. Otherwise each tick would fill the bucket when two CPUs have packets of one
+// service.
 func TestRateAhead(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp max-rate=10 refuse=drop endpoints=192.0.2.1:8080")

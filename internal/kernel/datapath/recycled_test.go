@@ -19,7 +19,7 @@ import (
 )
 
 // TestRecycledMemory receives RSTs on a slow CPU, while another one ends their connections and
-// opens others in their rows, which are the only free ones. The RSTs must not be recorded there.
+// opens new ones in the same rows. The RSTs must not be recorded in the new ones.
 func TestRecycledMemory(t *testing.T) {
 	t.Parallel()
 	s := newStress(t)
@@ -114,7 +114,7 @@ func TestCountedFirst(t *testing.T) {
 // fillerPort is the port of a service whose flows stay.
 const fillerPort = 53
 
-// fillBut opens flows until this number of rows is free in the table's first group.
+// fillBut opens flows until only this number of rows is free in the table's first group.
 func (s *stress) fillBut(free int) {
 	s.t.Helper()
 	filler, err := lb.ParseService("10.0.0.9:53/udp endpoints=192.0.2.9:53")

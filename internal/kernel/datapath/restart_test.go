@@ -94,11 +94,11 @@ func TestChangedLayout(t *testing.T) {
 	}
 }
 
-// TestStartCutShort checks a start that was killed before it created the connection table, and so
-// left empty maps. The next start uses them, also with another table size.
+// TestInterruptedStart checks a start that was killed before it created the connection table, and
+// so left empty maps. The next start uses them, also with another table size.
 //
 // P2
-func TestStartCutShort(t *testing.T) {
+func TestInterruptedStart(t *testing.T) {
 	t.Parallel()
 	for _, connections := range []int{1024, 65536} {
 		cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}

@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// SetRules replaces the firewall rules, and has each connection judged again with its next packet.
+// SetRules replaces the firewall rules. Each connection is checked again with its next packet.
 func (d *Datapath) SetRules(t bpf.RuleTable) error {
 	sources, err := d.PutRuleSources(t.Sources)
 	if err != nil {
@@ -25,12 +25,12 @@ func (d *Datapath) RuleHits(identity uint64) (report.Traffic, bool) {
 	return d.firewall.RuleHits(identity)
 }
 
-// RuleCost returns the highest cost of a packet to find its rule.
+// RuleCost returns the highest cost of finding a packet's rule.
 func (d *Datapath) RuleCost() policy.RuleCost { return d.firewall.RuleCost() }
 
 // RuleCount returns the number of firewall rules in force.
 func (d *Datapath) RuleCount() int { return d.firewall.Count() }
 
-// SetIPsec refuses connections that these policies of the kernel's IPsec block or encrypt, and has
-// each open connection checked again with its next packet.
+// SetIPsec refuses connections that these policies of the kernel's IPsec block or encrypt. Each
+// open connection is checked again with its next packet.
 func (d *Datapath) SetIPsec(t bpf.RuleTable) error { return d.policies.SetIPsec(t, d.BumpNextHops) }

@@ -67,8 +67,8 @@ func (o *opener) active() []uint64 {
 	return out
 }
 
-// many writes n endpoints; weight returns the weight of each.
-func many(n int, weight func(i int) int) string {
+// endpointList returns n endpoints as text; weight returns the weight of each.
+func endpointList(n int, weight func(i int) int) string {
 	var list []string
 	for i := range n {
 		list = append(list, fmt.Sprintf("192.0.2.%d:%d:%d", 1+i%200, 8000+i, weight(i)))
@@ -76,9 +76,9 @@ func many(n int, weight func(i int) int) string {
 	return strings.Join(list, ",")
 }
 
-// TestLoadsAreGathered checks that a service that begins to compare loads knows the connections
-// that CPUs have counted for themselves, that no count changes, and that counts stay exact when it
-// compares loads no longer.
+// TestLoadsAreGathered checks that a service that begins to compare loads includes the connections
+// that each CPU has counted separately, and that counts stay exact, also when it no longer compares
+// loads.
 func TestLoadsAreGathered(t *testing.T) {
 	t.Parallel()
 	const first = "192.0.2.1:8080"
@@ -124,7 +124,7 @@ func TestPowerOfTwo(t *testing.T) {
 	for name, weight := range map[string]func(int) int{
 		"equal": func(int) int { return 1 }, "mixed": func(i int) int { return 1 + i%3 },
 	} {
-		o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+many(90, weight))
+		o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+endpointList(90, weight))
 		const connections = 9000
 		for i := range connections {
 			o.open(i)
@@ -149,9 +149,9 @@ func TestPowerOfTwo(t *testing.T) {
 	}
 }
 
-// TestShares checks that hash and random distribute connections by weight, within statistical
-// limits.
-func TestShares(t *testing.T) {
+// TestSharesByWeight checks that hash and random distribute connections by weight, within
+// statistical limits.
+func TestSharesByWeight(t *testing.T) {
 	for _, algorithm := range []string{"hash", "random", "persist"} {
 		o := newOpener(t, "198.18.0.1:80/tcp select="+algorithm+" endpoints=192.0.2.1:80:5,192.0.2.2:80:3,192.0.2.3:80:2,192.0.2.4:80:0")
 		const connections = 10000
@@ -171,9 +171,9 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestLeast checks that with up to 64 endpoints the counts are as even as possible.
-func TestLeast(t *testing.T) {
-	o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+many(64, func(int) int { return 1 }))
+// TestLeastConnections checks that with up to 64 endpoints the counts are as even as possible.
+func TestLeastConnections(t *testing.T) {
+	o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+endpointList(64, func(int) int { return 1 }))
 	for i := range 640 {
 		o.open(i)
 	}
@@ -195,7 +195,7 @@ func BenchmarkOpen(b *testing.B) {
 		{"rr", 3}, {"priority", 3}, {"hash", 3}, {"random", 3}, {"persist", 3}, {"lc", 3}, {"lc", 64}, {"lc", 90},
 	} {
 		b.Run(fmt.Sprintf("%s/%d", c.algorithm, c.endpoints), func(b *testing.B) {
-			o := newOpener(b, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+many(c.endpoints, one))
+			o := newOpener(b, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+endpointList(c.endpoints, one))
 			defer o.d.Close()
 			all := make([]time.Duration, b.N)
 			for i := range all {

@@ -60,7 +60,7 @@ func sourcePorts(t *testing.T, service string, sources int) (err error) {
 	if err := errors.Join(l.Apply(s), l.Datapath.MakeTotalRoom(t.Context(), total+1000)); err != nil {
 		return err
 	}
-	open, err := opener(l)
+	open, err := synSender(l)
 	if err != nil {
 		return err
 	}
@@ -75,23 +75,23 @@ func sourcePorts(t *testing.T, service string, sources int) (err error) {
 		}
 		if !ok || seen[from] || from.Port() < 1024 {
 			reason, _ := l.Counted()
-			return fmt.Errorf("connection %d comes from %s, which %v has another; %s", i, from, seen[from], reason)
+			return fmt.Errorf("connection %d comes from %s, in use by another one: %v; %s", i, from, seen[from], reason)
 		}
 		seen[from] = true
 	}
 	t.Logf("%d connections in %v, the slowest in %v", total, time.Since(start), slowest)
 	before := time.Now()
 	if _, ok, err := open(total); err != nil || ok {
-		return fmt.Errorf("one too many was let in: %s", fmt.Sprint(err))
+		return fmt.Errorf("a connection beyond the limit was opened: %s", fmt.Sprint(err))
 	}
 	t.Logf("refused in %v", time.Since(before))
 	if reason, err := l.Counted(); err != nil || reason != "snat-ports-exhausted" {
-		return fmt.Errorf("the one too many was counted as %q, %s", reason, fmt.Sprint(err))
+		return fmt.Errorf("the connection beyond the limit was counted as %q, %s", reason, fmt.Sprint(err))
 	}
 	return portsComeBack(l, seen)
 }
 
-// portsComeBack lets all connections end, and checks that nothing is left.
+// portsComeBack ends all connections, and checks that all source ports are free again.
 func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 	endpoint := netip.MustParseAddrPort("192.168.1.10:8080")
 	for _, want := range []uint32{snatLimit, 0} {
@@ -107,7 +107,7 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 			return err
 		}
 	}
-	open, err := opener(l)
+	open, err := synSender(l)
 	if err != nil {
 		return err
 	}
@@ -117,9 +117,9 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 	return nil
 }
 
-// opener sends the SYN of client i, and returns the address and port that the endpoint sees. Every
-// 20,000 clients use the ports of the previous ones again.
-func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
+// synSender returns a function that sends the SYN of client i, and returns the address and port
+// that the endpoint sees. Every 20,000 clients reuse the ports of the previous ones.
+func synSender(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 	p, err := pkt.Parse("tcp 1.1.0.0:4000 > 10.0.0.1:80 S")
 	if err != nil {
 		return nil, err

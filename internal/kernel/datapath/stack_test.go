@@ -117,7 +117,7 @@ func (g callGraph) deepest(name string) chain {
 }
 
 // maxMaps is the number of maps that the kernel allows a program. The copy in bench, which counts
-// calls, needs one more, and leaves out another (leftOut).
+// calls, needs one more, and omits another (leftOut).
 const maxMaps = 64
 
 // TestMapsOfPrograms checks that no program uses more maps.

@@ -23,7 +23,7 @@ func TestSurgeAtBoot(t *testing.T) {
 		}
 		for now := uint32(1<<32 - 2*period); now != 2*period; now++ {
 			if s.Until-now-1 < period {
-				t.Fatalf("%s is on %d jiffies before they wrap around", name, -now)
+				t.Fatalf("%s suspects a flood %d jiffies before they wrap around", name, -now)
 			}
 		}
 	}

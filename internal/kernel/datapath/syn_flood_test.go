@@ -37,8 +37,8 @@ func TestSYNFlood(t *testing.T) {
 	t.Error("among many challenges the SYN of a connection is looked up")
 }
 
-// TestSYNFloodAtXDP checks that if XDP challenges a SYN of a connection during a flood, the program
-// at the tc hook accepts the answer as one to the challenge, not as a packet of the connection.
+// TestSYNFloodAtXDP checks the answer to a challenge that XDP has sent to a SYN of a connection
+// during a flood: the program at the tc hook must not treat it as a packet of the connection.
 func TestSYNFloodAtXDP(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")

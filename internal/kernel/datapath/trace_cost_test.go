@@ -43,7 +43,7 @@ func BenchmarkTraced(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer twin.Close()
-	defer somebodyTraces(b, d)()
+	defer startTrace(b, d)()
 	cases := []*costCase{
 		{name: "empty", program: emptyProgram(b, ebpf.SchedCLS)}, {name: "nobody", program: program(b, d)}, {name: "waits", program: twin},
 		{name: "1%-others", program: twin, share: 0.01}, {name: "1%", program: twin, share: 0.01, shown: true},
@@ -100,8 +100,8 @@ func (c *costCase) timed(b *testing.B, d *Datapath, frame []byte) time.Duration 
 	return took
 }
 
-// somebodyTraces reads traced packets until the returned function is called.
-func somebodyTraces(b *testing.B, d *Datapath) (end func()) {
+// startTrace reads traced packets until the returned function is called.
+func startTrace(b *testing.B, d *Datapath) (end func()) {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
 	begun, ended := make(chan bool, 1), make(chan error, 1)

@@ -20,8 +20,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// TestNobodyTraces checks that the normal programs contain no instruction for traces.
-func TestNobodyTraces(t *testing.T) {
+// TestNoTraceInstructions checks that the normal programs contain no instruction for traces.
+func TestNoTraceInstructions(t *testing.T) {
 	t.Parallel()
 	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadXdp} {
 		spec, err := read()
@@ -41,10 +41,10 @@ func TestNobodyTraces(t *testing.T) {
 	}
 }
 
-// TestTwins checks that programs with tracing have the same variables and constants as the normal
-// ones, at the same offsets, as they share the memory. The same holds for the programs at tc and
-// XDP.
-func TestTwins(t *testing.T) {
+// TestTracingVariables checks that programs with tracing have the same variables and constants as
+// the normal ones, at the same offsets, since they share the memory. The same holds for the
+// programs at tc and XDP.
+func TestTracingVariables(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		one, other func() (*ebpf.CollectionSpec, error)
@@ -75,8 +75,8 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// TestTraceUnread checks that a client that does not read for a while later gets what fits the
-// buffer, and the number of the others.
+// TestTraceUnread checks that a client that does not read for a while later gets the packets that
+// fit the buffer, and the number of lost ones.
 func TestTraceUnread(t *testing.T) {
 	t.Parallel()
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
@@ -96,7 +96,7 @@ func TestTraceUnread(t *testing.T) {
 		if err := o.d.collection.Variables.TraceUntil.Get(&end); err != nil {
 			t.Error(err)
 		}
-		await.True(t, 15*time.Second, "the trace is older than that of an ended process becomes", func() bool {
+		await.True(t, 15*time.Second, "the trace outlives that of an ended process", func() bool {
 			return int32(dptest.Jiffies(t)-end) > 0
 		})
 		if _, _, err := p.Benchmark(frame, 1, nil); err != nil {

@@ -49,7 +49,7 @@ func TestVerifierBudget(t *testing.T) {
 	}
 	for name := range budget {
 		if _, ok := work[name]; !ok {
-			t.Errorf("%s has a line in %s, and no program: `make update` takes it away", name, budgetFile)
+			t.Errorf("%s has a line in %s, but no program: `make update` removes it", name, budgetFile)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func verifierWork(t *testing.T) map[string]int {
 			}
 			n, ok := info.VerifiedInstructions()
 			if !ok {
-				t.Fatal("the kernel does not tell how many instructions it went through")
+				t.Fatal("the kernel does not report how many instructions the verifier processed")
 			}
 			work[name] = int(n)
 		}

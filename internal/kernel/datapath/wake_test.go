@@ -61,7 +61,7 @@ func TestWake(t *testing.T) {
 		t.Errorf("services with news are %v, want both", n)
 	}
 	if n := news(); len(n) != 0 {
-		t.Errorf("nothing has happened: %v", n)
+		t.Errorf("services have news without an event: %v", n)
 	}
 	bell := o.d.AwaitHandshakes()
 	silent(bell)
@@ -72,7 +72,7 @@ func TestWake(t *testing.T) {
 	send("10.0.0.2:80")
 	silent(bell)
 	if o.d.AwaitHandshakes() != nil {
-		t.Error("somebody would sleep though there are news")
+		t.Error("a reader would sleep although there are news")
 	}
 	want := netip.MustParseAddr("10.0.0.2")
 	if n := news(); len(n) != 1 || n[0].VIP != want || n[0].Port != 80 {

@@ -55,7 +55,7 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	return w
 }
 
-// soFar returns the events so far, and the number of lost ones.
+// soFar returns the events so far, and the numbers of omitted ones.
 func (w *watcher) soFar() ([]report.ConnectionEvent, report.Omitted) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

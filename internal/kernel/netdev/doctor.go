@@ -29,8 +29,8 @@ type Problem struct {
 	Hint      string // the remedy
 }
 
-// Known is a current problem.
-type Known struct {
+// KnownProblem is a current problem, and the time of its first report.
+type KnownProblem struct {
 	Problem
 	Since time.Time
 }
@@ -44,7 +44,7 @@ type Doctor struct {
 	soon chan struct{} // capacity 1
 
 	mu    sync.Mutex
-	known []Known // current problems, in the order of look
+	known []KnownProblem // current problems, in the order of look
 }
 
 // newDoctor makes a doctor. look returns the current problems; periodic is true for the periodic
@@ -53,16 +53,17 @@ func newDoctor(look func(ctx context.Context, periodic bool) []Problem, log *slo
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1)}
 }
 
-// Soon requests a check soon, after a change.
-func (d *Doctor) Soon() {
+// RequestCheck requests a check after a change. It does not wait for the check.
+func (d *Doctor) RequestCheck() {
 	select {
 	case d.soon <- struct{}{}:
 	default:
 	}
 }
 
-// Known returns the problems of the last check: each sort in order, the number of the others last.
-func (d *Doctor) Known() []Known {
+// Problems returns the problems of the last check: each sort in order, the number of the others
+// last.
+func (d *Doctor) Problems() []KnownProblem {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.known)
@@ -104,7 +105,7 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	for _, k := range d.known {
 		began[k.Problem] = k.Since
 	}
-	next, seen := make([]Known, 0, len(now)), make(map[Problem]bool, len(now))
+	next, seen := make([]KnownProblem, 0, len(now)), make(map[Problem]bool, len(now))
 	for _, p := range now {
 		if seen[p] {
 			continue
@@ -115,7 +116,7 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 			appeared = append(appeared, p)
 			since = time.Now()
 		}
-		next = append(next, Known{p, since})
+		next = append(next, KnownProblem{p, since})
 	}
 	for _, k := range d.known {
 		if !seen[k.Problem] {

@@ -21,7 +21,7 @@ func TestCompare(t *testing.T) {
 	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
 		t.Errorf("got %v %v, want appeared == []Problem{two}, gone == nil", appeared, gone)
 	}
-	if known := d.Known(); len(known) != 2 || known[0].Since.IsZero() {
+	if known := d.Problems(); len(known) != 2 || known[0].Since.IsZero() {
 		t.Errorf("known: %+v", known)
 	}
 	appeared, gone = d.compare(nil)
@@ -40,7 +40,7 @@ func TestCompare(t *testing.T) {
 	shown := BoundedProblems(many, len(many), "thing", "things")
 	d.compare(append(shown, shown[0])) // the same problem, found twice
 	var order []Problem
-	for _, k := range d.Known() {
+	for _, k := range d.Problems() {
 		order = append(order, k.Problem)
 	}
 	if !slices.Equal(order, shown) {
@@ -60,7 +60,7 @@ func TestPeriodicCheck(t *testing.T) {
 			if isPeriodic {
 				periodic++
 			}
-			d.Soon() // something has changed again by the next check
+			d.RequestCheck() // something has changed again by the next check
 			return nil
 		}, nil)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -20,17 +20,17 @@ import (
 //
 // Methods may be called from any goroutine.
 type Gateways struct {
-	ns    *netlink.Namespace
-	below string // interface that leads to other nodes
+	ns       *netlink.Namespace
+	underlay string // interface that leads to other nodes
 
 	mu  sync.Mutex
 	nl  *nl.Handle
 	set []Gateway // by Set
 }
 
-// openGateways opens the namespace. below is the interface that leads to other nodes.
-func openGateways(ns *netlink.Namespace, below string) (*Gateways, error) {
-	g := &Gateways{ns: ns, below: below}
+// openGateways opens the namespace. underlay is the interface that leads to other nodes.
+func openGateways(ns *netlink.Namespace, underlay string) (*Gateways, error) {
+	g := &Gateways{ns: ns, underlay: underlay}
 	err := ns.Do(func() (err error) {
 		g.nl, err = nl.NewHandle(unix.NETLINK_ROUTE)
 		return err
@@ -41,7 +41,7 @@ func openGateways(ns *netlink.Namespace, below string) (*Gateways, error) {
 	return g, nil
 }
 
-// Close closes it; the tunnels stay.
+// Close closes the netlink socket; the tunnels stay.
 func (g *Gateways) Close() { g.nl.Close() }
 
 // Set makes the kernel route marked packets to these gateways only. It is idempotent, and repairs
@@ -50,8 +50,8 @@ func (g *Gateways) Set(list []Gateway) (failed map[netip.Addr]error, err error) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.set = withCollisions(list)
-	failed, err = g.keepTunnels(g.set)
-	err = errors.Join(err, g.keepRules(g.set))
+	failed, err = g.syncTunnels(g.set)
+	err = errors.Join(err, g.syncRules(g.set))
 	forwards := map[bool]error{false: g.forwards(false), true: g.forwards(true)}
 	for _, one := range g.set {
 		if failed[one.Addr] == nil && !one.Owned {
@@ -62,7 +62,7 @@ func (g *Gateways) Set(list []Gateway) (failed map[netip.Addr]error, err error) 
 }
 
 // Uses reports whether Set depends on the interface of this name.
-func (g *Gateways) Uses(link string) bool { return link == g.below || IsTunnel(link) }
+func (g *Gateways) Uses(link string) bool { return link == g.underlay || IsTunnel(link) }
 
 // forwards returns an error if the kernel does not forward packets of an IP version.
 func (g *Gateways) forwards(six bool) error {
@@ -76,11 +76,11 @@ func (g *Gateways) forwards(six bool) error {
 	return fmt.Errorf("this node does not forward packets to it; run: sysctl -w net.%s=1", strings.ReplaceAll(name, "/", "."))
 }
 
-// dumpAttempts is how often a list of kernel objects is read that changes meanwhile.
+// dumpAttempts is the maximum number of reads of a list that changes while it is read.
 const dumpAttempts = 20
 
-// dump reads a list of kernel objects, again if they have changed meanwhile: with an incomplete
-// list, objects would be made twice, and leftovers would stay.
+// dump reads a list of kernel objects, again if they changed during the read: with an incomplete
+// list, objects would be made twice, and unused ones would stay.
 func dump[T any](read func() ([]T, error)) (list []T, err error) {
 	for range dumpAttempts {
 		if list, err = read(); !errors.Is(err, nl.ErrDumpInterrupted) {

@@ -13,7 +13,7 @@ import (
 // a time.
 type Gateway struct {
 	Addr  netip.Addr
-	Mark  uint32 // that packets for the gateway carry on this node, within GatewayMarkMask
+	Mark  uint32 // mark of packets for the gateway on this node, within GatewayMarkMask
 	Owned bool   // by this node: packets from other nodes end here
 
 	// collides is set if an earlier gateway has the same number: two gateways cannot share a
@@ -29,25 +29,25 @@ const (
 	GatewayMarks     = GatewayMarkMask - FirstGatewayMark + 1 // how many there are
 )
 
-// namePrefix begins the name of each tunnel's interface; its number follows.
+// namePrefix is the prefix of the names of the tunnels' interfaces; the tunnel's number follows.
 const namePrefix = "egr"
 
 // firstNumber is the first number of tunnels and routing tables, above numbers that users typically
 // choose.
 const firstNumber = 1 << 23
 
-// number returns the 24-bit number of the tunnel and its routing table, which is the same on all
-// nodes.
-func (one Gateway) number() uint32 {
+// tunnelNumber returns the 24-bit number of the tunnel and its routing table, which is the same on
+// all nodes.
+func (one Gateway) tunnelNumber() uint32 {
 	h := fnv.New32a()
 	h.Write(one.Addr.AsSlice()) // it returns no error
 	n := h.Sum32()
 	return firstNumber | (n^n>>23)&(firstNumber-1)
 }
 
-func (one Gateway) device() string { return deviceName(one.number()) }
+func (one Gateway) tunnelName() string { return tunnelNameOf(one.tunnelNumber()) }
 
-func deviceName(number uint32) string { return fmt.Sprintf("%s%06x", namePrefix, number) }
+func tunnelNameOf(number uint32) string { return fmt.Sprintf("%s%06x", namePrefix, number) }
 
 // IsTunnel reports whether an interface of this name is a tunnel to a gateway.
 func IsTunnel(name string) bool {
@@ -61,37 +61,38 @@ func ownerMAC(number uint32) net.HardwareAddr {
 	return net.HardwareAddr{2, 0x6c, 0x62, byte(number >> 16), byte(number >> 8), byte(number)}
 }
 
-// withCollisions returns the gateways with their collisions. Of 200 addresses, there is one in 500
-// clusters.
+// withCollisions returns the gateways with their collisions. With 200 addresses, one of 500
+// clusters has a collision.
 func withCollisions(list []Gateway) []Gateway {
 	list = slices.Clone(list)
 	first := make(map[uint32]bool, len(list))
 	for i := range list {
-		n := list[i].number()
+		n := list[i].tunnelNumber()
 		list[i].collides, first[n] = first[n], true
 	}
 	return list
 }
 
-// mac returns the MAC address of this node's end, which derives from that of the interface below.
-func (one Gateway) mac(below net.HardwareAddr) net.HardwareAddr {
+// mac returns the MAC address of this node's end, derived from the MAC address of the underlay.
+func (one Gateway) mac(underlay net.HardwareAddr) net.HardwareAddr {
 	if one.Owned {
-		return ownerMAC(one.number())
+		return ownerMAC(one.tunnelNumber())
 	}
 	mac := net.HardwareAddr{6, 0, 0, 0, 0, 0}
-	copy(mac[1:], below[max(0, len(below)-5):])
+	copy(mac[1:], underlay[max(0, len(underlay)-5):])
 	return mac
 }
 
 // mtu returns the tunnel's MTU: its headers are Ethernet, VXLAN, UDP and IP.
-func (one Gateway) mtu(below int) int {
+func (one Gateway) mtu(underlay int) int {
 	if one.Addr.Is4() {
-		return below - 14 - 8 - 8 - 20
+		return underlay - 14 - 8 - 8 - 20
 	}
-	return below - 14 - 8 - 8 - 40
+	return underlay - 14 - 8 - 8 - 40
 }
 
-// router is the next hop in the tunnel: any address that is never asked for.
+// router returns the next hop in the tunnel: an arbitrary address, whose neighbour entry is
+// permanent.
 func (one Gateway) router() netip.Addr {
 	if one.Addr.Is4() {
 		return netip.AddrFrom4([4]byte{169, 254, 0, 1})
@@ -99,8 +100,8 @@ func (one Gateway) router() netip.Addr {
 	return netip.MustParseAddr("fe80::1")
 }
 
-// everything is the prefix of a default route.
-func everything(like netip.Addr) *net.IPNet {
+// defaultPrefix returns the prefix of a default route of the address's IP version.
+func defaultPrefix(like netip.Addr) *net.IPNet {
 	bits := like.BitLen()
 	return &net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}
 }

@@ -15,19 +15,19 @@ func TestCollisions(t *testing.T) {
 	a := netip.MustParseAddr("192.0.2.0")
 	for range 256 {
 		one := Gateway{Addr: a}
-		if other, taken := numbers[one.number()]; taken {
-			t.Errorf("%s and %s have one tunnel", other, a)
+		if other, taken := numbers[one.tunnelNumber()]; taken {
+			t.Errorf("%s and %s share a tunnel", other, a)
 		}
-		numbers[one.number()], a = a, a.Next()
+		numbers[one.tunnelNumber()], a = a, a.Next()
 	}
 	var twin Gateway
 	for a = netip.MustParseAddr("10.0.0.0"); ; a = a.Next() {
-		if _, taken := numbers[Gateway{Addr: a}.number()]; taken {
+		if _, taken := numbers[Gateway{Addr: a}.tunnelNumber()]; taken {
 			twin.Addr = a
 			break
 		}
 	}
-	list := withCollisions([]Gateway{{Addr: numbers[twin.number()]}, twin})
+	list := withCollisions([]Gateway{{Addr: numbers[twin.tunnelNumber()]}, twin})
 	if first := list[0].rules(); len(first) != 4 {
 		t.Errorf("the first gateway has %d rules, want 4", len(first))
 	}

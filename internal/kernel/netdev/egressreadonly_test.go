@@ -55,7 +55,7 @@ func setReadOnly() error {
 	if failed, err := g.Set([]Gateway{one}); err != nil || failed[one.Addr] != nil {
 		return fmt.Errorf("%w; %w", err, failed[one.Addr])
 	}
-	got, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + one.device() + "/disable_ipv6")
+	got, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + one.tunnelName() + "/disable_ipv6")
 	if err == nil && string(got) != "1\n" {
 		err = fmt.Errorf("disable_ipv6 of the tunnel is %q", got)
 	}

@@ -13,25 +13,24 @@ import (
 
 // Preferences of the four rules for a mark; the kernel's own rules begin with 32,766.
 const (
-	toOwner = 9990 + iota
-	toNetworks
-	toTunnel
-	toNowhere
+	preferOwner = 9990 + iota
+	preferNetworks
+	preferTunnel
+	preferUnreachable
 )
 
 // rules returns the rules for marked packets: routes of the main table except its default routes,
 // then the tunnel. Without a tunnel the destination is unreachable, so no packet leaves with the
-// source address that the gateway should hide. The tunnel's own packets carry the mark, too, by
-// which older kernels (6.1, not 6.18) look up their route: they may need a default route to the
-// owner.
+// source address that the gateway should hide. The tunnel's own packets also carry the mark. Older
+// kernels (6.1, not 6.18) route these packets by it, so they may need a default route to the owner.
 func (one Gateway) rules() []*nl.Rule {
 	owner, networks, tunnel, nowhere := nl.NewRule(), nl.NewRule(), nl.NewRule(), nl.NewRule()
 	bits := one.Addr.BitLen()
-	owner.Priority, owner.Table = toOwner, unix.RT_TABLE_MAIN
+	owner.Priority, owner.Table = preferOwner, unix.RT_TABLE_MAIN
 	owner.Dst = &net.IPNet{IP: one.Addr.AsSlice(), Mask: net.CIDRMask(bits, bits)}
-	networks.Priority, networks.Table, networks.SuppressPrefixlen = toNetworks, unix.RT_TABLE_MAIN, 0
-	tunnel.Priority, tunnel.Table = toTunnel, int(one.number())
-	nowhere.Priority, nowhere.Type = toNowhere, unix.RTN_UNREACHABLE
+	networks.Priority, networks.Table, networks.SuppressPrefixlen = preferNetworks, unix.RT_TABLE_MAIN, 0
+	tunnel.Priority, tunnel.Table = preferTunnel, int(one.tunnelNumber())
+	nowhere.Priority, nowhere.Type = preferUnreachable, unix.RTN_UNREACHABLE
 	list, mask := []*nl.Rule{owner, networks, tunnel, nowhere}, uint32(GatewayMarkMask)
 	if one.collides {
 		list = []*nl.Rule{nowhere}
@@ -45,8 +44,8 @@ func (one Gateway) rules() []*nl.Rule {
 	return list
 }
 
-// keepRules makes the rules for marked packets, and removes rules for other marks.
-func (g *Gateways) keepRules(list []Gateway) error {
+// syncRules makes the rules for marked packets, and removes rules for other marks.
+func (g *Gateways) syncRules(list []Gateway) error {
 	missing, others, err := g.compareRules(list)
 	if err != nil {
 		return err
@@ -101,7 +100,7 @@ func (g *Gateways) rules() (map[string]nl.Rule, error) {
 			return nil, fmt.Errorf("list the rules of routing: %w", err)
 		}
 		for _, rule := range list {
-			if rule.Protocol == netlink.OwnProtocol && rule.Priority >= toOwner && rule.Priority <= toNowhere {
+			if rule.Protocol == netlink.OwnProtocol && rule.Priority >= preferOwner && rule.Priority <= preferUnreachable {
 				rule.Family = family
 				have[ruleKey(&rule)] = rule
 			}

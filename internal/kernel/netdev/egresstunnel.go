@@ -13,12 +13,12 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// port is VXLAN's.
-const port = 4789
+// vxlanPort is the UDP port of VXLAN.
+const vxlanPort = 4789
 
-// keepTunnels makes the tunnels to gateways, and removes tunnels to other addresses. It returns the
+// syncTunnels makes the tunnels to gateways, and removes tunnels to other addresses. It returns the
 // failing gateways; err concerns all of them.
-func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err error) {
+func (g *Gateways) syncTunnels(list []Gateway) (failed map[netip.Addr]error, err error) {
 	failed = map[netip.Addr]error{}
 	all, err := dump(g.nl.LinkList)
 	if err != nil {
@@ -31,19 +31,19 @@ func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err
 	var errs []error
 	wanted := map[string]bool{}
 	for _, one := range list {
-		name := one.device()
+		name := one.tunnelName()
 		if one.collides {
 			failed[one.Addr] = fmt.Errorf("another gateway has the same tunnel, %s; choose another address", name)
 			continue
 		}
 		wanted[name] = true
-		if err := g.keepTunnel(one, links[g.below], links[name]); err != nil {
+		if err := g.syncTunnel(one, links[g.underlay], links[name]); err != nil {
 			failed[one.Addr] = err
 		}
 	}
 	for _, l := range all {
 		t, is := l.(*nl.Vxlan)
-		if is && !wanted[t.Name] && t.Port == port && t.Name == deviceName(uint32(t.VxlanId)) {
+		if is && !wanted[t.Name] && t.Port == vxlanPort && t.Name == tunnelNameOf(uint32(t.VxlanId)) {
 			if err := g.nl.LinkDel(l); err != nil {
 				errs = append(errs, fmt.Errorf("remove tunnel %s: %w", t.Name, err))
 			}
@@ -52,15 +52,15 @@ func (g *Gateways) keepTunnels(list []Gateway) (failed map[netip.Addr]error, err
 	return failed, errors.Join(errs...)
 }
 
-// keepTunnel makes the tunnel to a gateway over the interface below. have is the existing interface
-// with the tunnel's name, or nil.
-func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
-	if below == nil {
-		return fmt.Errorf("--clusterinterface: unknown interface %q", g.below)
+// syncTunnel makes the tunnel to a gateway over the underlay. have is the existing interface with
+// the tunnel's name, or nil.
+func (g *Gateways) syncTunnel(one Gateway, underlay, have nl.Link) error {
+	if underlay == nil {
+		return fmt.Errorf("--clusterinterface: unknown interface %q", g.underlay)
 	}
 	wanted := &nl.Vxlan{
-		LinkAttrs: nl.LinkAttrs{Name: one.device(), HardwareAddr: one.mac(below.Attrs().HardwareAddr), MTU: one.mtu(below.Attrs().MTU)},
-		VxlanId:   int(one.number()), VtepDevIndex: below.Attrs().Index, Group: one.Addr.AsSlice(), Port: port,
+		LinkAttrs: nl.LinkAttrs{Name: one.tunnelName(), HardwareAddr: one.mac(underlay.Attrs().HardwareAddr), MTU: one.mtu(underlay.Attrs().MTU)},
+		VxlanId:   int(one.tunnelNumber()), VtepDevIndex: underlay.Attrs().Index, Group: one.Addr.AsSlice(), Port: vxlanPort,
 	}
 	if have != nil && !sameTunnel(wanted, have) {
 		if err := g.nl.LinkDel(have); err != nil {
@@ -70,7 +70,7 @@ func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 	}
 	if have == nil {
 		if err := g.makeTunnel(one, wanted); err != nil {
-			return fmt.Errorf("make tunnel %s over %s: %w", wanted.Name, g.below, err)
+			return fmt.Errorf("make tunnel %s over %s: %w", wanted.Name, g.underlay, err)
 		}
 		have = wanted
 	} else if err := g.changeTunnel(have, wanted); err != nil {
@@ -81,7 +81,7 @@ func (g *Gateways) keepTunnel(one Gateway, below, have nl.Link) error {
 			return fmt.Errorf("set tunnel %s up: %w", wanted.Name, err)
 		}
 	}
-	return g.routeInto(one, have.Attrs().Index)
+	return g.addTunnelRoute(one, have.Attrs().Index)
 }
 
 // sameTunnel reports whether an interface is this tunnel, with any MAC address and MTU.
@@ -134,23 +134,23 @@ func (g *Gateways) changeTunnel(have nl.Link, wanted *nl.Vxlan) error {
 	return errors.Join(errs...)
 }
 
-// routeInto makes the route into the tunnel: a separate table, whose router is a permanent
+// addTunnelRoute makes the route into the tunnel: a separate table, whose router is a permanent
 // neighbour with the MAC address of every owner. An existing route stays: replacing it would notify
 // all subscribers of routes.
-func (g *Gateways) routeInto(one Gateway, index int) error {
+func (g *Gateways) addTunnelRoute(one Gateway, index int) error {
 	router := one.router()
 	neighbour := &nl.Neigh{
-		LinkIndex: index, IP: router.AsSlice(), HardwareAddr: ownerMAC(one.number()), State: unix.NUD_PERMANENT,
+		LinkIndex: index, IP: router.AsSlice(), HardwareAddr: ownerMAC(one.tunnelNumber()), State: unix.NUD_PERMANENT,
 	}
 	if err := g.nl.NeighSet(neighbour); err != nil {
-		return fmt.Errorf("make the neighbour of tunnel %s: %w", one.device(), err)
+		return fmt.Errorf("make the neighbour of tunnel %s: %w", one.tunnelName(), err)
 	}
 	route := &nl.Route{
-		LinkIndex: index, Table: int(one.number()), Gw: router.AsSlice(), Dst: everything(router),
+		LinkIndex: index, Table: int(one.tunnelNumber()), Gw: router.AsSlice(), Dst: defaultPrefix(router),
 		Flags: int(nl.FLAG_ONLINK), Protocol: nl.RouteProtocol(netlink.OwnProtocol),
 	}
 	if err := g.nl.RouteAdd(route); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("make the route into tunnel %s: %w", one.device(), err)
+		return fmt.Errorf("make the route into tunnel %s: %w", one.tunnelName(), err)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 
 // Multicast groups of the kernel's uapi (linux/xfrm.h).
 const (
-	groupExpire = 2 // a policy that has a lifetime ends without a message of the other group
+	groupExpire = 2 // reports the end of policies that have a lifetime; groupPolicy does not
 	groupPolicy = 4
 )
 
@@ -41,7 +41,7 @@ func followIPsec(ctx context.Context, ns *netlink.Namespace, changed func()) {
 		changed()
 		if err == nil {
 			receivePolicies(ctx, s, changed)
-			_ = s.Close() // nothing is left to be read
+			_ = s.Close() // the subscription is no longer read
 		}
 		monotime.Sleep(ctx, reopenWait)
 	}
@@ -138,7 +138,7 @@ const (
 // IPsecPort is a port of a selector and its mask; mask 0 is any port.
 type IPsecPort struct{ Number, Mask uint16 }
 
-// Range returns the first and the last port. Not ok: the mask leaves holes.
+// Range returns the first and the last port. It returns false if the ports are not contiguous.
 func (p IPsecPort) Range() (first, last uint16, ok bool) {
 	first, last = p.Number&p.Mask, p.Number|^p.Mask
 	return first, last, ^p.Mask&(^p.Mask+1) == 0
@@ -157,7 +157,7 @@ type IPsecPolicy struct {
 	priority                    uint32
 }
 
-// Refuses reports whether packets must not leave unencrypted, or, if Forward, not arrive so.
+// Refuses reports whether unencrypted packets must not leave or, if Forward, must not arrive.
 func (p *IPsecPolicy) Refuses() bool { return p.Blocks || p.Protects }
 
 // String returns the policy in the format of ip xfrm policy.

@@ -46,24 +46,24 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	return out
 }
 
-// Leading is the path of packets from this machine to a host.
-type Leading struct {
+// HostRoute is the route of packets from this machine to a host.
+type HostRoute struct {
 	Link    Link       // link at which they leave
 	Gateway netip.Addr // the router; not valid: the host is a neighbour
-	Here    bool       // the host is this machine itself
+	Local   bool       // the host is this machine itself
 	Silent  bool       // the gateway, or the host, does not answer requests for its MAC address
 	Missing error      // why there is no route; nil: there is one
 }
 
-// Lead queries the kernel for the route to a host, and the state of the neighbour there.
-func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) {
+// RouteTo queries the kernel for the route to a host, and the state of the neighbour there.
+func (n *Net) RouteTo(ctx context.Context, host netip.Addr) (l HostRoute, err error) {
 	s := n.sources
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err = s.conn.LookUp(ctx, []netip.Addr{host}, func(_ int, rt netlink.Route, missing error) {
-		l = Leading{Link: n.mirror.Link(rt.Link), Gateway: rt.Gateway, Here: rt.Kind == unix.RTN_LOCAL, Missing: missing}
+		l = HostRoute{Link: n.mirror.Link(rt.Link), Gateway: rt.Gateway, Local: rt.Kind == unix.RTN_LOCAL, Missing: missing}
 	})
-	if err != nil || l.Missing != nil || l.Here {
+	if err != nil || l.Missing != nil || l.Local {
 		return l, err
 	}
 	hop := Hop{Link: l.Link.Index, Via: l.Gateway}
@@ -77,9 +77,9 @@ func (n *Net) Lead(ctx context.Context, host netip.Addr) (l Leading, err error) 
 // ReversePathFilter returns the rp_filter in force on a link, of IPv4.
 func (n *Net) ReversePathFilter(link string) int { return n.settings.ReversePathFilter(link) }
 
-// HidesTags reports whether a link's driver removes VLAN tags from received frames, so XDP
-// does not see them. A veth always passes the tag in metadata, regardless of its offloads. A driver
-// that cannot be queried is assumed to.
+// HidesTags reports whether a link's driver removes VLAN tags from received frames, so XDP does not
+// see them. A veth always passes the tag in metadata, regardless of its offloads. It returns true
+// for a driver that cannot be queried.
 func (n *Net) HidesTags(l Link) bool {
 	const (
 		getFlags = 0x25   // ETHTOOL_GFLAGS

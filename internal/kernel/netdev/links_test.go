@@ -21,7 +21,7 @@ func TestSelect(t *testing.T) {
 	}{
 		{"all but loopback", "", "", []string{"eth0", "eth1", "veth7"}},
 		{"whitelist", "^eth", "", []string{"eth0", "eth1"}},
-		{"whitelist never takes loopback", ".*", "", []string{"eth0", "eth1", "veth7"}},
+		{"whitelist never selects loopback", ".*", "", []string{"eth0", "eth1", "veth7"}},
 		{"blacklist", "", "eth1|^v", []string{"eth0"}},
 		{"whitelist overrides blacklist", "eth1", "eth1", []string{"eth1"}},
 	}
@@ -89,7 +89,7 @@ func TestLinksSnapshot(t *testing.T) {
 	}
 	for what, ok := range checks {
 		if !ok {
-			t.Errorf("not so: %s; links: %+v", what, n.Links())
+			t.Errorf("this is false: %s; links: %+v", what, n.Links())
 		}
 	}
 }

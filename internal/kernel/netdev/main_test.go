@@ -55,8 +55,8 @@ func (r *recorder) read() {
 	}
 }
 
-// shown reports whether the last event about a link showed it there.
-func (r *recorder) shown(name string) bool {
+// exists reports whether the link exists according to its last event.
+func (r *recorder) exists(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read()
@@ -78,8 +78,8 @@ func (r *recorder) routeEvents() (messages, defaults int) {
 	return r.messages, r.defaults
 }
 
-// awaitSurvey waits for the event at the end of a survey. It reports default routes, as the marker
-// of isNews does, and must not be taken for that.
+// awaitSurvey waits for the event at the end of a survey. That event reports default routes, like
+// the marker of expiresNextHops, which would mistake it for the marker.
 func (r *recorder) awaitSurvey(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
@@ -90,19 +90,19 @@ func (r *recorder) awaitSurvey(t *testing.T) {
 	})
 }
 
-// isNews reports whether the effect of something is news for users of next hops. It then adds a
-// default route, which always is news: everything before it has been processed by then, so no wait
-// is needed. metric must differ each time.
-func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
+// expiresNextHops reports whether change causes an event that expires cached next hops. It then
+// adds a default route as a marker, which always causes an event: the event reports that all
+// earlier changes have been processed. metric must differ in each call.
+func (r *recorder) expiresNextHops(t *testing.T, h *netnstest.Host, metric int, change func()) bool {
 	t.Helper()
 	messages, defaults := r.routeEvents()
-	something()
+	change()
 	run(t, h, "ip", "route", "add", "default", "via", fmt.Sprintf("10.1.0.%d", 100+metric), "metric", fmt.Sprint(metric))
 	after := 0
 	eventually(t, func() error {
 		n, marked := r.routeEvents()
 		if marked == defaults {
-			return errors.New("default route is not seen")
+			return errors.New("there was no event of the default route")
 		}
 		after = n
 		return nil

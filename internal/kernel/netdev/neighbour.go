@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// slice and pause bound how fast neighbours are resolved: each may become an ARP broadcast.
+	// neighbourSlice and neighbourPause bound how fast neighbours are resolved: each may cause an
+	// ARP broadcast.
 	neighbourSlice = 512
 	neighbourPause = 50 * time.Millisecond
-	// check is how often the neighbours in use are compared with the kernel's table.
+	// neighbourCheck is the interval of comparing the neighbours in use with the kernel's table.
 	neighbourCheck = 10 * time.Second
 	// maxManaged bounds the next hops that the kernel keeps resolved: every 5 s it walks all of
 	// them with bottom halves off. Other endpoints are resolved by their first packet.
@@ -67,14 +68,14 @@ type NeighbourKeeper struct {
 	loop    *retry.Loop
 	notify  chan struct{} // capacity 1: there is work
 
-	mu      sync.Mutex
-	paths   map[netip.Addr]*neighbourPath    // nil: not looked up yet
-	shared  map[neighbourPath]*neighbourPath // the values of paths
-	lookup  map[netip.Addr]struct{}          // endpoints to look up now
-	stale   bool                             // routes changed: look all up again soon
-	spoken  bool                             // Set or Update was called: unused entries of ours may be removed
-	retired bool                             // none is kept resolved any longer
-	conn    neighbourKernel                  // of Run alone
+	mu           sync.Mutex
+	paths        map[netip.Addr]*neighbourPath    // nil: not looked up yet
+	shared       map[neighbourPath]*neighbourPath // the values of paths
+	lookup       map[netip.Addr]struct{}          // endpoints to look up now
+	stale        bool                             // routes changed: look all up again soon
+	isConfigured bool                             // Set or Update was called: unused entries of ours may be removed
+	retired      bool                             // next hops are no longer kept resolved
+	conn         neighbourKernel                  // of Run alone
 }
 
 // newNeighbourKeeper makes a keeper without endpoints. changed is called when the result of
@@ -131,18 +132,18 @@ func (k *NeighbourKeeper) Update(changes map[netip.Addr]bool) {
 			delete(k.lookup, a)
 		}
 	}
-	k.spoken = true
+	k.isConfigured = true
 	k.mu.Unlock()
 	k.Check()
 }
 
-// Retire has no next hop kept resolved from then on, whatever Set and Update want.
+// Retire stops keeping next hops resolved. Later calls of Set and Update have no effect.
 func (k *NeighbourKeeper) Retire() {
 	k.mu.Lock()
 	k.retired = true
 	clear(k.paths)
 	clear(k.lookup)
-	k.spoken = true
+	k.isConfigured = true
 	k.mu.Unlock()
 	k.Check()
 }
@@ -282,7 +283,8 @@ func neighbourPathOf(rt netlink.Route, err error) neighbourPath {
 	return neighbourPath{link: rt.Link, via: rt.Gateway}
 }
 
-// difference returns which next hops the kernel must begin, and cease, to manage.
+// difference returns the next hops that the kernel must start to manage, and those that it must
+// stop managing.
 func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -302,7 +304,7 @@ func (k *NeighbourKeeper) difference() (start, stop []mirror.Hop) {
 			start = append(start, h)
 		}
 	}
-	if !k.spoken {
+	if !k.isConfigured {
 		return start, nil
 	}
 	for _, h := range k.mirror.Managed() {
@@ -339,7 +341,7 @@ func chooseNeighbours(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.
 	return chosen
 }
 
-// manage makes the kernel keep neighbours resolved, or stop that.
+// manage makes the kernel start (on) or stop keeping neighbours resolved.
 func (k *NeighbourKeeper) manage(ctx context.Context, hops []mirror.Hop, on bool) error {
 	var first error
 	failures := 0
@@ -374,7 +376,7 @@ func (k *NeighbourKeeper) manage(ctx context.Context, hops []mirror.Hop, on bool
 func neighbourRequest(h mirror.Hop, on bool) *netlink.Request {
 	header := netlink.Header(netlink.Family(h.Via), unix.SizeofNdMsg)
 	binary.NativeEndian.PutUint32(header[4:], uint32(h.Link))
-	header[10] = unix.NTF_USE // without the two flags below it takes them away
+	header[10] = unix.NTF_USE // without the two flags below, the kernel clears them
 	if on {
 		header[10] |= unix.NTF_EXT_LEARNED
 	}
@@ -390,7 +392,7 @@ func (k *NeighbourKeeper) Clear(ctx context.Context) error {
 	k.mu.Lock()
 	clear(k.paths)
 	clear(k.lookup)
-	k.spoken = true
+	k.isConfigured = true
 	k.mu.Unlock()
 	if err := k.update(ctx); err != nil {
 		return fmt.Errorf("stop maintaining neighbours: %w", err)

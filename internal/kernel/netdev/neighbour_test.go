@@ -30,40 +30,41 @@ func TestNeighbours(t *testing.T) {
 			return nil
 		})
 	}
-	warm := func(out string) bool { return strings.Contains(out, mac.String()) && strings.Contains(out, "managed") }
-	left := func(out string) bool { return !strings.Contains(out, "managed") }
+	isManaged := func(out string) bool { return strings.Contains(out, mac.String()) && strings.Contains(out, "managed") }
+	isReleased := func(out string) bool { return !strings.Contains(out, "managed") }
 
 	endpoints := ips("10.9.0.1", "10.9.0.2", "2001:db8:9::1", "10.250.0.1", "10.1.0.1")
 	n.Neighbours().Set(slices.Values(endpoints))
-	shows("10.1.0.2", warm)
-	shows("2001:db8:1::2", warm)
+	shows("10.1.0.2", isManaged)
+	shows("2001:db8:1::2", isManaged)
 
-	// It is restored after its link went down and up, and after it was deleted.
+	// The The The neighbour is restored after its link went down and up, and after it was deleted.
 	run(t, a, "ip", "link", "set", "eth0", "down")
 	run(t, a, "ip", "link", "set", "eth0", "up")
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.2")
-	shows("10.1.0.2", warm)
+	shows("10.1.0.2", isManaged)
 	run(t, a, "ip", "neigh", "del", "10.1.0.2", "dev", "eth0")
-	shows("10.1.0.2", warm)
+	shows("10.1.0.2", isManaged)
 
-	// It follows the routes; a neighbour that was made permanent by others is left alone.
+	// The managed neighbour changes with the route; a neighbour that others made permanent is left
+	// alone.
 	run(t, b, "ip", "addr", "add", "10.1.0.3/24", "dev", "eth0")
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.3")
-	shows("10.1.0.3", warm)
-	shows("10.1.0.2", left)
+	shows("10.1.0.3", isManaged)
+	shows("10.1.0.2", isReleased)
 	run(t, a, "ip", "neigh", "replace", "10.1.0.9", "lladdr", "02:00:00:00:00:09", "dev", "eth0", "nud", "permanent")
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.9")
-	shows("10.1.0.3", left)
-	shows("10.1.0.9", func(out string) bool { return strings.Contains(out, "PERMANENT") && left(out) })
+	shows("10.1.0.3", isReleased)
+	shows("10.1.0.9", func(out string) bool { return strings.Contains(out, "PERMANENT") && isReleased(out) })
 
 	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.2")
-	shows("10.1.0.2", warm)
+	shows("10.1.0.2", isManaged)
 	stop()
-	shows("10.1.0.2", warm)
+	shows("10.1.0.2", isManaged)
 	again, _ := runHost(t, a)
-	shows("10.1.0.2", warm)
+	shows("10.1.0.2", isManaged)
 	again.Neighbours().Set(func(func(netip.Addr) bool) {})
-	shows("10.1.0.2", left)
+	shows("10.1.0.2", isReleased)
 }
 
 // TestNeighboursMany checks that tens of thousands of endpoints behind one gateway are one

@@ -21,7 +21,7 @@ import (
 
 const keeperPatience = 20 * time.Second
 
-// flaky fails while it is broken.
+// flakyNeighbours fails while broken is true.
 type flakyNeighbours struct {
 	neighbourKernel
 	broken atomic.Bool
@@ -60,9 +60,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestGoesOn checks that failed lookups of endpoints are retried, and that the error is available
-// meanwhile.
-func TestGoesOn(t *testing.T) {
+// TestKeeperRetries checks that failed lookups of endpoints are retried, and that the error is
+// available meanwhile.
+func TestKeeperRetries(t *testing.T) {
 	t.Parallel()
 	a, _ := labtest.Pair(t)
 	ns, err := netlink.OpenNamespace(a.Path())
@@ -94,7 +94,7 @@ func TestGoesOn(t *testing.T) {
 	k.Set(slices.Values([]netip.Addr{netip.MustParseAddr("10.1.0.2")}))
 	labtest.Eventually(t, keeperPatience, func(context.Context) error {
 		if since, err := k.LastError(); err == nil || since.IsZero() {
-			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
+			return fmt.Errorf("LastError does not report the failure and its time: %v, %w", since, err)
 		}
 		return nil
 	})

@@ -1,11 +1,12 @@
 // Package netdev is the load balancer's interface to the network of one namespace. It reads links,
-// addresses, routes and neighbours, and follows their changes. It configures little: it owns VIPs
-// without another owner, keeps the next hops of endpoints resolved, and lets lo forward.
+// addresses, routes and neighbours, and follows their changes. It changes little: it adds VIPs that
+// the machine does not have, keeps the next hops of endpoints resolved, and enables forwarding on
+// lo.
 //
 // VIPs, next hops, sysctls, IPsec policies and problems have a file each. The folders below are
 // netlink (sockets and messages), mirror (a copy of the kernel's tables) and objects (users'
-// objects). Everything that they put into the kernel carries netlink.OwnProtocol, by which a
-// restarted daemon recognises it.
+// objects). Everything that they add to the kernel carries netlink.OwnProtocol, so a restarted
+// daemon recognizes it.
 package netdev
 
 import (
@@ -36,13 +37,13 @@ type Net struct {
 	forwards sync.Mutex // held while forwarding is set
 	retired  bool       // guarded by forwards
 
-	mu         sync.Mutex
-	forwarding []Problem
-	more       func() []Problem // nil: none
+	mu           sync.Mutex
+	forwarding   []Problem
+	moreProblems func() []Problem // nil: none
 }
 
-// Open opens the network namespace of the calling thread: it subscribes, then reads it once, so
-// that Links answers and no change is missed until Run.
+// Open opens the network namespace of the calling thread: it subscribes to changes, then reads all
+// tables once, so no change is missed until Run.
 func Open(log *slog.Logger) (*Net, error) { return OpenAt("", log) }
 
 // OpenAt is Open for the namespace at a path, such as /run/netns/NAME.
@@ -66,7 +67,7 @@ func (n *Net) open() (err error) {
 	if n.mirror, err = mirror.Open(n.ns, n.log); err != nil {
 		return err
 	}
-	if n.neighbours, err = newNeighbourKeeper(n.ns, n.mirror, n.doctor.Soon, n.log); err != nil {
+	if n.neighbours, err = newNeighbourKeeper(n.ns, n.mirror, n.doctor.RequestCheck, n.log); err != nil {
 		return err
 	}
 	if n.sources, err = openSources(n.ns, n.mirror); err != nil {
@@ -75,7 +76,7 @@ func (n *Net) open() (err error) {
 	if n.objects, err = objects.Open(n.ns); err != nil {
 		return err
 	}
-	n.vips, err = newVIPOwner(n.ns, n.mirror, n.settings, n.doctor.Soon)
+	n.vips, err = newVIPOwner(n.ns, n.mirror, n.settings, n.doctor.RequestCheck)
 	return err
 }
 
@@ -115,21 +116,21 @@ func (n *Net) removeGateways() error {
 	return err
 }
 
-// VIPs returns the owner of the VIPs without another owner.
+// VIPs returns the owner of the VIPs that loxilb adds to the kernel.
 func (n *Net) VIPs() *VIPOwner { return n.vips }
 
-// Neighbours keeps the next hops of endpoints resolved.
+// Neighbours returns the keeper of the endpoints' next hops.
 func (n *Net) Neighbours() *NeighbourKeeper { return n.neighbours }
 
-// Sources finds the source addresses that packets of this machine have.
+// Sources returns the lookup of this machine's routes and source addresses.
 func (n *Net) Sources() *Sources { return n.sources }
 
-// Objects returns the users' objects of the network besides services.
+// Objects returns the access to users' network objects, such as routes and VLANs.
 func (n *Net) Objects() *objects.Kernel { return n.objects }
 
-// Gateways opens the egress gateways of a cluster. below is the interface that leads to other
+// Gateways opens the egress gateways of a cluster. underlay is the interface that leads to other
 // nodes.
-func (n *Net) Gateways(below string) (*Gateways, error) { return openGateways(n.ns, below) }
+func (n *Net) Gateways(underlay string) (*Gateways, error) { return openGateways(n.ns, underlay) }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }
@@ -138,9 +139,9 @@ func (n *Net) Links() []Link { return n.mirror.Links() }
 // it by ARP or neighbour discovery.
 func (n *Net) OnLink(a netip.Addr) []Link { return n.mirror.OnLink(a) }
 
-// AnsweringLinks returns the links, by index, that answer ARP for a VIP; none: all do. These are
-// the links whose connected network contains it, and links below them. An address that this
-// machine has by itself is answered as the kernel is set up.
+// AnsweringLinks returns the indexes of the links that answer ARP for a VIP: links whose connected
+// network contains it, and links below them. It returns nil if all links answer, and if the machine
+// had the address before, which leaves the answer to the kernel.
 func (n *Net) AnsweringLinks(vip netip.Addr) []int {
 	if !vip.Is4() || n.HasOwn(vip) {
 		return nil
@@ -159,8 +160,8 @@ func (n *Net) HasOwn(a netip.Addr) bool { return n.mirror.Own(a) }
 // source. It is false until that is known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 
-// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
-// they are being read, and event.Routes reports when they are.
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. known is
+// false while they are being read; event.Routes reports the end of that.
 func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
 
 // IPsecPolicies queries the kernel for the policies of IPsec (xfrm) that may match balanced
@@ -174,27 +175,27 @@ func (n *Net) FollowIPsec(ctx context.Context, changed func()) { followIPsec(ctx
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }
 
-// Diagnose returns the current problems, as far as they are known.
+// Diagnose returns the current known problems.
 func (n *Net) Diagnose() []Problem {
 	n.mu.Lock()
 	out := append([]Problem{}, n.forwarding...)
 	n.mu.Unlock()
 	out = append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
-	if n.more != nil {
-		out = append(out, n.more()...)
+	if n.moreProblems != nil {
+		out = append(out, n.moreProblems()...)
 	}
 	return out
 }
 
-// Include adds the problems that f returns. It must not be called while Run runs. soon requests a
-// check.
-func (n *Net) Include(f func() []Problem) (soon func()) {
-	n.more = f
-	return n.doctor.Soon
+// AddProblemSource adds the problems that f returns to Problems. It must not be called while Run
+// runs. requestCheck requests a check.
+func (n *Net) AddProblemSource(f func() []Problem) (requestCheck func()) {
+	n.moreProblems = f
+	return n.doctor.RequestCheck
 }
 
 // Problems returns the problems at the last check, and since when.
-func (n *Net) Problems() []Known { return n.doctor.Known() }
+func (n *Net) Problems() []KnownProblem { return n.doctor.Problems() }
 
 func (n *Net) check(ctx context.Context, periodic bool) []Problem {
 	if periodic {
@@ -203,8 +204,8 @@ func (n *Net) check(ctx context.Context, periodic bool) []Problem {
 	return n.Diagnose()
 }
 
-// Retire gives up everything that Remove removes while Run runs, and adds nothing from then on:
-// VIPs fail with this error.
+// Retire removes the same as Remove, but while Run runs. Afterwards nothing is added: VIPs fail
+// with the error why.
 func (n *Net) Retire(ctx context.Context, why error) error {
 	n.forwards.Lock()
 	n.retired = true
@@ -224,5 +225,5 @@ func (n *Net) forward() {
 	n.mu.Lock()
 	n.forwarding = problems
 	n.mu.Unlock()
-	n.doctor.Soon()
+	n.doctor.RequestCheck()
 }

@@ -15,7 +15,7 @@ func TestRemove(t *testing.T) {
 	a, _ := pair(t)
 	n := openHost(t, a)
 	stop := startRun(t, n, newRecorder())
-	set(t, n, "20.20.20.1", "10.1.0.50", "2001:db8:1::50")
+	setVIPs(t, n, "20.20.20.1", "10.1.0.50", "2001:db8:1::50")
 	n.Neighbours().Set(slices.Values(ips("10.1.0.2", "2001:db8:1::2")))
 	neighbours := func() string { return run(t, a, "ip", "neigh", "show") }
 	eventually(t, func() error {
@@ -28,7 +28,7 @@ func TestRemove(t *testing.T) {
 	if err := openHost(t, a).Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	wantPlaces(t, a, map[string]string{"20.20.20.1": "", "10.1.0.50": "", "2001:db8:1::50": "", "10.1.0.1": "eth0"})
+	wantLocations(t, a, map[string]string{"20.20.20.1": "", "10.1.0.50": "", "2001:db8:1::50": "", "10.1.0.1": "eth0"})
 	if got := forwarding(t, a); got != "000000" {
 		t.Errorf("forwarding is %s", got)
 	}

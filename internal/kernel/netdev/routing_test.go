@@ -56,7 +56,7 @@ func TestRoutesByDestination(t *testing.T) {
 			run(t, a, "sh", "-c", c.change)
 			run(t, a, "ip", "link", "add", "marker", "type", "bridge")
 			eventually(t, func() error {
-				if !r.shown("marker") {
+				if !r.exists("marker") {
 					return errors.New("marker not delivered")
 				}
 				return nil

@@ -23,9 +23,9 @@ const (
 // Run follows the kernel until ctx ends, and never gives up: it keeps VIPs where they belong, next
 // hops resolved and settings set, and publishes
 //
-//   - event.Link for each link that came, went, was renamed, changed a member that Link shows, or
-//     supports XDP differently now;
-//   - event.Address for each address that came or went, but for VIPs that VIPs owns;
+//   - event.Link for each link that was added, removed or renamed, changed in another field of
+//     Link, or supports XDP differently now;
+//   - event.Address for each added or removed address, except VIPs that VIPs owns;
 //   - event.Neighbour when one answers with another MAC address, stops answering, or answers again;
 //   - event.Object for each problem that appears (Failed) or is gone (Solved);
 //   - event.Routes when a next hop may have changed: a route, a rule, an address or a link changed,
@@ -40,7 +40,7 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 	wg.Go(func() { n.neighbours.Run(ctx) })
 	wg.Go(func() { n.publishRoutes(ctx, routes, hub) })
 	wg.Go(func() { n.followXDP(ctx, hub) })
-	wg.Go(func() { n.keep(ctx, upkeep) })
+	wg.Go(func() { n.maintain(ctx, upkeep) })
 	wg.Go(func() { n.doctor.Run(ctx, func(p Problem, gone bool) { hub.Publish(problemEvent(p, gone)) }) })
 	n.mirror.Run(ctx, func(c mirror.Change) {
 		for _, e := range c.Events {
@@ -87,9 +87,9 @@ func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hu
 	}
 }
 
-// keep brings VIPs and settings up to date after changes of the network. With many VIPs that takes
-// long, so it pauses: it works a fifth of the time at most.
-func (n *Net) keep(ctx context.Context, in *mirror.Inbox) {
+// maintain updates VIPs and settings after changes of the network. With many VIPs that takes long,
+// so it pauses: it works at most a fifth of the time.
+func (n *Net) maintain(ctx context.Context, in *mirror.Inbox) {
 	for in.Wait(ctx) {
 		start := time.Now()
 		c := in.Take()

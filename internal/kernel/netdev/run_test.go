@@ -40,7 +40,8 @@ func TestWatchLinks(t *testing.T) {
 	step("deleted", func() bool { return !exists("w0") && !exists("v1") }, "ip", "link", "del", "w0")
 }
 
-// TestNextHops checks that what can change a cached next hop is reported, and what cannot is not.
+// TestNextHops checks that changes that can affect a cached next hop are reported, and others are
+// not.
 func TestNextHops(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
@@ -51,7 +52,7 @@ func TestNextHops(t *testing.T) {
 	seen := func(args ...string) bool {
 		t.Helper()
 		marker++
-		return r.isNews(t, a, marker, func() { run(t, a, args...) })
+		return r.expiresNextHops(t, a, marker, func() { run(t, a, args...) })
 	}
 	neigh := func(mac, state string) []string {
 		return []string{"ip", "neigh", "replace", "10.1.0.9", "dev", "eth0", "lladdr", mac, "nud", state}
@@ -82,7 +83,7 @@ func TestNextHops(t *testing.T) {
 	seen("ip", "link", "set", "lo", "up")
 	eventually(t, func() error { // the kernel completes addresses of new interfaces later
 		if seen("true") {
-			return errors.New("the start is still news")
+			return errors.New("changes of the start are still reported")
 		}
 		return nil
 	})

@@ -51,7 +51,7 @@ func TestPaths(t *testing.T) {
 	}
 	for _, host := range without {
 		if missing[host] == nil {
-			t.Errorf("no reason why there is no way to %s", host)
+			t.Errorf("%s has neither a path nor a reason", host)
 		}
 	}
 	if len(missing) != len(without) {

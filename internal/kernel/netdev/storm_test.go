@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// stormRoutes is the number of routes besides those that flap, and stormSeconds how long they flap.
+// stormRoutes is the number of stable routes, and stormSeconds how long others flap.
 const stormRoutes, stormSeconds = 20000, 3
 
 // TestRouteStorm checks that routes that flap 100 or 1,000 times a second give a few events,

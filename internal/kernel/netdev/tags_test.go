@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestHidesTags checks that the offload of a device decides, and that a change of it is news; a
+// TestHidesTags checks that the offload of a device decides, and that its change causes an event; a
 // veth always hides tags.
 func TestHidesTags(t *testing.T) {
 	t.Parallel()

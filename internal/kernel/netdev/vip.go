@@ -22,26 +22,26 @@ import (
 // addresses see only addresses, so the first VIPs are addresses.
 const addressesOnLo = 1024
 
-// VIPOwner puts VIPs into the kernel: as /32 or /128 on lo and, where the kernel would not answer
-// ARP or neighbour discovery for an address of lo, on the link of the connected network too.
+// VIPOwner adds VIPs to the kernel: as /32 or /128 on lo and, where the kernel would not answer ARP
+// or neighbour discovery for an address of lo, on the link of the connected network too.
 //
-// It leaves VIPs alone that are already local. Its own addresses carry OwnProtocol in the kernel,
-// stay when the process ends, and are adopted by the next process. All methods are safe for
+// It leaves VIPs alone that are already local. Addresses that it adds carry OwnProtocol in the
+// kernel, stay when the process ends, and are adopted by the next process. All methods are safe for
 // concurrent use. Their cost grows with the number of changes.
 type VIPOwner struct {
 	mirror   *mirror.Mirror
 	settings Settings
 	changed  func() // called when the result of Problems may have changed
 
-	mu      sync.Mutex
-	retired error // why no VIP is placed any longer; nil: VIPs are placed
-	conn    vipKernel
-	want    map[netip.Addr]struct{}
-	failed  map[netip.Addr]error // VIPs that could not be placed
-	have    map[netip.Addr][]place
-	onLo    int            // places that are addresses of lo
-	ignore  map[string]int // arp_ignore by link, while VIPs are placed
-	seen    map[string]int // arp_ignore by link at the last check
+	mu               sync.Mutex
+	retired          error // why no VIP is placed any longer; nil: VIPs are placed
+	conn             vipKernel
+	wanted           map[netip.Addr]struct{}
+	failed           map[netip.Addr]error // VIPs that could not be placed
+	locations        map[netip.Addr][]location
+	loAddresses      int            // places that are addresses of lo
+	arpIgnore        map[string]int // arp_ignore by link, while VIPs are placed
+	checkedARPIgnore map[string]int // arp_ignore by link at the last check
 }
 
 // vipKernel is the interface to the kernel: a *netlink.Conn.
@@ -53,8 +53,8 @@ type vipKernel interface {
 	Close() error
 }
 
-// place is the location of a VIP that loxilb has added.
-type place struct {
+// location is the link, and the kind, of a VIP that loxilb has added.
+type location struct {
 	link  int
 	route bool // a local route instead of an address
 }
@@ -68,7 +68,7 @@ func newVIPOwner(ns *netlink.Namespace, m *mirror.Mirror, settings Settings, cha
 	}
 	o := &VIPOwner{
 		mirror: m, settings: settings, changed: changed, conn: conn,
-		want: map[netip.Addr]struct{}{}, failed: map[netip.Addr]error{}, have: map[netip.Addr][]place{},
+		wanted: map[netip.Addr]struct{}{}, failed: map[netip.Addr]error{}, locations: map[netip.Addr][]location{},
 	}
 	if err := o.adopt(); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -95,21 +95,21 @@ func (o *VIPOwner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]er
 	next := make(map[netip.Addr]struct{}, len(vips))
 	var added []netip.Addr
 	for _, a := range vips {
-		_, had := o.want[a]
+		_, had := o.wanted[a]
 		if _, failed := o.failed[a]; !had || failed {
 			added = append(added, a)
 		}
 		next[a] = struct{}{}
 	}
-	o.want = next
+	o.wanted = next
 	maps.DeleteFunc(o.failed, func(a netip.Addr, _ error) bool { _, ok := next[a]; return !ok })
 	var gone []netip.Addr
-	for a := range o.have {
+	for a := range o.locations {
 		if _, ok := next[a]; !ok {
 			gone = append(gone, a)
 		}
 	}
-	return merged(o.release(ctx, gone), o.place(ctx, added))
+	return merged(o.release(ctx, gone), o.placeAll(ctx, added))
 }
 
 // Add adds VIPs; an existing one costs a lookup. It returns the failed ones like Set.
@@ -117,38 +117,38 @@ func (o *VIPOwner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]e
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range vips {
-		o.want[a] = struct{}{}
+		o.wanted[a] = struct{}{}
 	}
-	return o.place(ctx, vips)
+	return o.placeAll(ctx, vips)
 }
 
-// Remove releases VIPs that no service uses any longer. It returns the remaining VIPs, with their
-// errors.
+// Remove removes VIPs that no service uses any longer. It returns those that it failed to remove,
+// with their errors.
 func (o *VIPOwner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range vips {
-		delete(o.want, a)
+		delete(o.wanted, a)
 		delete(o.failed, a)
 	}
 	return o.release(ctx, vips)
 }
 
-// Retire releases all VIPs, and places none from then on: they fail with this error.
+// Retire removes all VIPs. Later calls of Set and Add fail with the error why.
 func (o *VIPOwner) Retire(ctx context.Context, why error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.retired = why
-	clear(o.want)
+	clear(o.wanted)
 	clear(o.failed)
-	return errors.Join(slices.Collect(maps.Values(o.release(ctx, slices.Collect(maps.Keys(o.have)))))...)
+	return errors.Join(slices.Collect(maps.Values(o.release(ctx, slices.Collect(maps.Keys(o.locations)))))...)
 }
 
-// Owned returns the VIPs that loxilb has put into the kernel, in order.
+// Owned returns the VIPs that loxilb has added to the kernel, in order.
 func (o *VIPOwner) Owned() []netip.Addr {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.SortedFunc(maps.Keys(o.have), netip.Addr.Compare)
+	return slices.SortedFunc(maps.Keys(o.locations), netip.Addr.Compare)
 }
 
 func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
@@ -159,8 +159,8 @@ func merged(a, b map[netip.Addr]error) map[netip.Addr]error {
 	return a
 }
 
-// place adds each VIP to its links, and removes it from other links.
-func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+// placeAll adds each VIP to its links, and removes it from other links.
+func (o *VIPOwner) placeAll(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
 	if len(vips) == 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 	}
 	err := o.retired
 	if err == nil {
-		err = o.tryPlace(ctx, vips)
+		err = o.tryPlaceAll(ctx, vips)
 	}
 	if err != nil {
 		for _, a := range vips { // any of them may have failed
@@ -186,49 +186,49 @@ func (o *VIPOwner) place(ctx context.Context, vips []netip.Addr) map[netip.Addr]
 	return failed
 }
 
-// tryPlace adds errors about one VIP to failed, and returns an error about all.
-func (o *VIPOwner) tryPlace(ctx context.Context, vips []netip.Addr) error {
+// tryPlaceAll adds errors of one VIP to failed, and returns an error that concerns all VIPs.
+func (o *VIPOwner) tryPlaceAll(ctx context.Context, vips []netip.Addr) error {
 	lo, err := o.loopback()
 	if err != nil {
 		return err
 	}
-	o.ignore = map[string]int{}
-	var steps, undo []vipStep
+	o.arpIgnore = map[string]int{}
+	var steps, undo []vipPlacement
 	var unknown []netip.Addr
 	for _, a := range vips {
-		wanted := o.linksNeeded(a)
-		for _, p := range o.have[a] {
+		wanted := o.linksToAnswer(a)
+		for _, p := range o.locations[a] {
 			if p.link != lo.Index && !slices.Contains(wanted, p.link) {
-				undo = append(undo, vipStep{addr: a, place: p})
+				undo = append(undo, vipPlacement{addr: a, location: p})
 			}
 		}
-		if !slices.ContainsFunc(o.have[a], func(p place) bool { return p.link == lo.Index }) {
+		if !slices.ContainsFunc(o.locations[a], func(p location) bool { return p.link == lo.Index }) {
 			unknown = append(unknown, a)
 		}
 		for _, link := range wanted {
-			if !slices.Contains(o.have[a], place{link: link}) {
-				steps = append(steps, vipStep{addr: a, place: place{link: link}})
+			if !slices.Contains(o.locations[a], location{link: link}) {
+				steps = append(steps, vipPlacement{addr: a, location: location{link: link}})
 			}
 		}
 	}
-	orphans, err := o.unowned(ctx, unknown)
+	orphans, err := o.notLocal(ctx, unknown)
 	if err != nil {
 		return err
 	}
 	for i, a := range orphans {
-		steps = append(steps, vipStep{addr: a, place: place{link: lo.Index, route: o.onLo+i >= addressesOnLo}})
+		steps = append(steps, vipPlacement{addr: a, location: location{link: lo.Index, route: o.loAddresses+i >= addressesOnLo}})
 	}
-	return errors.Join(o.removeAll(ctx, undo, o.failed), o.put(ctx, steps))
+	return errors.Join(o.removeAll(ctx, undo, o.failed), o.addAll(ctx, steps))
 }
 
-// linksNeeded returns the links, other than lo, that must have the VIP as an address for its
-// network to find it. IPv6 neighbour discovery answers only for addresses of the queried link, or
-// by proxy entries when that link forwards. ARP answers for any local address unless arp_ignore
-// forbids it.
-func (o *VIPOwner) linksNeeded(a netip.Addr) []int {
+// linksToAnswer returns the links, other than lo, that must have the VIP as an address to answer
+// ARP or neighbour discovery for it. IPv6 neighbour discovery answers only for addresses of the
+// queried link, or by proxy entries when that link forwards. ARP answers for any local address
+// unless arp_ignore forbids it.
+func (o *VIPOwner) linksToAnswer(a netip.Addr) []int {
 	var out []int
 	for _, l := range o.mirror.OnLink(a) {
-		if !l.Up || l.Loopback() || (a.Is4() && !o.ignoresOthers(l.Name)) {
+		if !l.Up || l.Loopback() || (a.Is4() && !o.answersOnlyOwn(l.Name)) {
 			continue
 		}
 		if !o.mirror.Foreign(a, l.Index) {
@@ -238,20 +238,20 @@ func (o *VIPOwner) linksNeeded(a netip.Addr) []int {
 	return out
 }
 
-// ignoresOthers reports whether the link answers ARP only for its own addresses. With the
+// answersOnlyOwn reports whether the link answers ARP only for its own addresses. With the
 // modes 3 and 8, the link never answers for VIPs, which Problems reports.
-func (o *VIPOwner) ignoresOthers(link string) bool {
-	mode, ok := o.ignore[link]
+func (o *VIPOwner) answersOnlyOwn(link string) bool {
+	mode, ok := o.arpIgnore[link]
 	if !ok {
 		mode = o.settings.ARPIgnore(link)
-		o.ignore[link] = mode
+		o.arpIgnore[link] = mode
 	}
 	return mode == 1 || mode == 2
 }
 
-// unowned returns the VIPs that are not local to this namespace. It asks the kernel: the
+// notLocal returns the VIPs that are not local to this namespace. It queries the kernel, since the
 // mirror may lag behind.
-func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
+func (o *VIPOwner) notLocal(ctx context.Context, vips []netip.Addr) ([]netip.Addr, error) {
 	var out []netip.Addr
 	err := o.conn.LookUp(ctx, vips, func(i int, rt netlink.Route, err error) {
 		if err != nil || rt.Kind != unix.RTN_LOCAL {
@@ -261,12 +261,13 @@ func (o *VIPOwner) unowned(ctx context.Context, vips []netip.Addr) ([]netip.Addr
 	return out, err
 }
 
-// release removes VIPs from the kernel. It returns the remaining VIPs, with their errors.
+// release removes VIPs from the kernel. It returns those that it failed to remove, with their
+// errors.
 func (o *VIPOwner) release(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
-	var steps []vipStep
+	var steps []vipPlacement
 	for _, a := range vips {
-		for _, p := range o.have[a] {
-			steps = append(steps, vipStep{addr: a, place: p})
+		for _, p := range o.locations[a] {
+			steps = append(steps, vipPlacement{addr: a, location: p})
 		}
 	}
 	if len(steps) == 0 {
@@ -275,7 +276,7 @@ func (o *VIPOwner) release(ctx context.Context, vips []netip.Addr) map[netip.Add
 	failed := map[netip.Addr]error{}
 	if err := o.removeAll(ctx, steps, failed); err != nil {
 		for _, a := range vips {
-			if o.have[a] != nil {
+			if o.locations[a] != nil {
 				failed[a] = err
 			}
 		}
@@ -289,16 +290,16 @@ func (o *VIPOwner) release(ctx context.Context, vips []netip.Addr) map[netip.Add
 // adopt finds the VIPs of an earlier process: addresses that the mirror has read, and local routes.
 func (o *VIPOwner) adopt() error {
 	for a, link := range o.mirror.Ours() {
-		o.have[a] = append(o.have[a], place{link: link})
+		o.locations[a] = append(o.locations[a], location{link: link})
 	}
-	for _, places := range o.have { // after Ours, which holds the mirror's lock
+	for _, places := range o.locations { // after Ours, which holds the mirror's lock
 		for _, p := range places {
 			if o.isLoAddress(p) {
-				o.onLo++
+				o.loAddresses++
 			}
 		}
 	}
-	o.mirror.ReserveRoutes(slices.Collect(maps.Keys(o.have)), 0)
+	o.mirror.ReserveRoutes(slices.Collect(maps.Keys(o.locations)), 0)
 	return o.adoptRoutes()
 }
 
@@ -316,28 +317,28 @@ func (o *VIPOwner) Follow(ctx context.Context, c mirror.Change) {
 func (o *VIPOwner) follow(ctx context.Context, c mirror.Change) {
 	look := make([]netip.Addr, 0, len(c.Addresses))
 	if c.Places {
-		look = slices.AppendSeq(look, maps.Keys(o.want))
+		look = slices.AppendSeq(look, maps.Keys(o.wanted))
 	} else {
 		for _, a := range c.Addresses {
-			if _, ok := o.want[a]; ok {
+			if _, ok := o.wanted[a]; ok {
 				look = append(look, a)
 			}
 		}
 	}
 	var back []netip.Addr
 	if c.Loopback {
-		back = slices.Collect(maps.Keys(o.have))
+		back = slices.Collect(maps.Keys(o.locations))
 	} else {
-		back = slices.DeleteFunc(slices.Clone(c.Addresses), func(a netip.Addr) bool { return o.have[a] == nil })
+		back = slices.DeleteFunc(slices.Clone(c.Addresses), func(a netip.Addr) bool { return o.locations[a] == nil })
 	}
 	if err := o.restore(ctx, back); err != nil && ctx.Err() == nil {
 		for _, a := range back {
-			if _, ok := o.want[a]; ok {
+			if _, ok := o.wanted[a]; ok {
 				o.failed[a] = err
 			}
 		}
 	}
-	o.place(ctx, look)
+	o.placeAll(ctx, look)
 }
 
 // restore adds addresses again that other programs have removed. It forgets addresses that
@@ -346,18 +347,18 @@ func (o *VIPOwner) restore(ctx context.Context, vips []netip.Addr) error {
 	if o.retired != nil {
 		return nil
 	}
-	var steps []vipStep
+	var steps []vipPlacement
 	for _, a := range vips {
-		for _, p := range slices.Clone(o.have[a]) {
-			s := vipStep{addr: a, place: p}
-			if o.mirror.Link(p.link).Loopback() || o.mirror.Holds(a, p.link) {
+		for _, p := range slices.Clone(o.locations[a]) {
+			s := vipPlacement{addr: a, location: p}
+			if o.mirror.Link(p.link).Loopback() || o.mirror.CanRestore(a, p.link) {
 				steps = append(steps, s)
 			} else {
-				o.forgetPlace(s)
+				o.forgetLocation(s)
 			}
 		}
 	}
-	return o.put(ctx, steps)
+	return o.addAll(ctx, steps)
 }
 
 // recheck checks VIPs of apparent other owners again, three times within a second: the kernel
@@ -385,7 +386,7 @@ func (o *VIPOwner) ownedByOthers(list []netip.Addr) []netip.Addr {
 	defer o.mu.Unlock()
 	var out []netip.Addr
 	for _, a := range list {
-		if _, wanted := o.want[a]; wanted && o.have[a] == nil {
+		if _, wanted := o.wanted[a]; wanted && o.locations[a] == nil {
 			out = append(out, a)
 		}
 	}
@@ -395,21 +396,21 @@ func (o *VIPOwner) ownedByOthers(list []netip.Addr) []netip.Addr {
 // Retry retries failed VIPs, and places all VIPs again if arp_ignore of a link has changed, which
 // the kernel does not report.
 func (o *VIPOwner) Retry(ctx context.Context) {
-	now := o.ignores()
+	now := o.arpIgnoreByLink()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	c := mirror.Change{
 		Addresses: slices.Collect(maps.Keys(o.failed)),
-		Places:    o.seen != nil && !maps.Equal(o.seen, now),
+		Places:    o.checkedARPIgnore != nil && !maps.Equal(o.checkedARPIgnore, now),
 	}
-	o.seen = now
+	o.checkedARPIgnore = now
 	if !c.Empty() {
 		o.follow(ctx, c)
 	}
 }
 
-// ignores returns the arp_ignore of every link with a connected IPv4 network.
-func (o *VIPOwner) ignores() map[string]int {
+// arpIgnoreByLink returns the arp_ignore of every link with a connected IPv4 network.
+func (o *VIPOwner) arpIgnoreByLink() map[string]int {
 	out := map[string]int{}
 	for _, l := range o.mirror.IPv4Links() {
 		out[l.Name] = o.settings.ARPIgnore(l.Name)

@@ -21,8 +21,8 @@ func ips(s ...string) []netip.Addr {
 	return out
 }
 
-// has returns the links of the host that have the address.
-func has(t *testing.T, h *netnstest.Host, a string) string {
+// linksWith returns the links of the host that have the address.
+func linksWith(t *testing.T, h *netnstest.Host, a string) string {
 	t.Helper()
 	var links []string
 	for line := range strings.Lines(run(t, h, "ip", "-o", "addr", "show")) {
@@ -34,18 +34,18 @@ func has(t *testing.T, h *netnstest.Host, a string) string {
 	return strings.Join(links, " ")
 }
 
-func set(t *testing.T, n *Net, vips ...string) {
+func setVIPs(t *testing.T, n *Net, vips ...string) {
 	t.Helper()
 	if failed := n.VIPs().Set(t.Context(), ips(vips...)); failed != nil {
 		t.Fatal(failed)
 	}
 }
 
-func wantPlaces(t *testing.T, h *netnstest.Host, want map[string]string) {
+func wantLocations(t *testing.T, h *netnstest.Host, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
 	for a := range want {
-		got[a] = has(t, h, a)
+		got[a] = linksWith(t, h, a)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
@@ -63,17 +63,17 @@ func TestVIPPlaces(t *testing.T) {
 		"20.20.20.1", "2001:db8:20::1", "10.1.0.50", "2001:db8:1::50",
 		"10.1.0.1", "2001:db8:1::1", "10.1.0.60", "2001:db8:1::60",
 	}
-	set(t, n, all...)
-	set(t, n, all...)
+	setVIPs(t, n, all...)
+	setVIPs(t, n, all...)
 	want := map[string]string{
 		"20.20.20.1": "lo", "2001:db8:20::1": "lo",
 		"10.1.0.50": "lo", "2001:db8:1::50": "lo eth0", // ARP answers for addresses of lo, neighbour discovery does not
 		"10.1.0.1": "eth0", "2001:db8:1::1": "eth0", // left alone
 		"10.1.0.60": "lo", "2001:db8:1::60": "lo eth0",
 	}
-	wantPlaces(t, a, want)
+	wantLocations(t, a, want)
 	if l, _ := n.named("lo"); l.Up {
-		t.Error("the state is ahead of the watch")
+		t.Error("the mirror has changed before Run")
 	}
 	if diff := cmp.Diff(ips("10.1.0.50", "20.20.20.1", "2001:db8:1::50", "2001:db8:1::60", "2001:db8:20::1"),
 		n.VIPs().Owned(), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
@@ -85,13 +85,13 @@ func TestVIPPlaces(t *testing.T) {
 		t.Fatal(failed)
 	}
 	again := openHost(t, a)
-	set(t, again, all[1:]...)
+	setVIPs(t, again, all[1:]...)
 	want["20.20.20.1"], want["20.20.20.2"] = "", ""
-	wantPlaces(t, a, want)
+	wantLocations(t, a, want)
 	if failed := again.VIPs().Remove(t.Context(), ips(all...)...); failed != nil {
 		t.Fatal(failed)
 	}
-	wantPlaces(t, a, map[string]string{
+	wantLocations(t, a, map[string]string{
 		"20.20.20.1": "", "2001:db8:20::1": "", "10.1.0.50": "", "2001:db8:1::50": "",
 		"10.1.0.1": "eth0", "2001:db8:1::1": "eth0", "10.1.0.60": "lo", "2001:db8:1::60": "lo",
 	})
@@ -112,7 +112,7 @@ func TestVIPAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			set(t, n, "10.1.0.50", "2001:db8:1::50", "20.20.20.1", "2001:db8:20::1")
+			setVIPs(t, n, "10.1.0.50", "2001:db8:1::50", "20.20.20.1", "2001:db8:20::1")
 			if err := n.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -145,52 +145,52 @@ func TestVIPFollows(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	n, _ := runHost(t, a)
-	set(t, n, "10.1.0.1", "2001:db8:1::50", "2001:db8:2::50", "20.20.20.1")
-	follows := func(want map[string]string) {
+	setVIPs(t, n, "10.1.0.1", "2001:db8:1::50", "2001:db8:2::50", "20.20.20.1")
+	wantLinks := func(want map[string]string) {
 		t.Helper()
 		eventually(t, func() error {
 			for vip, links := range want {
-				if got := has(t, a, vip); got != links {
+				if got := linksWith(t, a, vip); got != links {
 					return fmt.Errorf("%s is on %q, want %q", vip, got, links)
 				}
 			}
 			return nil
 		})
 	}
-	follows(map[string]string{"10.1.0.1": "eth0", "2001:db8:1::50": "lo eth0", "2001:db8:2::50": "lo"})
+	wantLinks(map[string]string{"10.1.0.1": "eth0", "2001:db8:1::50": "lo eth0", "2001:db8:2::50": "lo"})
 	run(t, a, "ip", "addr", "add", "2001:db8:2::1/64", "dev", "eth0", "nodad")
-	follows(map[string]string{"2001:db8:2::50": "lo eth0"})
+	wantLinks(map[string]string{"2001:db8:2::50": "lo eth0"})
 	run(t, a, "ip", "addr", "del", "2001:db8:2::1/64", "dev", "eth0")
-	follows(map[string]string{"2001:db8:2::50": "lo"})
+	wantLinks(map[string]string{"2001:db8:2::50": "lo"})
 	run(t, a, "ip", "addr", "del", "10.1.0.1/24", "dev", "eth0")
-	follows(map[string]string{"10.1.0.1": "lo"})
+	wantLinks(map[string]string{"10.1.0.1": "lo"})
 	run(t, a, "ip", "addr", "flush", "dev", "lo", "to", "20.20.20.1")
-	follows(map[string]string{"20.20.20.1": "lo"})
+	wantLinks(map[string]string{"20.20.20.1": "lo"})
 	run(t, a, "ip", "link", "set", "eth0", "down") // removes all IPv6 addresses
 	run(t, a, "ip", "link", "set", "eth0", "up")
 	run(t, a, "ip", "addr", "replace", "2001:db8:1::1/64", "dev", "eth0", "nodad")
-	follows(map[string]string{"2001:db8:1::50": "lo eth0"})
+	wantLinks(map[string]string{"2001:db8:1::50": "lo eth0"})
 	run(t, a, "ip", "link", "set", "lo", "down")
 	run(t, a, "ip", "link", "set", "lo", "up")
-	follows(map[string]string{"2001:db8:1::50": "lo eth0", "2001:db8:2::50": "lo", "20.20.20.1": "lo"})
+	wantLinks(map[string]string{"2001:db8:1::50": "lo eth0", "2001:db8:2::50": "lo", "20.20.20.1": "lo"})
 	run(t, a, "ip", "link", "del", "eth0")
-	follows(map[string]string{"2001:db8:1::50": "lo"})
+	wantLinks(map[string]string{"2001:db8:1::50": "lo"})
 }
 
-// TestVIPsAreNoNews checks that adding and removing VIPs does not expire the cached next hops of
+// TestVIPsKeepNextHops checks that adding and removing VIPs does not expire the cached next hops of
 // connections.
-func TestVIPsAreNoNews(t *testing.T) {
+func TestVIPsKeepNextHops(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	n, r := runHost(t, a)
-	set(t, n, "20.20.20.9")
+	setVIPs(t, n, "20.20.20.9")
 	r.awaitSurvey(t)
-	r.isNews(t, a, 1, func() {}) // waits for earlier changes
-	if r.isNews(t, a, 2, func() {
-		set(t, n, "20.20.20.1", "2001:db8:20::1", "10.1.0.50", "2001:db8:1::50")
-		set(t, n)
+	r.expiresNextHops(t, a, 1, func() {}) // waits for earlier changes
+	if r.expiresNextHops(t, a, 2, func() {
+		setVIPs(t, n, "20.20.20.1", "2001:db8:20::1", "10.1.0.50", "2001:db8:1::50")
+		setVIPs(t, n)
 	}) {
-		t.Error("VIPs that come and go are news for next hops")
+		t.Error("adding and removing VIPs expires next hops")
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// flaky fails completely if broken, and refuses to add or remove one address.
+// flakyVIPs fails every request if broken, and otherwise requests about one address.
 type flakyVIPs struct {
 	vipKernel
 	broken  bool
@@ -65,7 +65,7 @@ func TestLocalWhenAdded(t *testing.T) {
 		if failed := o.Add(t.Context(), vip); failed != nil {
 			t.Fatal(failed)
 		}
-		if missing, err := o.unowned(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
+		if missing, err := o.notLocal(t.Context(), []netip.Addr{vip}); err != nil || len(missing) != 0 {
 			t.Fatalf("VIP %d is added, and not local: %v", n, err)
 		}
 	}

@@ -16,15 +16,15 @@ import (
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
-// vipStep is one change: a VIP and its place.
-type vipStep struct {
+// vipPlacement is a VIP and one of its locations.
+type vipPlacement struct {
 	addr netip.Addr
-	place
+	location
 }
 
-// put adds each step's VIP to its place, and records failures. An existing address is ours if it
-// was before. The returned error is about all of them.
-func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
+// addAll adds VIPs at locations, and records failures. An existing address counts as ours if it did
+// before. The returned error concerns all of them.
+func (o *VIPOwner) addAll(ctx context.Context, steps []vipPlacement) error {
 	if len(steps) == 0 {
 		return nil
 	}
@@ -33,13 +33,13 @@ func (o *VIPOwner) put(ctx context.Context, steps []vipStep) error {
 	for i, s := range steps {
 		vips[i], requests[i] = s.addr, s.request(true)
 	}
-	o.mirror.ReserveRoutes(vips, len(o.want))
+	o.mirror.ReserveRoutes(vips, len(o.wanted))
 	var pending []netip.Addr
 	err := o.conn.Batch(ctx, requests, func(i int, _ []byte, err error) {
 		s := steps[i]
 		switch {
 		case err == nil:
-			o.recordPlace(s)
+			o.recordLocation(s)
 			if s.addr.Is6() && !s.route {
 				pending = append(pending, s.addr)
 			}
@@ -64,7 +64,7 @@ const localPatience = 3 * time.Second
 // an error here: clients reach it, since the data path sees packets before the kernel does.
 func (o *VIPOwner) awaitLocal(ctx context.Context, addresses []netip.Addr) error {
 	for end := time.Now().Add(localPatience); len(addresses) > 0 && time.Now().Before(end); {
-		missing, err := o.unowned(ctx, addresses)
+		missing, err := o.notLocal(ctx, addresses)
 		if err != nil {
 			return err
 		}
@@ -91,9 +91,9 @@ func notAdded(vip netip.Addr, link string, err error) Problem {
 	}
 }
 
-// removeAll removes each step's VIP from its place, and records failures in failed; a missing one
-// is fine. The returned error is about all of them.
-func (o *VIPOwner) removeAll(ctx context.Context, steps []vipStep, failed map[netip.Addr]error) error {
+// removeAll removes VIPs from locations, and records failures in failed; a missing one is fine. The
+// returned error concerns all of them.
+func (o *VIPOwner) removeAll(ctx context.Context, steps []vipPlacement, failed map[netip.Addr]error) error {
 	requests := make([]*netlink.Request, len(steps))
 	for i, s := range steps {
 		requests[i] = s.request(false)
@@ -102,37 +102,37 @@ func (o *VIPOwner) removeAll(ctx context.Context, steps []vipStep, failed map[ne
 		s := steps[i]
 		switch {
 		case err == nil, errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENODEV):
-			o.forgetPlace(s)
+			o.forgetLocation(s)
 		default:
 			failed[s.addr] = fmt.Errorf("remove VIP %s from %s: %w", s.addr, o.mirror.Link(s.link).Name, err)
 		}
 	})
 }
 
-func (o *VIPOwner) recordPlace(s vipStep) {
-	if slices.Contains(o.have[s.addr], s.place) {
+func (o *VIPOwner) recordLocation(s vipPlacement) {
+	if slices.Contains(o.locations[s.addr], s.location) {
 		return
 	}
-	o.have[s.addr] = append(o.have[s.addr], s.place)
-	if o.isLoAddress(s.place) {
-		o.onLo++
+	o.locations[s.addr] = append(o.locations[s.addr], s.location)
+	if o.isLoAddress(s.location) {
+		o.loAddresses++
 	}
 }
 
-func (o *VIPOwner) forgetPlace(s vipStep) {
-	i := slices.Index(o.have[s.addr], s.place)
+func (o *VIPOwner) forgetLocation(s vipPlacement) {
+	i := slices.Index(o.locations[s.addr], s.location)
 	if i < 0 {
 		return
 	}
-	if o.isLoAddress(s.place) {
-		o.onLo--
+	if o.isLoAddress(s.location) {
+		o.loAddresses--
 	}
-	if o.have[s.addr] = slices.Delete(o.have[s.addr], i, i+1); len(o.have[s.addr]) == 0 {
-		delete(o.have, s.addr)
+	if o.locations[s.addr] = slices.Delete(o.locations[s.addr], i, i+1); len(o.locations[s.addr]) == 0 {
+		delete(o.locations, s.addr)
 	}
 }
 
-func (o *VIPOwner) isLoAddress(p place) bool { return !p.route && o.mirror.Link(p.link).Loopback() }
+func (o *VIPOwner) isLoAddress(p location) bool { return !p.route && o.mirror.Link(p.link).Loopback() }
 
 func (o *VIPOwner) adoptRoutes() error {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
@@ -140,7 +140,7 @@ func (o *VIPOwner) adoptRoutes() error {
 		header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
 		err := o.conn.Dump(unix.RTM_GETROUTE, header, func(m netlink.Message) {
 			if rt, ok := netlink.ParseRoute(m.Body); ok && rt.Proto == netlink.OwnProtocol && rt.Dst.IsSingleIP() {
-				o.recordPlace(vipStep{addr: rt.Dst.Addr(), place: place{link: rt.Link, route: true}})
+				o.recordLocation(vipPlacement{addr: rt.Dst.Addr(), location: location{link: rt.Link, route: true}})
 			}
 		})
 		if err != nil && !errors.Is(err, unix.ENOENT) {
@@ -150,7 +150,7 @@ func (o *VIPOwner) adoptRoutes() error {
 	return nil
 }
 
-// Prepare sets lo up: VIPs live there, and in a new namespace it is down.
+// Prepare sets lo up: VIPs are added there, and in a new namespace it is down.
 func (o *VIPOwner) Prepare() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,7 +181,7 @@ func (o *VIPOwner) setUp(l mirror.Link) error {
 	return err
 }
 
-func (s vipStep) request(add bool) *netlink.Request {
+func (s vipPlacement) request(add bool) *netlink.Request {
 	if s.route {
 		return s.routeRequest(add)
 	}
@@ -208,7 +208,7 @@ func (s vipStep) request(add bool) *netlink.Request {
 	return r
 }
 
-func (s vipStep) routeRequest(add bool) *netlink.Request {
+func (s vipPlacement) routeRequest(add bool) *netlink.Request {
 	header := netlink.RouteHeader(netlink.Family(s.addr), netlink.OwnProtocol)
 	header[1] = byte(s.addr.BitLen())
 	header[4], header[7] = unix.RT_TABLE_LOCAL, unix.RTN_LOCAL
@@ -223,9 +223,9 @@ func (s vipStep) routeRequest(add bool) *netlink.Request {
 // VIPKind is the subject of VIPs' problems.
 const VIPKind = "vip"
 
-// Problems returns the conditions that prevent VIPs from being found.
+// Problems returns the conditions that prevent clients from reaching VIPs.
 func (o *VIPOwner) Problems() []Problem {
-	ignores := o.ignores()
+	ignores := o.arpIgnoreByLink()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var failed []Problem
@@ -237,22 +237,22 @@ func (o *VIPOwner) Problems() []Problem {
 		failed = append(failed, p)
 	}
 	out := BoundedProblems(failed, len(failed), VIPKind, "VIPs that cannot be added")
-	deaf := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
-	for a := range o.want {
+	silent := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
+	for a := range o.wanted {
 		if !a.Is4() {
 			continue
 		}
 		for _, l := range o.mirror.OnLink(a) {
-			mode, ours := ignores[l.Name], len(o.have[a]) > 0
-			if first := deaf[l.Name]; (mode == 8 || (mode == 3 && ours)) && (!first.IsValid() || a.Less(first)) {
-				deaf[l.Name] = a
+			mode, ours := ignores[l.Name], len(o.locations[a]) > 0
+			if first := silent[l.Name]; (mode == 8 || (mode == 3 && ours)) && (!first.IsValid() || a.Less(first)) {
+				silent[l.Name] = a
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(deaf)) {
+	for _, name := range slices.Sorted(maps.Keys(silent)) {
 		out = append(out, Problem{
-			Kind: VIPKind, Key: deaf[name].String(),
-			What: fmt.Sprintf("%s does not answer ARP for VIPs such as %s: its arp_ignore is %d", name, deaf[name], ignores[name]),
+			Kind: VIPKind, Key: silent[name].String(),
+			What: fmt.Sprintf("%s does not answer ARP for VIPs such as %s: its arp_ignore is %d", name, silent[name], ignores[name]),
 			Hint: fmt.Sprintf("set net.ipv4.conf.all.arp_ignore=0 and net.ipv4.conf.%s.arp_ignore=0 (1 and 2 do as well)", name),
 		})
 	}

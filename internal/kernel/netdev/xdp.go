@@ -22,9 +22,9 @@ type XDPFeatures uint64
 
 // The features that matter to a program that forwards.
 const (
-	XDPBasic    XDPFeatures = 1 // it runs programs itself
+	XDPBasic    XDPFeatures = 1 // the driver runs programs
 	XDPRedirect XDPFeatures = 2 // ... that redirect frames
-	XDPTransmit XDPFeatures = 4 // it sends frames that are redirected to it
+	XDPTransmit XDPFeatures = 4 // the interface sends frames that are redirected to it
 )
 
 // Numbers of the generic netlink family "netdev" (Linux 6.3), and of the controller family that
@@ -34,8 +34,8 @@ const (
 	netdevIfindex     = 1 // NETDEV_A_DEV_IFINDEX
 	netdevXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 
-	// xdpNewsBytes is the receive buffer for notifications of features.
-	xdpNewsBytes = 256 << 10
+	// xdpReceiveBytes is the receive buffer for notifications of features.
+	xdpReceiveBytes = 256 << 10
 
 	genericHeader     = 4 // struct genlmsghdr: command, version, 2 bytes
 	controlFamilyName = 2 // CTRL_ATTR_FAMILY_NAME
@@ -52,7 +52,7 @@ type xdpFeatures struct {
 	conn *netlink.Conn
 }
 
-// openXDPFeatures finds the family. Nil: the kernel has none.
+// openXDPFeatures finds the family. It returns nil if the kernel has none.
 func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
 	conn, err := ns.DialGeneric()
 	if err != nil {
@@ -76,7 +76,7 @@ func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
 			x.group = firstGroup(v)
 		}
 	})
-	if x.subscription, err = ns.SubscribeGeneric(xdpNewsBytes, x.group); err != nil {
+	if x.subscription, err = ns.SubscribeGeneric(xdpReceiveBytes, x.group); err != nil {
 		return nil, errors.Join(err, x.close())
 	}
 	return x, nil
@@ -171,7 +171,7 @@ func (x *xdpFeatures) recover(ns *netlink.Namespace, err error) error {
 	if errors.Is(err, netlink.ErrOverrun) {
 		return x.subscription.Drain()
 	}
-	fresh, err := ns.SubscribeGeneric(xdpNewsBytes, x.group)
+	fresh, err := ns.SubscribeGeneric(xdpReceiveBytes, x.group)
 	if err != nil {
 		return err
 	}

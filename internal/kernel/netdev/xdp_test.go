@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestXDPFeatures checks that the features of a veth follow those of its other end, whose change is
-// news although the veth itself has not changed.
+// TestXDPFeatures checks that the features of a veth follow those of its other end, whose change
+// causes an event although the veth itself has not changed.
 func TestXDPFeatures(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -21,7 +21,7 @@ func TestXDPFeatures(t *testing.T) {
 			t.Fatal(err)
 		}
 		if all == nil {
-			t.Skip("this kernel does not tell what drivers can do")
+			t.Skip("this kernel does not report XDP features")
 		}
 		l, err := n.named("v0")
 		if err != nil {

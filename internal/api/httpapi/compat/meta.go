@@ -20,7 +20,7 @@ func (a *API) GetMeta(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(out) // the client is gone if this fails
+	_, _ = w.Write(out) // fails only if the client has disconnected
 }
 
 // metaOfRequests returns the answer of GetMeta. Parsing the description takes tens of milliseconds

@@ -53,7 +53,7 @@ func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *res
 	recordChange(r, undone, changed)
 	out := all.problem(len(t.named))
 	if len(left) > 0 {
-		out.Say(undoneButFor(left) + ": " + all.first())
+		out.SetMessage(undoneButFor(left) + ": " + all.first())
 	}
 	return out
 }

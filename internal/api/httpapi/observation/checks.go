@@ -24,8 +24,8 @@ func (a *API) verify(w http.ResponseWriter, r *http.Request, o verify.Options) {
 	rest.JSON(w, verified(a.Verifier.Run(r.Context(), o)))
 }
 
-// byRepair is the hint for a row that differs from the daemon's.
-const byRepair = "loxicmd verify --repair"
+// repairHint is the hint for a row that differs from the daemon's.
+const repairHint = "loxicmd verify --repair"
 
 func verified(r verify.Report) v1.Verified {
 	out := v1.Verified{
@@ -41,7 +41,7 @@ func verified(r verify.Report) v1.Verified {
 	for _, f := range r.Findings {
 		one := v1.TableDifference{Table: f.Table, Row: f.Row, What: f.What, Mend: f.Fix, Repaired: f.Repaired}
 		if one.Mend == "" {
-			one.Mend = byRepair
+			one.Mend = repairHint
 		}
 		out.Differences = append(out.Differences, one)
 	}

@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// GetCluster replies with the nodes with which this one exchanges connections.
+// GetCluster replies with the nodes that exchange connections with this one.
 func (a *API) GetCluster(w http.ResponseWriter, _ *http.Request) {
 	out := v1.Cluster{Peers: []v1.ClusterPeer{}}
 	var c *report.Cluster

@@ -85,7 +85,7 @@ func (f *eventFilter) matches(e *event.Event) bool {
 }
 
 // lastEventID returns the event to continue after: the client's last one, or the newest. A number
-// in the future comes from an earlier process; then all kept events are new.
+// that does not exist yet comes from an earlier process; then all kept events are new.
 func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	last := a.Events.Last()
 	text := r.Header.Get("Last-Event-ID")
@@ -94,7 +94,7 @@ func (a *API) lastEventID(r *http.Request) (uint64, *rest.Problem) {
 	}
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, rest.RefuseField(http.StatusBadRequest, "Last-Event-ID", text, "is not the number of an event", "the id that an event of this stream had")
+		return 0, rest.RefuseField(http.StatusBadRequest, "Last-Event-ID", text, "is not the number of an event", "the id of an earlier event of this stream")
 	}
 	if id > last {
 		return 0, nil
@@ -136,7 +136,7 @@ func eventOf(e *event.Event) v1.Event {
 type eventStream struct{ *rest.EventStream }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {
-	s.Flush() // the client learns that it is connected
+	s.Flush() // notifies the client that it is connected
 	for s.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, rest.Heartbeat)
 		e, lost, err := events.Next(wait)

@@ -139,7 +139,7 @@ func TestStreamLimit(t *testing.T) {
 	deadline := time.Now().Add(10 * time.Second)
 	for b.Events(server, "", "").StatusCode != 200 {
 		if time.Now().After(deadline) {
-			t.Fatal("a place is not given back")
+			t.Fatal("a closed stream is still counted")
 		}
 	}
 	done := make(chan error, 1)
@@ -150,7 +150,7 @@ func TestStreamLimit(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("streams hold up the end of the server")
+		t.Error("streams delay the end of the server")
 	}
 }
 
@@ -166,7 +166,7 @@ func TestStuckStream(t *testing.T) {
 	deadline := time.Now().Add(20 * time.Second)
 	for b.API.Observation.Streams.Followers.Held() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("the subscription of a client that left still exists")
+			t.Fatal("the subscription of a disconnected client still exists")
 		}
 		for range event.Kept / 4 {
 			hub.Publish(long)

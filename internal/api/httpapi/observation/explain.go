@@ -14,7 +14,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Explainer answers questions.
+// Explainer explains how packets are handled.
 type Explainer interface {
 	Explain(ctx context.Context, q *explain.Question) (*explain.Answer, error)
 }
@@ -22,8 +22,8 @@ type Explainer interface {
 // patience bounds how long a request waits for its turn and its answer.
 const patience = 8 * time.Second
 
-// Explain replies with how a packet would be handled, or with the services by which a client
-// reaches an endpoint.
+// Explain replies with the handling of a packet, or with the services by which a client reaches an
+// endpoint.
 func (a *API) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {
@@ -57,7 +57,7 @@ func question(p *v1.ExplainParams) (q *explain.Question, err error) {
 	packet, reverse := p.From != "" || p.To != "", p.Client != "" || p.Endpoint != ""
 	switch {
 	case packet && reverse:
-		return nil, lb.NewFieldError("client", p.Client, "does not go with from and to", "from and to, or client and endpoint")
+		return nil, lb.NewFieldError("client", p.Client, "cannot be combined with from and to", "from and to, or client and endpoint")
 	case reverse:
 		q, err = explain.ParseReverse(p.Client, p.Endpoint, p.Proto, p.Interface)
 	default:

@@ -17,10 +17,10 @@ func (a *API) GetHealth(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, "ok")
 }
 
-// GetReady replies 503 until every service was tried once since the daemon started. Meanwhile,
-// packets of services that the data path kept from the previous daemon are balanced. It also
-// replies 503 while the node drains or is drained, so keepalived and Kubernetes prefer other
-// nodes.
+// GetReady replies 503 until each service was applied, or failed, once since the start of the
+// daemon. Meanwhile, packets of services that the data path kept from the previous daemon are
+// balanced. It also replies 503 while the node drains or is drained, so keepalived and Kubernetes
+// prefer other nodes.
 func (a *API) GetReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {
 		if ready, text := a.Ready(); !ready {
@@ -38,5 +38,5 @@ func (a *API) GetReady(w http.ResponseWriter, _ *http.Request) {
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = io.WriteString(w, text+"\n") // the client is gone if this fails
+	_, _ = io.WriteString(w, text+"\n") // fails only if the client has disconnected
 }

@@ -10,8 +10,7 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestParams checks that each of the contract's words is accepted, shown again, and sets the log
-// level.
+// TestParams checks that each log level of the contract is accepted, shown, and set.
 func TestParams(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
@@ -37,6 +36,6 @@ func TestParams(t *testing.T) {
 		}
 	}
 	if level.String() != "info" {
-		t.Errorf("a word that was refused is the level: %s", level)
+		t.Errorf("a refused level is in effect: %s", level)
 	}
 }

@@ -81,7 +81,7 @@ func (a *API) GetLogArchive(w http.ResponseWriter, _ *http.Request, name string)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.WriteString(w, text) // the client is gone if this fails
+	_, _ = io.WriteString(w, text) // fails only if the client has disconnected
 }
 
 func noFile(name string) *rest.Problem {

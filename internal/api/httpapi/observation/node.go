@@ -26,7 +26,7 @@ func (a *API) GetNode(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// nodes returns all known nodes; none if there is only this one.
+// nodes returns all known nodes, or none if there is only this one.
 func (a *API) nodes() (list []v1.ClusterNode) {
 	if a.Nodes == nil {
 		return nil
@@ -44,7 +44,7 @@ func (a *API) nodes() (list []v1.ClusterNode) {
 	return list
 }
 
-// shownVIPs bounds the VIPs of an answer.
+// shownVIPs is the maximum number of VIPs in an answer.
 const shownVIPs = 100
 
 // announcements returns the announcements of VIPs, unannounced ones first; nil: BGP is off.

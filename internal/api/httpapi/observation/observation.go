@@ -22,7 +22,7 @@ import (
 	"loxilb/internal/telemetry/logs"
 )
 
-// DataPath has counters.
+// DataPath returns counters.
 type DataPath interface {
 	rest.ServiceCounters
 	// Drops counts packets dropped, by the name of the reason.
@@ -49,7 +49,7 @@ type Options struct {
 	Doctor     func() *doctor.Machine // what doctor checks
 	Events     *event.Hub
 	Metrics    http.Handler // answers GET metrics
-	MetricsOff bool         // until a request switches them on
+	MetricsOff bool         // metrics are off until a request enables them
 	Ready      func() (bool, string)
 	Version    v1.Version
 	Roles      func() []v1.InstanceState   // of this node
@@ -70,14 +70,14 @@ type Options struct {
 // API answers requests about the state of the daemon and its machine.
 type API struct {
 	Options
-	metricsOff atomic.Bool
-	started    time.Time
-	longRates  chan struct{} // holds a value for each answer with rates that may be large
+	metricsOff   atomic.Bool
+	started      time.Time
+	largeAnswers chan struct{} // holds a value for each large answer with rates
 }
 
 // New returns an API.
 func New(o Options) *API {
-	a := &API{Options: o, started: time.Now(), longRates: make(chan struct{}, manyAtOnce)}
+	a := &API{Options: o, started: time.Now(), largeAnswers: make(chan struct{}, maxLargeAnswers)}
 	a.metricsOff.Store(o.MetricsOff)
 	return a
 }

@@ -22,7 +22,7 @@ type Sampler interface {
 	History() rates.History
 	// ServiceHistory returns false if the service has none.
 	ServiceHistory(key lb.Key) (rates.Series, bool)
-	// Watch makes readings more frequent until it is ended.
+	// Watch makes the sampler read more often until end is called.
 	Watch() (end func())
 	// Wait waits for a later window.
 	Wait(ctx context.Context, seen rates.Window) error
@@ -34,8 +34,8 @@ func (a *API) GetRates(w http.ResponseWriter, _ *http.Request) {
 	rest.JSON(w, a.total(&t, window))
 }
 
-// inOneWindow repeats read until no window ends meanwhile, so all values come from the same window.
-// If windows are shorter than read, the last attempt counts.
+// inOneWindow repeats read until no window ends during it, so all values belong to the same window.
+// If windows are shorter than read, it uses the last attempt.
 func (a *API) inOneWindow(read func(rates.Totals, rates.Window)) {
 	const tries = 3
 	for range tries {
@@ -80,21 +80,21 @@ func ratesOf(r *rates.Rates) v1.Rates {
 	}
 }
 
-// Limits of an update, as each of many clients may get one: services, and services with their
-// endpoints.
+// Limits of the services, and of services with their endpoints, in one update of a stream: many
+// clients may get each update.
 const (
-	watched              = 1000
-	watchedWithEndpoints = 50
+	maxWatched              = 1000
+	maxWatchedWithEndpoints = 50
 )
 
-// bound keeps updates short. One service may have all of its endpoints in them.
+// bound limits the size of updates. An update about a single service has all of its endpoints.
 func (q *rateQuery) bound(p *v1.WatchRatesParams) *rest.Problem {
 	if q.service != nil {
 		return nil
 	}
-	most := watched
+	most := maxWatched
 	if q.endpoints {
-		most = watchedWithEndpoints
+		most = maxWatchedWithEndpoints
 	}
 	var err error
 	if q.window, err = (listing.Bounds{Limit: most, MaxLimit: most}).Window(p.Offset, p.Limit); err != nil {
@@ -141,7 +141,7 @@ func (a *API) wait(ctx context.Context, s *rest.EventStream, window rates.Window
 		if err == nil {
 			return
 		}
-		s.Comment("nothing was read")
+		s.Comment("no new rates")
 		s.Flush()
 	}
 }

@@ -122,8 +122,8 @@ func newRates(t testing.TB, n int) (*API, *fake) {
 	}), f
 }
 
-// counted is a data path in which every service has the same counts, except for the first, which is
-// not applied yet.
+// counted is a data path in which all services have the same counts, except for the first one,
+// which is not applied yet.
 type counted struct{}
 
 func (counted) Drops() map[string]uint64 { return nil }
@@ -340,7 +340,7 @@ func TestOneWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if u.Total.Rates.Connections != u.List.Services[0].Rates.Connections || u.Total.Time != u.List.Time {
-		t.Errorf("%v connections a second until %v, and the service has %v until %v",
+		t.Errorf("the total is %v connections a second until %v, the service has %v until %v",
 			u.Total.Rates.Connections, u.Total.Time, u.List.Services[0].Rates.Connections, u.List.Time)
 	}
 	f.next = ends(3)
@@ -353,19 +353,19 @@ func TestOneWindow(t *testing.T) {
 // simultaneous large responses is bounded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	a, _ := newRates(t, watched+1)
+	a, _ := newRates(t, maxWatched+1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	for _, c := range []struct {
 		params     v1.WatchRatesParams
 		code, want int
 	}{
-		{v1.WatchRatesParams{}, 200, watched},
-		{v1.WatchRatesParams{Endpoints: true}, 200, watchedWithEndpoints},
+		{v1.WatchRatesParams{}, 200, maxWatched},
+		{v1.WatchRatesParams{Endpoints: true}, 200, maxWatchedWithEndpoints},
 		{v1.WatchRatesParams{Endpoints: true, Limit: 7}, 200, 7},
 		{v1.WatchRatesParams{Endpoints: true, Service: "20.0.0.3:80/tcp"}, 200, 1},
-		{v1.WatchRatesParams{Limit: watched + 1}, 400, 0},
-		{v1.WatchRatesParams{Limit: watchedWithEndpoints + 1, Endpoints: true}, 400, 0},
+		{v1.WatchRatesParams{Limit: maxWatched + 1}, 400, 0},
+		{v1.WatchRatesParams{Limit: maxWatchedWithEndpoints + 1, Endpoints: true}, 400, 0},
 	} {
 		w := httptest.NewRecorder()
 		a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), c.params)
@@ -373,8 +373,8 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%+v: %d, %d services, want %d", c.params, w.Code, n, c.want)
 		}
 	}
-	for range manyAtOnce {
-		a.longRates <- struct{}{} // simulates responses that clients do not read
+	for range maxLargeAnswers {
+		a.largeAnswers <- struct{}{} // simulates responses that clients do not read
 	}
 	for limit, code := range map[int]int{0: 503, 101: 503, 100: 200} {
 		w := httptest.NewRecorder()

@@ -80,7 +80,8 @@ func (a *API) newRateQuery(p v1.GetServiceRatesParams) (q rateQuery, no *rest.Pr
 	return q, nil
 }
 
-// rateRow is a service before it enters the list. There may be many, so it holds only the sort key.
+// rateRow is a service before the list is sorted and cut. There may be many, so it holds only what
+// sorting needs.
 type rateRow struct {
 	key   lb.Key
 	name  string
@@ -89,18 +90,18 @@ type rateRow struct {
 	place int     // index among all services, by key
 }
 
-// manyAtOnce bounds concurrent large responses. With 10,000 services of 10 endpoints, a response
+// maxLargeAnswers bounds concurrent large answers. With 10,000 services of 10 endpoints, a response
 // takes 20 MB until its client has read it.
-const manyAtOnce = 4
+const maxLargeAnswers = 4
 
-// isMany reports whether a response may be large.
-func (q *rateQuery) isMany() bool {
+// isLarge reports whether a response may be large.
+func (q *rateQuery) isLarge() bool {
 	const few = 100
 	return q.service == nil && (q.window.Limit == 0 || q.window.Limit > few)
 }
 
-// errMany is the refusal of a further large response.
-var errMany = fmt.Errorf("%d large responses of this kind are being read, which is the limit: try again later, or set limit", manyAtOnce)
+// errTooManyLarge is the refusal of a further large response.
+var errTooManyLarge = fmt.Errorf("%d large responses of this kind are being read, which is the limit: try again later, or set limit", maxLargeAnswers)
 
 // GetServiceRates replies with the rates of services.
 func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
@@ -109,13 +110,13 @@ func (a *API) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.
 		no.Write(w)
 		return
 	}
-	if q.isMany() {
+	if q.isLarge() {
 		select {
-		case a.longRates <- struct{}{}:
-			defer func() { <-a.longRates }()
+		case a.largeAnswers <- struct{}{}:
+			defer func() { <-a.largeAnswers }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			rest.RefuseError(http.StatusServiceUnavailable, errMany).Write(w)
+			rest.RefuseError(http.StatusServiceUnavailable, errTooManyLarge).Write(w)
 			return
 		}
 	}
@@ -191,7 +192,7 @@ func (a *API) find(q *rateQuery) (found []*rateRow) {
 	return found
 }
 
-// down counts the endpoints that are down, independent of the data path's counters.
+// down returns the number of endpoints that are down. It does not read the data path's counters.
 func (a *API) down(s *lb.Service, drains servicestate.Drains) int {
 	states := servicestate.Of(servicestate.Gather(s, &report.ServiceStats{}, drains, a.Health), servicestate.Applied)
 	return states.Down

@@ -85,11 +85,11 @@ func (t *BodyTurn) acquire(places chan struct{}) bool {
 	return false
 }
 
-// acquireLarge waits until no other large body is read. Meanwhile it releases its place among all
-// bodies, so small ones do not wait for large ones. The number of waiting requests is bounded,
-// as their partial bodies are in memory.
+// acquireLarge waits until no other large body is read. While it waits, it releases its place among
+// all bodies, so small bodies do not wait for large ones. The number of waiting requests is
+// bounded, since their partial bodies are in memory.
 func (t *BodyTurn) acquireLarge() *Problem {
-	if t == nil { // it has another limit
+	if t == nil { // the request has another limit
 		return nil
 	}
 	refused := Refuse(http.StatusServiceUnavailable, "another request with a body of more than %d MiB is being read: try again", MaxSmall>>20)
@@ -114,7 +114,7 @@ func (t *BodyTurn) Done() {
 	}
 }
 
-// Decode reads and decodes the body of a request. It is done with the body when it returns: a
+// Decode reads and decodes the body of a request. It releases its place before it returns, so a
 // request that waits for the data path does not delay others.
 func Decode[T any](rd *Reader, w http.ResponseWriter, r *http.Request, decode func([]byte) (T, *Problem)) (out T, p *Problem) {
 	turn, p := rd.AcquireBody(r.Context())
@@ -139,7 +139,8 @@ func ReadBody(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *
 	return ReadAll(w, r, turn)
 }
 
-// ReadAll reads the body of a request. Memory grows with what has arrived, not with Content-Length.
+// ReadAll reads the body of a request. Memory grows with the received bytes, not with
+// Content-Length.
 func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *Problem) {
 	if r.ContentLength > MaxBody {
 		return nil, tooLarge()
@@ -160,11 +161,11 @@ func ReadAll(w http.ResponseWriter, r *http.Request, turn *BodyTurn) ([]byte, *P
 	case errors.As(err, &tooBig):
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, Refuse(http.StatusBadRequest, "the body did not come in time: send it without pauses")
+		return nil, Refuse(http.StatusBadRequest, "the body did not arrive in time: send it without pauses")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, Refuse(http.StatusBadRequest, "the body is shorter than its Content-Length: the connection ended early")
 	case err != nil:
-		return nil, Refuse(http.StatusBadRequest, "the body broke off: %v", err)
+		return nil, Refuse(http.StatusBadRequest, "reading the body failed: %v", err)
 	}
 	return buf.Bytes(), nil
 }

@@ -24,7 +24,7 @@ func RefusedBy(r *report.Refusals) []v1.RefusedCount {
 	return out
 }
 
-// ServiceCounters is the part of the data path that counts for services.
+// ServiceCounters is the part of the data path that has counters of services.
 type ServiceCounters interface {
 	// EachServiceStats yields the counters of the listed services that the data path has, with
 	// their index in the list, in order.

@@ -25,7 +25,7 @@ func Unmarshal[T any](data []byte) (*T, *Problem) {
 	return UnmarshalObject[T](data)
 }
 
-// UnmarshalObject decodes a body whose outline was already read.
+// UnmarshalObject decodes a body whose Outline was checked.
 func UnmarshalObject[T any](data []byte) (*T, *Problem) {
 	object, p := unmarshalNew(data, func() any { return new(T) })
 	if p != nil {
@@ -34,7 +34,7 @@ func UnmarshalObject[T any](data []byte) (*T, *Problem) {
 	return object.(*T), nil
 }
 
-// UnmarshalNew is Unmarshal for a type that only its pointers are known of.
+// UnmarshalNew is Unmarshal into an object that fresh returns.
 func UnmarshalNew(data []byte, fresh func() any) (any, *Problem) {
 	o := OutlineOf(data, PartSize)
 	if p := o.TooMany(); p != nil {
@@ -64,7 +64,7 @@ func unmarshalNew(data []byte, fresh func() any) (any, *Problem) {
 			}
 			return req, nil
 		}
-		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
+		return nil, syntaxProblem(data, dec.InputOffset(), "there is text after the end of the object")
 	}
 	return nil, DecodeProblem(data, err)
 }
@@ -97,9 +97,9 @@ const MaxUnknown = 1 << 20
 // unknownField is the prefix of the decoder's error for an unknown property.
 const unknownField = "json: unknown field "
 
-// UnclearProblem refuses a body that the decoder accepts, but which may mean something else: null,
-// which would be an object without properties, text that is not UTF-8, and a property that is given
-// twice. Large bodies are not searched for these, as for unknown properties.
+// UnclearProblem refuses ambiguous bodies that the decoder accepts: null, which would be an object
+// without properties, text that is not UTF-8, and a property that is given twice. It does not
+// search large bodies, as for unknown properties.
 func UnclearProblem(data []byte) *Problem {
 	switch {
 	case string(bytes.TrimSpace(data)) == "null":
@@ -191,7 +191,7 @@ func kindName(e *json.UnmarshalTypeError) string {
 // MaxQuoted bounds the bytes of a path, or of a sentence, in an entry.
 const MaxQuoted = 512
 
-// Shorten cuts a long text of a client.
+// Shorten truncates a long text of a client.
 func Shorten(s string) string {
 	if len(s) <= MaxQuoted {
 		return s

@@ -14,10 +14,10 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The existing loxilb ignores unknown properties. With --compat, so does this one for requests and
-// files of the existing clients. It reports them: to the client in a header Warning, in the log
-// once per name. Requests that the existing loxilb does not have are read strictly: if a misspelt
-// dry_run were ignored, the request would be carried out.
+// With --compat, unknown properties in requests and files of existing clients are ignored, as in
+// the existing loxilb. They are reported in a header Warning, and in the log once per name.
+// Requests that the contract lacks are read strictly: with a misspelt dry_run, the request would be
+// carried out.
 
 // maxIgnored bounds the logged names, which clients choose.
 const maxIgnored = 100
@@ -29,11 +29,10 @@ type ignored struct {
 	names []string
 }
 
-// IsLenient reports whether requests of the existing loxilb's clients may have names that are not
-// known.
+// IsLenient reports whether requests of existing clients may have unknown properties.
 func (rd *Reader) IsLenient() bool { return rd.ignored != nil }
 
-// add keeps a name, and reports whether it is new and there was room for it.
+// add records a name, and reports whether it is new and there was room for it.
 func (o *ignored) add(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,8 +74,8 @@ func Lenient[T any](rd *Reader, data []byte, notes *Warnings, decode func([]byte
 }
 
 // knownOnly returns a copy of a body in which blanks replace the properties that t lacks, so all
-// others keep their positions. names are the replaced properties that have content. The body was
-// decoded as a t before.
+// others keep their positions. names are the replaced properties with content. The body must be
+// valid for t.
 func knownOnly(data []byte, t reflect.Type) (known []byte, names []string) {
 	known = bytes.Clone(data)
 	blankUnknown(data, known, t, "", &names)
@@ -141,8 +140,8 @@ func isNonEmpty(value []byte) bool {
 // than requested is worse than none. Without content it is ignored, so a client that sends all its
 // properties may be newer than the server.
 
-// unknownWithContent finds the first property with content that t lacks, or "". The body was
-// decoded as a t before.
+// unknownWithContent returns the first property with content that t lacks, or "". The body must be
+// valid for t.
 func unknownWithContent(data []byte, t reflect.Type) string {
 	w := &unknownWalk{dec: json.NewDecoder(bytes.NewReader(data))}
 	w.dec.UseNumber()
@@ -150,7 +149,7 @@ func unknownWithContent(data []byte, t reflect.Type) string {
 	return w.found
 }
 
-// unknownWalk goes through a body without keeping it.
+// unknownWalk reads a body token by token, without keeping it in memory.
 type unknownWalk struct {
 	dec   *json.Decoder
 	found string

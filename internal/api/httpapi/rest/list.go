@@ -12,8 +12,7 @@ import (
 const stallLimit = 30 * time.Second
 
 // A List writes {"key":[...]} item by item, one per line, so no answer is in memory as a whole. A
-// stream that fails on the way is not ended, and thus no valid JSON, which shows the client the
-// failure.
+// failing stream is not terminated: the invalid JSON shows the client the failure.
 type List struct {
 	control *http.ResponseController
 	buf     *bufio.Writer
@@ -23,7 +22,7 @@ type List struct {
 	Err     error
 }
 
-// NewList starts the response; key is the property that holds the list.
+// NewList starts the answer; key is the property that holds the list.
 func NewList(w http.ResponseWriter, key string) *List {
 	w.Header().Set("Content-Type", "application/json")
 	s := &List{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 64<<10)}
@@ -58,7 +57,7 @@ func (s *List) EndPage(next string) {
 		s.write(`,"continue":` + strconv.Quote(next))
 	}
 	s.write("}\n")
-	_ = s.buf.Flush() // the client is gone if this fails
+	_ = s.buf.Flush() // fails only if the client has disconnected
 }
 
 func (s *List) write(text string) {

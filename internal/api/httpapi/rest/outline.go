@@ -18,8 +18,8 @@ const (
 	maxNested   = 63
 )
 
-// prefixList is the member of a service which may have more elements than there may be services or
-// endpoints: they are small.
+// prefixList is the member of a service with its own limit: its elements are small, and may be more
+// than services or endpoints.
 const prefixList = `"allowedSources"`
 
 // PartSize is the approximate number of bytes of a list of services that are decoded at once.
@@ -33,7 +33,7 @@ type Outline struct {
 	prefixes int    // commas in lists of that name
 	members  int    // commas between properties of the body
 	depth    int    // of values in values
-	Parts    []Part // of the elements of its only member, if that is lbAttr and a list; none: it is something else
+	Parts    []Part // of the elements of lbAttr, if that is a list and the only member
 }
 
 // Part is some of the elements of a list.
@@ -81,7 +81,7 @@ func OutlineOf(data []byte, partSize int) (o Outline) {
 			if depth--; depth == 1 && list >= 0 && !closed {
 				cut(i, o.Elements+1)
 				closed = true
-				if ends(data[i:]) {
+				if endsBody(data[i:]) {
 					o.Parts = parts
 				}
 			}
@@ -125,8 +125,8 @@ func endOfString(data []byte, start int) int {
 	}
 }
 
-// onlyList returns where the elements of a list named lbAttr begin, if the body begins with this
-// list.
+// onlyList returns the position of the first element of the list lbAttr, if the body begins with
+// it.
 func onlyList(data []byte) int {
 	rest := data
 	for _, token := range []string{"{", `"lbAttr"`, ":", "["} {
@@ -139,8 +139,8 @@ func onlyList(data []byte) int {
 	return len(data) - len(rest)
 }
 
-// ends reports whether a list and a body end here.
-func ends(data []byte) bool {
+// endsBody reports whether a list and the body end here.
+func endsBody(data []byte) bool {
 	for _, token := range []string{"]", "}"} {
 		data = bytes.TrimLeft(data, " \t\r\n")
 		if !bytes.HasPrefix(data, []byte(token)) {

@@ -18,8 +18,8 @@ type Principal struct {
 	Name     string
 	Role     access.Role
 	User     int64  // number in access.Users; 0: none
-	Why      string // it has no role
-	Stranger bool   // was refused for lack of a token or of rights
+	Why      string // why it has no role
+	Stranger bool   // it was refused for lack of a token or of rights
 
 	Revision uint64
 	Objects  []string

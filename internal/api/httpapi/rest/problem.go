@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// A Problem is why a request is refused. Its body is the answer.
+// A Problem is the reason for refusing a request. Its body is the answer.
 type Problem struct {
 	Body  v1.Error
 	Cause error // nil: body is complete
@@ -23,22 +23,22 @@ func (p *Problem) Error() string { return p.Body.Message }
 
 func (p *Problem) Unwrap() error { return p.Cause }
 
-// Refuse makes a problem of one sentence.
+// Refuse returns a problem with a message.
 func Refuse(code int, format string, args ...any) *Problem {
 	s := fmt.Sprintf(format, args...)
 	return &Problem{Body: v1.Error{Code: code, Message: s, Result: s}}
 }
 
-// Say replaces the sentence.
-func (p *Problem) Say(s string) { p.Body.Message, p.Body.Result = s, s }
+// SetMessage replaces the message.
+func (p *Problem) SetMessage(s string) { p.Body.Message, p.Body.Result = s, s }
 
-// RefuseField makes a problem of a value. reason is a predicate: "is zero".
+// RefuseField returns a problem about a value. reason is a predicate: "is zero".
 func RefuseField(code int, field, value, reason, allowed string) *Problem {
 	return RefuseError(code, lb.NewFieldError(field, value, reason, allowed))
 }
 
-// RefuseError makes a problem of an error. For an error about a value it adds the parts, and uses
-// 501 if this build lacks the feature of that value.
+// RefuseError converts an error to a problem. For a FieldError it sets the field, value and reason,
+// and uses 501 if this build lacks the feature of that value.
 func RefuseError(code int, err error) *Problem {
 	p := &Problem{Body: v1.Error{Code: code, Message: err.Error(), Result: err.Error()}}
 	var field *lb.FieldError
@@ -62,12 +62,12 @@ func Missing(field, value, allowed string) *Problem {
 	return RefuseField(http.StatusNotFound, field, value, "does not exist", allowed)
 }
 
-// NotBuilt refuses a property of the existing loxilb's API that this build does not implement.
+// NotBuilt refuses a property of the contract that this build does not implement.
 func NotBuilt(field, value, instead, allowed string) *Problem {
 	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
 }
 
-// Write replies with the problem. If the writer has a method Refused, Write notifies it.
+// Write replies with the problem. It calls the method Refused of the writer, if there is one.
 func (p *Problem) Write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -75,7 +75,7 @@ func (p *Problem) Write(w http.ResponseWriter) {
 		notified.Refused(p.Body.Message)
 	}
 	w.WriteHeader(p.Body.Code)
-	_ = json.NewEncoder(w).Encode(p.Body) // the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(p.Body) // fails only if the client has disconnected
 }
 
 // ParameterProblem converts an error of the generated code about the path or the query.
@@ -107,14 +107,13 @@ func valuesOf(e *strconv.NumError) string {
 // JSON replies 200 with a value.
 func JSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }
 
-// Success replies 200 with the existing loxilb's word for success.
+// Success replies 200 with the contract's text for success.
 func Success(w http.ResponseWriter) { JSON(w, v1.Result{Result: "Success"}) }
 
-// BadRequest refuses a request with an error. Of an error about a value, it includes only that
-// part.
+// BadRequest refuses a request with an error. If the error wraps a FieldError, it uses only that.
 func BadRequest(err error) *Problem {
 	var fe *lb.FieldError
 	if errors.As(err, &fe) {

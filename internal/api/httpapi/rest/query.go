@@ -46,7 +46,7 @@ func WritePage[R any](w http.ResponseWriter, r *http.Request, key string, list *
 	out, rows := NewList(w, key), list.Rows
 	list.Rows = func(yield func(R) bool) {
 		for one := range rows {
-			if r.Context().Err() != nil || !yield(one) { // checked here, as long stretches may match nothing
+			if r.Context().Err() != nil || !yield(one) { // checked for each row, since many rows in succession may not match
 				return
 			}
 		}

@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/api/access"
 )
 
-// ShareLimits bound the concurrent uses of something that ends only when the client leaves. Users
-// who are not administrators have smaller limits, so they leave room for administrators and
-// for each other.
+// ShareLimits bound the concurrent uses of a resource, such as streams, that last until the client
+// disconnects. Users who are not administrators have smaller limits, so they leave room for
+// administrators and for each other.
 type ShareLimits struct {
 	All, Users, User int
 	Verb             string // "follow events"
@@ -28,7 +28,7 @@ type Shares struct {
 // NewShares returns unused shares.
 func NewShares(limits ShareLimits) *Shares { return &Shares{Limits: limits} }
 
-// Enter takes a share, or returns why none is free.
+// Enter counts a use, or returns a Problem if a limit is reached.
 func (s *Shares) Enter(who *Principal) *Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,14 +46,14 @@ func (s *Shares) Enter(who *Principal) *Problem {
 	return nil
 }
 
-// Leave releases the place.
+// Leave ends a use.
 func (s *Shares) Leave(who *Principal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.add(who, -1)
 }
 
-// Held counts the places that are taken.
+// Held returns the number of current uses.
 func (s *Shares) Held() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,6 +31,6 @@ func TestStreamsOfUsers(t *testing.T) {
 	}
 	f.Leave(&Principal{Name: "a", Role: access.View})
 	if enter("a", false, 2) != 1 || enter("root", true, 1) != 0 {
-		t.Error("a returned place cannot be taken exactly once")
+		t.Error("a released place cannot be used exactly once")
 	}
 }

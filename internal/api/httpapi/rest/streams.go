@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/api/access"
 )
 
-// Streams answers requests that do not end by themselves.
+// Streams answers requests with streams, which last until the client disconnects.
 type Streams struct {
 	users     *access.Users
 	Stall     time.Duration // how long a client may take for each part
@@ -29,7 +29,7 @@ func NewStreams(users *access.Users) *Streams {
 	return s
 }
 
-// EventStreams returns the streams of events, rates and traces.
+// EventStreams returns the limits of the streams of events, rates and traces.
 func EventStreams() ShareLimits {
 	return ShareLimits{All: 64, Users: 48, User: 16, Verb: "follow events", Instead: "ask for a list"}
 }
@@ -94,7 +94,7 @@ func NewEventStream(w http.ResponseWriter, stall time.Duration) *EventStream {
 	return &EventStream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
 }
 
-// Err returns why the stream no longer writes: usually, the client does not read.
+// Err returns the error that ended the stream: usually, the client does not read.
 func (s *EventStream) Err() error { return s.err }
 
 // Print appends text.
@@ -117,7 +117,7 @@ func (s *EventStream) Event(name string, v any) {
 // Lost appends the number of lost events.
 func (s *EventStream) Lost(n uint64) { s.Print("event: lost\ndata: {\"lost\":%d}\n\n", n) }
 
-// End sends why the stream ends.
+// End sends the reason for the end of the stream.
 func (s *EventStream) End(why string) {
 	s.Event("end", v1.Message{Message: why})
 	s.Flush()

@@ -54,9 +54,9 @@ func UnmarshalSpec(spec []byte, object any) *Problem {
 const maxNames = 100
 
 // jsonParts yields the members of an object (by name) or a list (by index), and their offsets,
-// until yield returns false. The data is valid JSON. Nothing is copied, as it may be large and
-// deep: json.Decoder would copy each part. encoding/json/jsontext does not, but Go 1.26 has it only
-// with GOEXPERIMENT=jsonv2, which replaces encoding/json as well.
+// until yield returns false. The data is valid JSON. It copies nothing, since data may be large and
+// deep: json.Decoder would copy each part. encoding/json/jsontext does not copy, but Go 1.26 has it
+// only with GOEXPERIMENT=jsonv2, which also replaces encoding/json.
 func jsonParts(data []byte, yield func(path string, start int, part []byte) bool) {
 	at := skipSpace(data, 0)
 	if at == len(data) || data[at] != '{' && data[at] != '[' {
@@ -99,7 +99,7 @@ func skipSpace(data []byte, at int) int {
 	return min(at, len(data))
 }
 
-// endOfValue returns where a value ends that begins at a place.
+// endOfValue returns the end of the value that begins at a position.
 func endOfValue(data []byte, at int) int {
 	for depth := 0; at < len(data); at++ {
 		switch data[at] {
@@ -136,7 +136,7 @@ func pathAt(data []byte, offset int) (path string) {
 	return strings.TrimPrefix(path, ".")
 }
 
-// joined appends a path to another one.
+// joined returns a path as it is appended to another one.
 func joined(path string) string {
 	if path == "" || path[0] == '[' {
 		return path
@@ -169,7 +169,7 @@ func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string
 	return names
 }
 
-// MemberOf returns the type of the member of t that JSON calls by a name.
+// MemberOf returns the type of the member of t with a name in JSON.
 func MemberOf(t reflect.Type, name string) (reflect.Type, bool) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Writer remembers the code of an answer, and why it is a refusal. A client that stops reading is
-// disconnected.
+// Writer records the code of an answer, and the reason for a refusal. It disconnects a client that
+// stops reading.
 type Writer struct {
 	http.ResponseWriter
 	Code  int
 	Why   string
-	stall time.Duration // that a client may take for each part
+	stall time.Duration // time that a client may take for each part
 	timed bool          // the handler extends the deadline itself
 
 	unread UnreadAnswers
-	begun  bool // its code was sent
+	begun  bool // the code was sent
 }
 
 // UnreadAnswers holds a value for each large answer that its client has not read.
 type UnreadAnswers chan struct{}
 
-// NewUnread returns places for large answers.
+// NewUnread returns the limit of large answers.
 func NewUnread() UnreadAnswers { return make(UnreadAnswers, MaxUnread) }
 
 // NewWriter returns a writer that gives a client this long for each part of the response.
@@ -33,22 +33,22 @@ func NewWriter(w http.ResponseWriter, stall time.Duration, unread UnreadAnswers)
 	return &Writer{ResponseWriter: w, Code: http.StatusOK, stall: stall, unread: unread}
 }
 
-// Refused notes why.
+// Refused records the reason for a refusal.
 func (o *Writer) Refused(why string) { o.Why = why }
 
-// WriteHeader notes the code.
+// WriteHeader records and sends the code.
 func (o *Writer) WriteHeader(code int) {
 	o.Code, o.begun = code, true
 	o.ResponseWriter.WriteHeader(code)
 }
 
 const (
-	// readInTime is the number of bytes that a client must read per deadline.
-	readInTime = 64 << 10
-	// MaxUnread bounds the answers made in one piece, of more than largeAnswer bytes, that wait
-	// in memory for their clients.
+	// bytesPerDeadline is the number of bytes that a client must read per deadline.
+	bytesPerDeadline = 64 << 10
+	// MaxUnread bounds the answers of more than LargeAnswer bytes that wait in memory for their
+	// clients.
 	MaxUnread = 16
-	// LargeAnswer is the size above which an answer needs a place.
+	// LargeAnswer is the size above which an answer counts towards MaxUnread.
 	LargeAnswer = 1 << 20
 )
 
@@ -64,7 +64,7 @@ func (o *Writer) Write(b []byte) (n int, err error) {
 	}
 	o.begun = true
 	for {
-		part := b[n:min(len(b), n+readInTime)]
+		part := b[n:min(len(b), n+bytesPerDeadline)]
 		if !o.timed {
 			o.Extend()
 		}
@@ -87,13 +87,13 @@ func (o *Writer) giveUp() error {
 	return errUnread
 }
 
-// errUnread is why an answer was given up.
+// errUnread reports that an answer was given up.
 var errUnread = errors.New("too many answers wait to be read")
 
-// WholeAnswers holds a value for each answer with everything there is.
+// WholeAnswers holds a value for each answer with a complete list.
 type WholeAnswers chan struct{}
 
-// NewWholeAnswers returns places for whole answers.
+// NewWholeAnswers returns the limit of complete lists.
 func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
 
 // Answer replies with a complete list made in one piece. It bounds their concurrency, since they
@@ -110,7 +110,7 @@ func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
 	JSON(w, body())
 }
 
-// MaxWhole bounds the concurrent answers that list everything.
+// MaxWhole bounds the concurrent answers with complete lists.
 const MaxWhole = 4
 
 // SetWriteDeadline is called by http.ResponseController.
@@ -130,17 +130,18 @@ func (o *Writer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 // MaxWarnings bounds the warnings of an answer: headers have little room.
 const MaxWarnings = 8
 
-// Warnings are notes about a successful request, each in a header Warning, as in Kubernetes, since
-// the existing loxilb defines the body. Each occurs once, though an edit may run several times.
+// Warnings are the warnings about a successful request. Each is sent in a header Warning, as in
+// Kubernetes, since the contract defines the body. Each occurs once, although an edit may run
+// several times.
 type Warnings struct {
 	List []string
-	seen map[string]struct{} // a request of thousands of objects may warn of each
+	seen map[string]struct{} // a request may have thousands of objects with a warning each
 }
 
-// Add notes a warning.
-func (w *Warnings) Add(format string, args ...any) { w.note(fmt.Sprintf(format, args...)) }
+// Add adds a warning.
+func (w *Warnings) Add(format string, args ...any) { w.add(fmt.Sprintf(format, args...)) }
 
-func (w *Warnings) note(text string) {
+func (w *Warnings) add(text string) {
 	if _, there := w.seen[text]; there {
 		return
 	}
@@ -154,7 +155,7 @@ func (w *Warnings) note(text string) {
 // Join adds the warnings of another request.
 func (w *Warnings) Join(other *Warnings) {
 	for _, text := range other.List {
-		w.note(text)
+		w.add(text)
 	}
 }
 

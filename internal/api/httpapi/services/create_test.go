@@ -123,7 +123,7 @@ func TestRefuse(t *testing.T) {
 		{``, "", "the body is empty: a JSON object is expected"},
 		{`{"serviceArguments":`, "", "the body is not JSON (line 1, column 20): it ends too early"},
 		{"{\n \"lbAttr\": [\n  {,}]}", "", "the body is not JSON (line 3, column 4): invalid character ',' looking for beginning of object key string"},
-		{apitest.Demo + `{}`, "", "there is something after the end of the object"},
+		{apitest.Demo + `{}`, "", "there is text after the end of the object"},
 		{`[]`, "body", `body "array" is of the wrong type (line 1, column 1) (allowed: an object)`},
 		{`{}`, "serviceArguments", `serviceArguments "" is missing`},
 		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr does not go with another property"},

@@ -21,14 +21,14 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	case slices.Contains(a.Open, r.URL.Path) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case page.Serves(r) && who.By == transport.BySocket:
-		// Otherwise a foreign page could have the same origin, with root's rights: its name
+		// Otherwise a page of another site could have the same origin, with root's rights: its name
 		// may resolve to the address where the socket is forwarded.
 		return rest.Refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
 	case (a.crossOrigin.Check(r) != nil || byOtherSite(r)) && !a.origins.has(r.Header.Get("Origin")):
 		return rest.Refuse(http.StatusForbidden, "requests of web pages are not answered")
-	case who.By != transport.BySocket && !a.asksToken() && !a.knownHost(r.Host, who.By):
+	case who.By != transport.BySocket && !a.requiresToken() && !a.knownHost(r.Host, who.By):
 		return rest.RefuseField(http.StatusForbidden, "Host", r.Host, "is not a known name of this machine", "an IP address, localhost or a name of --api-hosts")
 	case path == loginPath:
 		return nil // this request reports the caller's identity
@@ -46,12 +46,12 @@ func (a *API) Admit(r *http.Request, who *rest.Principal) *rest.Problem {
 	return nil
 }
 
-// byOtherSite reports whether a page of another site made a browser send the request. The page does
-// not see the answer, but some answers cost work.
+// byOtherSite reports whether a browser sent the request for a page of another site. The page does
+// not see the answer, but some answers are expensive.
 func byOtherSite(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return site == "cross-site" || site == "same-site"
 }
 
-// asksToken reports whether every request over TCP needs a token.
-func (a *API) asksToken() bool { return a.Token != "" || a.RequireTokens }
+// requiresToken reports whether every request over TCP needs a token.
+func (a *API) requiresToken() bool { return a.Token != "" || a.RequireTokens }

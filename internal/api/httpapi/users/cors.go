@@ -11,11 +11,10 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// MaxOrigins bounds the list.
+// MaxOrigins bounds the allowed origins.
 const MaxOrigins = 256
 
-// origins are the origins whose web pages are answered. Like in the existing loxilb, they are lost
-// at a restart.
+// origins are the allowed origins of web pages. As in the existing loxilb, a restart removes them.
 type origins struct {
 	mu   sync.RWMutex
 	list []string // sorted
@@ -37,7 +36,7 @@ func (o *origins) all() []string {
 	return append([]string{}, o.list...)
 }
 
-// add takes all or none.
+// add adds all origins, or none if there would be too many.
 func (o *origins) add(more []string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -43,7 +43,7 @@ func TestCors(t *testing.T) {
 		t.Errorf("a page of an origin in the list: %d", code)
 	}
 	if code := preflight(page); code != 204 {
-		t.Errorf("its browser asks before: %d", code)
+		t.Errorf("the browser's preflight request: %d", code)
 	}
 	w := b.Call("GET", httpapi.BaseURL+"/version", "", "Origin", page)
 	if w.Code != 401 || w.Header().Get("Access-Control-Allow-Origin") != page || w.Header().Get("Vary") != "Origin" {

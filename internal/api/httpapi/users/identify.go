@@ -11,13 +11,12 @@ import (
 	"loxilb/internal/api/httpapi/transport"
 )
 
-// manual is the caller with the token of --manualtoken.
-const manual = "token"
+// manualTokenName is the name of the caller with the token of --manualtoken.
+const manualTokenName = "token"
 
 // identify identifies the caller of a request: by the UNIX socket, which root and the group may
 // open; by the token of --manualtoken; by the token of a user; or by the local user at the other
-// end of a loopback connection. All but users of access.Users are admins, as before there were
-// roles.
+// end of a loopback connection. All callers other than users of access.Users are admins.
 func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	if who.By == transport.BySocket {
 		who.Name, who.Role = accountName(transport.PeerOf(r)), access.Admin
@@ -25,9 +24,8 @@ func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	}
 	given := rest.TokenOf(r)
 	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], a.token[:]) == 1 {
-		// Digests are compared: neither the token's length nor its beginning shows in the time it
-		// takes.
-		who.Name, who.Role = manual, access.Admin
+		// Digests are compared, so the time reveals neither the token's length nor its beginning.
+		who.Name, who.Role = manualTokenName, access.Admin
 		return nil
 	}
 	if given != "" {
@@ -38,7 +36,7 @@ func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	}
 	who.Name = rest.UnknownUser
 	switch {
-	case a.asksToken():
+	case a.requiresToken():
 		return rest.Refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token), or log in (loxicmd set login)")
 	case who.By == transport.ByLoopback:
 		who.Name, p = a.Loopback.admit(r)
@@ -47,8 +45,8 @@ func (a *API) identify(r *http.Request, who *rest.Principal) (p *rest.Problem) {
 	return p
 }
 
-// Account writes a request's changes, or its refusal, to the audit log.
-func (a *API) Account(r *http.Request, who *rest.Principal, answer *rest.Writer) {
+// WriteAudit writes a request's changes, or its refusal, to the audit log.
+func (a *API) WriteAudit(r *http.Request, who *rest.Principal, answer *rest.Writer) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if a.Audit == nil || reads && !who.Stranger {
 		return

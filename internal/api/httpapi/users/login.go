@@ -14,10 +14,10 @@ import (
 	"loxilb/internal/api/httpapi/rest"
 )
 
-// loginPath needs no token.
+// loginPath is the path of logins, which needs no token.
 const loginPath = "/auth/login"
 
-// whoamiPath is also for callers without an identity.
+// whoamiPath is the path that reports the caller's identity, also to callers without one.
 const whoamiPath = "/auth/whoami"
 
 // loginWait bounds how long a login waits for other password checks.
@@ -46,7 +46,7 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	token, user, err := a.Access.Login(ctx, body.Username, body.Password, a.logins.Knows(from, name))
 	if err != nil {
 		if !errors.Is(err, access.ErrLogin) {
-			a.logins.Untried(from, name) // the password was not checked, or was right
+			a.logins.Uncount(from, name) // the password was not checked, or was right
 		}
 		who.Stranger = true
 		accessProblem(err).Write(w)
@@ -58,11 +58,11 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, v1.LoginToken{Token: token})
 }
 
-// MaxLogin is how large the body of a login is.
+// MaxLogin is the maximum size of the body of a login.
 const MaxLogin = 4 << 10
 
-// readLogin reads a small body without waiting for the turn of large ones: clients without a token
-// must not block the API.
+// readLogin reads the body of a login, which has its own small limit: clients without a token must
+// not block the API.
 func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem) {
 	r.Body = http.MaxBytesReader(w, r.Body, MaxLogin)
 	data, p := rest.ReadBody(w, r, nil)
@@ -72,7 +72,7 @@ func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *rest.Problem)
 	return rest.Unmarshal[v1.User](data)
 }
 
-// sourceAddr returns the source of a request; none for the UNIX socket.
+// sourceAddr returns the source of a request, or the zero address for the UNIX socket.
 func sourceAddr(r *http.Request) netip.Addr {
 	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return ap.Addr()
@@ -82,7 +82,7 @@ func sourceAddr(r *http.Request) netip.Addr {
 func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	token := rest.TokenOf(r)
 	if _, known := a.Access.UserOf(token); !known {
-		rest.Refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").Write(w)
+		rest.Refuse(http.StatusBadRequest, "the request has no token of a user that could be revoked").Write(w)
 		return
 	}
 	if err := a.Access.Logout(token); err != nil {
@@ -117,7 +117,7 @@ func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// userAnswer returns a user in the existing loxilb's form, without the password.
+// userAnswer returns a user in the format of the contract, without the password.
 func userAnswer(u *access.User) v1.User {
 	role := u.Role.String()
 	if u.Role == access.View {
@@ -178,7 +178,7 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current string) *rest.Problem {
 	const field = "currentPassword"
 	if current == "" {
-		return rest.RefuseField(http.StatusForbidden, field, "", "is missing", "your password so far")
+		return rest.RefuseField(http.StatusForbidden, field, "", "is missing", "your current password")
 	}
 	from := sourceAddr(r)
 	if wait := a.logins.Try(from, who.Name); wait > 0 {
@@ -193,9 +193,9 @@ func (a *API) checkCurrentPassword(r *http.Request, who *rest.Principal, current
 		return nil
 	case errors.Is(err, access.ErrLogin):
 		who.Stranger = true
-		return rest.RefuseField(http.StatusForbidden, field, "***", "is wrong", "your password so far")
+		return rest.RefuseField(http.StatusForbidden, field, "***", "is wrong", "your current password")
 	}
-	a.logins.Untried(from, who.Name)
+	a.logins.Uncount(from, who.Name)
 	return accessProblem(err)
 }
 
@@ -220,7 +220,7 @@ func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
 	rest.Success(w)
 }
 
-// accessProblem maps refusals to codes.
+// accessProblem converts errors of package access to problems with their codes.
 func accessProblem(err error) *rest.Problem {
 	for _, known := range []struct {
 		err  error
@@ -264,7 +264,7 @@ func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAudi
 		for _, e := range list {
 			out.AuditAttr = append(out.AuditAttr, v1.AuditEntry{
 				Time: e.Time, Who: e.Who, Role: e.Role, From: e.From, Method: e.Method, Path: e.Path, Objects: e.Objects,
-				Result: e.Result, Error: e.Error, Revision: e.Revision, Unsaid: e.Unsaid,
+				Result: e.Result, Error: e.Error, Revision: e.Revision, Unsaid: e.Unrecorded,
 			})
 		}
 	}

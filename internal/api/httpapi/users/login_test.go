@@ -75,7 +75,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestWhoami checks that every client can ask who it is, and learns nothing else.
+// TestWhoami checks that every client gets its own identity, and nothing else.
 func TestWhoami(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)

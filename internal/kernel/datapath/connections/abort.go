@@ -21,7 +21,7 @@ func abort(sport, dport uint16) []byte {
 	return p
 }
 
-// sealAbort completes a frame that ends with an ABORT, whose tag is known now.
+// sealAbort sets the checksum of a frame that ends with an ABORT and has its tag.
 func sealAbort(frame []byte) []byte {
 	p := frame[len(frame)-abortBytes:]
 	binary.LittleEndian.PutUint32(p[8:], crc32.Checksum(p, crc32.MakeTable(crc32.Castagnoli)))

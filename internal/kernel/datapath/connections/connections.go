@@ -22,12 +22,12 @@ type Table struct {
 	sockets  Sockets
 	programs *Programs
 
-	growing sync.Mutex
-	stop    context.CancelFunc // growEvery
-	stopped sync.WaitGroup
-	calm    calm
-	promise promise
-	clock   clock
+	growing    sync.Mutex
+	stop       context.CancelFunc // growEvery
+	stopped    sync.WaitGroup
+	wakeSignal wakeSignal
+	promise    promise
+	clock      clock
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
@@ -44,7 +44,7 @@ type Table struct {
 
 // Hooks are the hooks where packets arrive.
 type Hooks interface {
-	Any() bool // whether there are any
+	Any() bool // whether programs are attached
 	// Arrival returns the hook of this interface, at which packets may seem to arrive, or of
 	// another one if it has none.
 	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
@@ -88,30 +88,30 @@ func (t *Table) Close() error {
 	return errors.Join(err, t.programs.Close())
 }
 
-// clock follows the packet path's clock, which only a program can read: it asks rarely.
+// clock follows the packet path's clock. Only a program can read that clock, so it is read rarely.
 type clock struct {
 	jiffy time.Duration
 
-	mu    sync.Mutex
-	asked time.Time
-	ticks uint64 // at that time
+	mu     sync.Mutex
+	readAt time.Time
+	ticks  uint64 // at that time
 }
 
-// believed is how long the clocks of kernel and process are assumed to agree: they drift.
-const believed = time.Minute
+// clockValid is how long the clocks of kernel and process are assumed to agree: they drift.
+const clockValid = time.Minute
 
-// now is the clock in its ticks.
+// now returns the time in ticks.
 func (c *clock) now() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked.IsZero() || time.Since(c.asked) > believed {
+	if c.readAt.IsZero() || time.Since(c.readAt) > clockValid {
 		ticks, err := loader.Ticks()
 		if err != nil {
 			return 0, err
 		}
-		c.asked, c.ticks = time.Now(), ticks
+		c.readAt, c.ticks = time.Now(), ticks
 	}
-	return c.ticks + uint64(time.Since(c.asked)/c.jiffy), nil
+	return c.ticks + uint64(time.Since(c.readAt)/c.jiffy), nil
 }
 
 // span converts ticks to a duration.

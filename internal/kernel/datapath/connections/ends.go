@@ -45,9 +45,9 @@ type pace struct {
 // rate, until ctx ends. kick signals changes.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
-		wait, err := t.endForATurn(ctx, kicked)
+		wait, err := t.endAllowed(ctx, kicked)
 		if err != nil && ctx.Err() == nil {
-			t.shared.Log.Error("connections of endpoints can't be ended; trying again", "error", err)
+			t.shared.Log.Error("connections of endpoints cannot be ended; trying again", "error", err)
 			wait = lookAgain
 		}
 		kicked = false
@@ -77,8 +77,8 @@ func (t *Table) EndDue(ctx context.Context) error {
 	return nil
 }
 
-// endForATurn ends as many connections as allowed now, and returns when to continue.
-func (t *Table) endForATurn(ctx context.Context, kicked bool) (wait time.Duration, err error) {
+// endAllowed ends as many connections as allowed now, and returns when to continue.
+func (t *Table) endAllowed(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	t.walking.Lock()
 	defer t.walking.Unlock()
 	if wait, err = t.findDue(ctx, kicked); err != nil {
@@ -107,7 +107,7 @@ func (t *Table) queued() bool {
 	return false
 }
 
-// allowed returns how many of the queue may end now.
+// allowed returns how many queued connections may end now.
 func (e *ending) allowed() int {
 	return min(len(e.queue), max(1+int(time.Since(e.pace.began)*time.Duration(e.Rate)/time.Second)-e.pace.taken, 0))
 }
@@ -134,7 +134,7 @@ func (t *Table) endQueued(e *ending, n int) error {
 // time of the next call. Removed endpoints without a connection are freed.
 func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, err error) {
 	if kicked && t.tables.Ending() {
-		t.quiesce() // packets that saw an endpoint in its service have opened their connection by now
+		t.quiesce() // afterwards, packets that saw an endpoint in its service have opened their connections
 	}
 	due, next, err := t.tables.EndsDue()
 	if err != nil {

@@ -32,7 +32,7 @@ type foundRow struct {
 	place uint64
 }
 
-// newSearch makes a search; false: nothing can match.
+// newSearch makes a search. It returns false if no connection can match.
 func (t *Table) newSearch(query *report.ConnectionQuery) (*search, bool, error) {
 	s := &search{Table: t, filter: filterOf(query)}
 	if query.Of == nil {
@@ -74,8 +74,8 @@ func filterOf(query *report.ConnectionQuery) (f bpf.SweepFindFilter) {
 	return f
 }
 
-// each yields the matches from a row on, and returns the row at which yield returned false; 0: the
-// end.
+// each yields the matches from a row on, and returns the row at which yield returned false, or 0 at
+// the end.
 func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow) bool) (next int, err error) {
 	if from > math.MaxUint32 {
 		return 0, nil
@@ -91,7 +91,7 @@ func (s *search) each(ctx context.Context, from int, yield func(*bpf.TcTableRow)
 			}
 		}
 		if after == row {
-			return 0, nil // there is no such row
+			return 0, nil // the table has no such row
 		}
 		if row = after; ctx.Err() != nil {
 			return int(row), ctx.Err()

@@ -31,7 +31,7 @@ func web(t testing.TB, d *Table, few, all int) (at webAt) {
 		if endpoint != 1 {
 			return
 		}
-		own(t, d, id, few, all)
+		assignEndpoint(t, d, id, few, all)
 		if err := d.shared.EndpointStates.Put(id, bpf.TcEndpointState{Connections: uint64(few), Active: int64(few), Tracked: uint64(few)}); err != nil {
 			t.Fatal(err)
 		}
@@ -96,8 +96,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// list returns what pages of a size find, and fails unless that equals the connections for which is
-// returns true. Ages are left out, as they grow from one list to the next.
+// list lists connections in pages of a size, and fails unless they are those for which is returns
+// true. Ages are omitted, since they grow from one list to the next.
 func (t *Table) list(tb testing.TB, sought report.ConnectionQuery, size int, is func(*report.Connection) bool) (found []report.Connection) {
 	tb.Helper()
 	for place := 0; ; {

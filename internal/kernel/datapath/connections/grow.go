@@ -22,18 +22,18 @@ const (
 
 // growRest is the interval while no connection arrives, but many exist: 160,000 a second may start
 // meanwhile, and find room in a table of the default size. While few exist, there are no checks
-// (calm.go): waking up costs more than checking, and an idle daemon should sleep.
+// (wakesignal.go): waking up costs more than checking, and an idle daemon should sleep.
 const growRest = 100 * time.Millisecond
 
-// growSoon is when the rate is measured after the packet path has signalled. The table grows for
-// growBurst before that: the entries may have come at once, and on a busy machine the kernel takes
-// up to 300 ms to make room.
+// growSoon is the time from the packet path's signal to the measurement of the rate. The table
+// grows for growBurst before that: the entries may have come at once, and on a busy machine the
+// kernel takes up to 300 ms to make room.
 const (
 	growSoon  = 10 * time.Millisecond
 	growBurst = spareEntries / 2
 )
 
-// growRetry is when growing is retried, if there was no memory for it.
+// growRetry is the interval of attempts to grow while memory is lacking.
 const growRetry = time.Second
 
 // spareEntries may arrive before the table grows again, or while no process makes it grow. A
@@ -47,8 +47,8 @@ const (
 func (t *Table) growEvery(ctx context.Context) {
 	tick := time.NewTimer(growPeriod)
 	defer tick.Stop()
-	defer t.calm.end()
-	var bell <-chan struct{} // signals the end of the calm; nil: check periodically
+	defer t.wakeSignal.fire()
+	var bell <-chan struct{} // the wake signal; nil: check periodically
 	before, at := uint64(0), time.Now()
 	ahead := growAhead
 	for {
@@ -79,16 +79,16 @@ func (t *Table) growEvery(ctx context.Context) {
 		switch {
 		case err != nil && ctx.Err() == nil:
 			wait = growRetry
-			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
+			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; check the machine's free memory")
 		case woken:
 			wait = growSoon
 		default:
 			if bell = t.sleep(more); bell != nil {
-				wait = calmLook
+				wait = wakeCheck
 			}
 		}
 		if bell == nil {
-			t.calm.end()
+			t.wakeSignal.fire()
 		}
 		tick.Reset(wait)
 	}
@@ -148,8 +148,8 @@ func (t *Table) MakeRoom(ctx context.Context, connections int) error {
 	return t.grow(ctx, needed+max(entries/growShare, spareEntries))
 }
 
-// MakeTotalRoom makes room for so many connections in total. In an empty table, nothing needs to be
-// moved.
+// MakeTotalRoom makes room for this number of connections in total. In an empty table, no entries
+// need to be moved.
 func (t *Table) MakeTotalRoom(ctx context.Context, connections int) error {
 	return t.grow(ctx, conntrack.EntriesPerConnection*uint64(connections))
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // TestGrow grows the table from its first size while flows open, and while packets of open flows
-// arrive on another CPU. No flow is lost for a moment: it would be opened, and counted, again.
-// Lists during the growth are complete.
+// arrive on another CPU. No flow is ever missing: it would be opened, and counted, again. Lists
+// during the growth are complete.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	const flows = 60_000
@@ -63,7 +63,7 @@ func TestGrow(t *testing.T) {
 	}
 	close(done)
 	others.Wait()
-	// Clients that came while the table was full try again.
+	// Clients whose packets met a full table try again.
 	if err := d.grow(t.Context(), 2*flows); err != nil {
 		t.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestHalfMoved checks a process that dies in the middle of moving a group, as it did not get the
-// lock of a bucket, for each bucket. Without a process, all flows are found, end, and open again.
-// The next process finishes the move.
+// TestHalfMoved checks a process that dies in the middle of moving a group because it did not get
+// the lock of a bucket, for each bucket. Without a process, all flows are found, end, and open
+// again. The next process finishes the move.
 func TestHalfMoved(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -104,7 +104,7 @@ func TestMoveToOtherHome(t *testing.T) {
 	before := d.placements(t)
 	d.growByFullGroup(t)
 	if now := d.placements(t); maps.Equal(now, before) {
-		t.Errorf("entries are placed as before, %v: none had to go to the full group", now)
+		t.Errorf("entries are placed as before, %v: none had to move to the full group", now)
 	}
 	sendFlows(t, send, flows)
 	wantFlows(t, d, flows, flows)
@@ -121,7 +121,7 @@ func TestMoveToOtherHome(t *testing.T) {
 }
 
 // TestEndMovedBack checks that kill ct ends all connections although the table grows meanwhile, and
-// entries whose new group is full go to groups that it has passed.
+// entries whose new group is full move to groups that kill ct has passed.
 func TestEndMovedBack(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -179,7 +179,7 @@ func (t *Table) movedBack(tb testing.TB) uint64 {
 	return state.MovedBack
 }
 
-// placements counts the entries by how they are placed.
+// placements counts the entries by placement.
 func (t *Table) placements(tb testing.TB) map[bpf.TcPlacement]int {
 	tb.Helper()
 	n := map[bpf.TcPlacement]int{}
@@ -189,7 +189,7 @@ func (t *Table) placements(tb testing.TB) map[bpf.TcPlacement]int {
 	return n
 }
 
-// die stops the process's work on the table, except for what the test calls.
+// die stops the process's own work on the table.
 func (t *Table) die() {
 	t.stopGrowth()
 }
@@ -232,8 +232,8 @@ func (t *Table) giveUpMove(tb testing.TB, obstruct func(on bool, group int) erro
 	}
 }
 
-// wantNoneEnded checks that no entry is marked as ended, as an old copy is: its state could not be
-// changed, and packets that change it would be dropped.
+// wantNoneEnded checks that no entry is marked as ended, like the old copy of a moved entry:
+// packets that change the state of such an entry are dropped.
 func wantNoneEnded(t *testing.T, d *Table) {
 	t.Helper()
 	for key, row := range dptest.Connections(t, d.shared) {

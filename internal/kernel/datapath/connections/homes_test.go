@@ -13,9 +13,9 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// TestOnePort checks that one port of a client can have hundreds of connections, which the hash of
-// the client alone would put into one group, and that the table keeps them as it grows. Other
-// clients find room next to them.
+// TestOnePort checks that one port of a client can have hundreds of connections, although all have
+// their first home in one group, and that the table keeps them as it grows. Other clients find room
+// next to them.
 func TestOnePort(t *testing.T) {
 	t.Parallel()
 	const flows, others = 400, 1000
@@ -64,9 +64,9 @@ func TestOnePort(t *testing.T) {
 	}
 }
 
-// TestPairs checks that both entries of a connection are next to each other if its ports show who
-// the client is, and that a second connection to the same endpoint from the same port, which has no
-// such pair, is opened too.
+// TestPairs checks that both entries of a connection are adjacent if its ports show which side is
+// the client, and that a second connection to the same endpoint from the same port is opened
+// without such a pair.
 func TestPairs(t *testing.T) {
 	t.Parallel()
 	const flows = 300
@@ -149,7 +149,7 @@ func wantEntries(t *testing.T, d *Table, want uint64) {
 	}
 }
 
-// buckets returns how many buckets have any of these bits in the last word of their tags.
+// buckets returns the number of buckets that have any of these bits in the last word of their tags.
 func buckets(t *testing.T, d *Table, bits uint64) (n int) {
 	t.Helper()
 	err := d.shared.Conntrack.EditBuckets(func(_, _ int, b *bpf.TcTableBucket) bool {
@@ -164,8 +164,8 @@ func buckets(t *testing.T, d *Table, bits uint64) (n int) {
 	return n
 }
 
-// TestFormerTable checks that a table which a former version has made, without second homes, keeps
-// its flows, opens new ones and grows.
+// TestFormerTable checks that a table of a former version, without second homes, keeps its flows,
+// opens new ones and grows.
 func TestFormerTable(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -193,7 +193,7 @@ func TestFormerTable(t *testing.T) {
 	sendAll(flows, 2*flows)
 	err := dptest.EachPlaced(d.shared.Conntrack, func(placed bpf.TcPlacement) {
 		if placed != bpf.TcPlacementBY_TUPLE {
-			t.Fatalf("an entry is placed in another way, %d", placed)
+			t.Fatalf("an entry has another placement, %d", placed)
 		}
 	})
 	if err != nil {

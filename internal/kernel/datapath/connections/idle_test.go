@@ -41,7 +41,7 @@ func TestIdleEnds(t *testing.T) {
 		{name: "closed by both", flags: established | flags(bpf.TcConnectionFlagCONN_FIN_CLIENT, bpf.TcConnectionFlagCONN_FIN_ENDPOINT)},
 		{name: "reset", flags: established | flags(bpf.TcConnectionFlagCONN_RESET)},
 		{name: "answered directly", flags: established, trait: bpf.TcConnectionTraitCONN_ONE_WAY},
-		{name: "lost track of", flags: established, ahead: far},
+		{name: "with unknown numbers", flags: established, ahead: far},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

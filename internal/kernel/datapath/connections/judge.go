@@ -23,14 +23,14 @@ func (t *Table) JudgeConnections() error {
 	}
 	var judged judgedEndpoints
 	if err := t.programs.judged.Get(&judged); err != nil {
-		return fmt.Errorf("read which endpoints were judged: %w", err)
+		return fmt.Errorf("read the judged endpoints: %w", err)
 	}
 	if !slices.ContainsFunc(judged[:], func(word uint64) bool { return word != 0 }) {
 		return nil
 	}
-	t.tables.NoteJudged(judged[:])
+	t.tables.MarkJudged(judged[:])
 	if err := t.programs.judged.Set(judgedEndpoints{}); err != nil {
-		return fmt.Errorf("forget which endpoints were judged: %w", err)
+		return fmt.Errorf("clear the judged endpoints: %w", err)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 
 // EndConnections ends matching connections, at most rate per second, and counts them. TCP
 // connections with known sequence numbers end by RSTs to both ends, SCTP associations with known
-// verification tags by ABORTs. Others end only here. Closed ones are skipped. If ctx ends first, it
+// verification tags by ABORTs. Others end silently. Closed ones are skipped. If ctx ends first, it
 // returns the position to continue from; 0 is the beginning.
 func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (done report.Ended, err error) {
 	start := time.Now()
@@ -36,7 +36,7 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 			}
 			return err == nil
 		})
-		from, done.Next = 0, next // from the beginning, if it is repeated
+		from, done.Next = 0, next // a repetition starts at the beginning
 		return cmp.Or(err, listed)
 	})
 	return done, err
@@ -91,7 +91,7 @@ func replyKey(k bpf.TcConnectionKey, r *bpf.TcConnection) bpf.TcConnectionKey {
 	return k
 }
 
-// isClosed is connection_is_closed().
+// isClosed is connection_is_closed() of the packet path.
 func isClosed(flags uint8) bool {
 	const both = uint8(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED | bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
 	return flags&uint8(bpf.TcConnectionFlagCONN_RESET) != 0 || flags&both == both

@@ -16,7 +16,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// countingHooks counts RSTs that are about to be sent, and has no interface for them.
+// countingHooks counts attempts to send a RST, and has no interface for them.
 type countingHooks struct {
 	noHooks
 	asked int
@@ -119,8 +119,8 @@ func TestLateIdleEnd(t *testing.T) {
 	}
 }
 
-// TestLateEnd checks the same for a connection that a walk or kill ct has found: a later one ends
-// neither by RSTs nor silently.
+// TestLateEnd checks that ending a connection that a walk or kill ct has found does not end a later
+// one with the same addresses and ports, neither by RSTs nor silently.
 func TestLateEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {

@@ -46,7 +46,7 @@ func (t *Table) ConnectionsFrom(ctx context.Context, from int, query report.Conn
 	})
 }
 
-// connection describes an entry. False: it is expired and waits for the sweep.
+// connection describes an entry. It returns false if the entry has expired and waits for the sweep.
 func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Connection, bool) {
 	c := report.Connection{
 		Protocol: lb.Protocol(k.Protocol),
@@ -73,7 +73,7 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Co
 	return c, true
 }
 
-// stateName returns the existing loxilb's word for a connection's events.
+// stateName returns the name of a connection's state in the contract.
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
 	return lb.Protocol(protocol).State(lb.ConnectionEvents{

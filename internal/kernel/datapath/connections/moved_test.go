@@ -57,7 +57,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	mark(ended, 0)
 	send(answer)
 	if n := know(); n != 0 {
-		t.Errorf("%d entries know of an answer that has met the move", n)
+		t.Errorf("%d entries have recorded an answer that met the move", n)
 	}
 	if n := dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE); n != 1 {
 		t.Errorf("%d packets were dropped, want the answer, which its sender repeats", n)
@@ -65,7 +65,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	mark(0, ended)
 	send(answer)
 	if n := know(); n != 2 {
-		t.Errorf("%d entries know of the answer that came again, want both", n)
+		t.Errorf("%d entries have recorded the repeated answer, want both", n)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// open loads what sweeps need.
+// open opens a Table with the programs of sweeps.
 func open(t testing.TB, s loader.Settings) *Table {
 	t.Helper()
 	table, end := openOnce(t, s)

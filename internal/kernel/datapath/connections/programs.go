@@ -114,13 +114,13 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows", timers)
-	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it checks the watchers each time
+	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // the program checks for watchers itself
 		return nil, fmt.Errorf("make the sweep notify watchers: %w", err)
 	}
 	return spec, nil
 }
 
-// load adds a program, of a spec that only this call uses.
+// load adds a program. The call must be the only user of spec.
 func (p *Programs) load(spec *ebpf.CollectionSpec, name string) error {
 	made, err := loader.LoadProgram(spec, p.own.Maps, name)
 	if err != nil {
@@ -177,7 +177,7 @@ func (p *Programs) run(name string, opts *ebpf.RunOptions) (uint32, error) {
 	return program.Run(opts)
 }
 
-// Close releases them.
+// Close releases the programs and maps.
 func (p *Programs) Close() error {
 	var errs []error
 	for _, r := range []*ringbuf.Reader{p.idle, p.found, p.rows} {

@@ -34,7 +34,7 @@ func TestProgramsLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, err := p.Program(walkRows); err != nil || again != first {
-		t.Errorf("%v: loaded again, %v", first, err)
+		t.Errorf("%v is loaded again, %v", first, err)
 	}
 	var met uint64
 	if err := p.walkMet.Get(&met); err != nil || met != 4711 {

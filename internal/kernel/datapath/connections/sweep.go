@@ -28,7 +28,7 @@ type SweepStats struct {
 	Visited uint64        // visited entries, all sweeps together
 	Ended   uint64        // connections removed
 	Last    time.Duration // CPU time of the last sweep
-	Longest time.Duration // CPU time of its longest slice: nothing was kept waiting for longer
+	Longest time.Duration // CPU time of its longest slice, and so the longest wait for the CPU
 }
 
 const (
@@ -81,7 +81,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.noteSweep(total+more, max(longest, slice))
+		return t.recordSweep(total+more, max(longest, slice))
 	})
 }
 
@@ -118,7 +118,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 			return total, longest, err
 		}
 		t.resetIdle()
-		if err := rest(ctx); err != nil {
+		if err := yieldCPU(ctx); err != nil {
 			return total, longest, err
 		}
 	}
@@ -129,15 +129,15 @@ func (t *Table) runMarked(program string, mark uint32) (uint32, error) {
 	return t.programs.run(program, &ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: testrun.SKB{Mark: mark}})
 }
 
-// rest lets others have the CPU for a moment.
-func rest(ctx context.Context) error {
+// yieldCPU pauses, so packets and other programs get the CPU.
+func yieldCPU(ctx context.Context) error {
 	if !monotime.Sleep(ctx, pause) {
 		return ctx.Err()
 	}
 	return nil
 }
 
-// sweepMap runs the program for the keys of a hash table. It pauses after some thousand.
+// sweepMap runs the program for the keys of a hash table. It pauses after some thousand keys.
 func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
 	if _, err := t.programs.Program(program); err != nil { // loading it is no slice
 		return 0, 0, err
@@ -157,7 +157,7 @@ func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.M
 			longest = max(longest, monotime.ThreadCPU()-began)
 		}
 		if err == nil {
-			err = rest(ctx)
+			err = yieldCPU(ctx)
 		}
 		began = monotime.ThreadCPU()
 	})
@@ -170,7 +170,7 @@ func appendKeys[K any](frame []byte, keys []K) []byte {
 	return append(frame, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(keys))), len(keys)*int(unsafe.Sizeof(*new(K))))...)
 }
 
-func (t *Table) noteSweep(total, longest time.Duration) error {
+func (t *Table) recordSweep(total, longest time.Duration) error {
 	var perCPU []bpf.TcSweepReport
 	if err := t.shared.Maps.SweepReports.Lookup(uint32(0), &perCPU); err != nil {
 		return fmt.Errorf("read sweep report: %w", err)
@@ -187,7 +187,7 @@ func (t *Table) noteSweep(total, longest time.Duration) error {
 	return nil
 }
 
-// Swept reports on the sweeps so far.
+// Swept returns the results of the sweeps so far.
 func (t *Table) Swept() SweepStats {
 	t.sweptMu.Lock()
 	defer t.sweptMu.Unlock()
@@ -199,7 +199,7 @@ func (t *Table) Swept() SweepStats {
 // the period, and may cost ten percent; half of a core, up to ten times a second, while there is
 // pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
-	defer t.PromiseSweep(-sweepGrace) // packets continue immediately
+	defer t.PromiseSweep(-sweepGrace) // packets free expired connections from now on
 	t.PromiseSweep(0)
 	if err := t.startTimer(); err != nil {
 		t.shared.Log.Error("without this daemon, only new connections will free expired ones", "error", err)
@@ -208,7 +208,7 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	for {
 		pause, look := t.sweepPause(period)
 		left := pause - time.Since(done)
-		calm := t.Calm()
+		calm := t.WakeSignal()
 		if calm != nil {
 			look = left
 		}
@@ -287,7 +287,8 @@ func (t *Table) Occupancy() (tracked, size uint64) {
 
 // quiesce returns true when all packets that were in the programs when it was called have left
 // them. A program runs within one RCU read section, and this barrier waits for a grace period, some
-// 10 ms. False: the kernel does not offer it (nohz_full), and the caller must wait long enough.
+// 10 ms. It returns false if the kernel lacks the barrier (nohz_full); then the caller must wait
+// long enough.
 func (t *Table) quiesce() bool {
 	if !t.inUse() {
 		return true // only packets of tests
@@ -302,11 +303,11 @@ func (t *Table) quiesce() bool {
 const sweepGrace = 3 * time.Second
 
 // promise announces the time of the next slice to the packet path. A process that ended no longer
-// renews it, so nothing else must notice that.
+// renews it, so its end needs no other detection.
 type promise struct{ clock loader.Clock }
 
 // PromiseSweep promises the packet path that a sweep begins within d. Before the first promise,
-// packets rely on a sweep.
+// packets free nothing themselves.
 func (t *Table) PromiseSweep(d time.Duration) {
 	if err := t.promise.renew(t.shared, d+sweepGrace); err != nil {
 		t.shared.Log.Error("the packet path cannot be notified of the next sweep", "error", err)

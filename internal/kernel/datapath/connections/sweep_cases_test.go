@@ -98,7 +98,7 @@ func TestSweepPass(t *testing.T) {
 			t.Fatal(err)
 		}
 		if state.EntriesSwept != want {
-			t.Errorf("%s: the sweep goes by %d entries, want %d", step, state.EntriesSwept, want)
+			t.Errorf("%s: the sweep uses the pressure of %d entries, want %d", step, state.EntriesSwept, want)
 		}
 	}
 	want("before", 0)

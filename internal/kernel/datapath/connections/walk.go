@@ -27,9 +27,9 @@ const (
 // walk is a walk through the connection table, for all endpoints whose connections end now.
 type walk struct {
 	*Table
-	all, met uint64 // connections that they have, and that were met
+	all, met uint64 // number of their connections, and of those found so far
 	found    map[uint32][]foundEnd
-	slice    uint32 // buckets since others had the CPU
+	slice    uint32 // buckets since the last pause
 }
 
 // walk finds the connections of these endpoints: first in the groups of the location map and then,
@@ -61,7 +61,7 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	return w.found, w.walkAll(ctx)
 }
 
-// begin resets the results of the walk before.
+// begin resets the results of the previous walk.
 func (w *walk) begin() error {
 	w.met, w.found = 0, map[uint32][]foundEnd{}
 	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
@@ -128,7 +128,7 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 		next = after
 		if w.slice >= walkSlice && w.met < w.all {
 			w.slice = 0
-			if err := rest(ctx); err != nil {
+			if err := yieldCPU(ctx); err != nil {
 				return err
 			}
 		}

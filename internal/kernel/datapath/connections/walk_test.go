@@ -13,8 +13,8 @@ import (
 	"loxilb/test/dptest"
 )
 
-// own gives n of a table's connections to an endpoint, spread over the table.
-func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
+// assignEndpoint assigns n connections, spread over the table, to an endpoint.
+func assignEndpoint(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	t.Helper()
 	seen := 0
 	err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
@@ -41,7 +41,7 @@ func TestWalk(t *testing.T) {
 		t.Fatal(err)
 	}
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
-	own(t, d, endpoint, few, all)
+	assignEndpoint(t, d, endpoint, few, all)
 	for _, known := range []bool{false, true} {
 		if known {
 			if err := d.Sweep(t.Context()); err != nil {
@@ -73,7 +73,7 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 		}
 	}
 	if done != (report.Ended{}) {
-		t.Errorf("as connections of another endpoint, %+v ended", done)
+		t.Errorf("%+v ended as connections of another endpoint", done)
 	}
 }
 
@@ -85,7 +85,7 @@ func TestWalkPastSockets(t *testing.T) {
 	d := open(t, loader.Settings{Connections: 2 * all})
 	d.stopGrowth()
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
-	own(t, d, endpoint, few, all)
+	assignEndpoint(t, d, endpoint, few, all)
 	d.sockets = ownSockets{endpoint: sockets}
 	if err := d.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func BenchmarkEnds(b *testing.B) {
 	const all, few, endpoint = 1_000_000, 10, 7
 	d := open(b, loader.Settings{Connections: all})
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
-	own(b, d, endpoint, few, all)
+	assignEndpoint(b, d, endpoint, few, all)
 	walk := func() error {
 		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Tracked: few}})
 		if err == nil && len(found[endpoint]) != few {

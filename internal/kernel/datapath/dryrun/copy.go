@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// needs is the data that a packet has used so far and that packets can change.
-type needs struct {
+// neededData is the data that the packet has used so far and that packets can change.
+type neededData struct {
 	packet  *Packet
 	key     bpf.TcConnectionKey
 	entries []conntrack.Entry
@@ -26,7 +26,7 @@ type needs struct {
 
 // copyConnection finds the entries of the packet's own connection, of the connection that it
 // answers, and of connections to which it may be related.
-func (d *replica) copyConnection(n *needs) error {
+func (d *replica) copyConnection(n *neededData) error {
 	reversed := bpf.TcConnectionKey{Saddr: n.key.Daddr, Daddr: n.key.Saddr, Sport: n.key.Dport, Dport: n.key.Sport, Protocol: n.key.Protocol}
 	keys := []bpf.TcConnectionKey{n.key, reversed}
 	if lb.Protocol(n.key.Protocol) == lb.UDP {
@@ -58,9 +58,9 @@ func (d *replica) requests(key bpf.TcConnectionKey) (list []bpf.TcConnectionKey,
 	return list, nil
 }
 
-// add adds the entry of a key, and that of the other direction; false: there is none, or it was
-// added already.
-func (d *replica) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
+// add adds the entry of a key, and that of the other direction. It returns false if there is none,
+// or if it was added before.
+func (d *replica) add(n *neededData, key bpf.TcConnectionKey) (bool, error) {
 	if n.has(key) {
 		return false, nil
 	}
@@ -76,7 +76,7 @@ func (d *replica) add(n *needs, key bpf.TcConnectionKey) (bool, error) {
 	return true, err
 }
 
-func (n *needs) has(key bpf.TcConnectionKey) bool {
+func (n *neededData) has(key bpf.TcConnectionKey) bool {
 	return slices.ContainsFunc(n.entries, func(e conntrack.Entry) bool { return e.Key == key })
 }
 
@@ -99,7 +99,7 @@ func (d *replica) copyNextHop(i uint16) error {
 }
 
 // fill fills the replica with the data that the packet needs.
-func (d *replica) fill(n *needs) error {
+func (d *replica) fill(n *neededData) error {
 	if err := d.connections.Set(d.live.Conntrack, n.entries); err != nil {
 		return err
 	}
@@ -123,8 +123,8 @@ func (d *replica) fill(n *needs) error {
 	return errors.Join(err, d.Maps.ServiceStates.Put(id, state))
 }
 
-// copied copies the row of a key into a table, if the live one has it.
-func copied[K, V any](from, to *ebpf.Map, key K) error {
+// copyRow copies the row of a key into a table, if the live one has it.
+func copyRow[K, V any](from, to *ebpf.Map, key K) error {
 	var v V
 	if from == nil {
 		return nil
@@ -140,7 +140,7 @@ func copied[K, V any](from, to *ebpf.Map, key K) error {
 }
 
 // copyClient copies the client's number of connections to a service with limits.
-func (d *replica) copyClient(n *needs) error {
+func (d *replica) copyClient(n *neededData) error {
 	table := d.live.ServiceLimits.Table()
 	if table == nil || n.service.Flags&uint16(bpf.TcServiceFlagSERVICE_LIMITED) == 0 {
 		return nil
@@ -150,25 +150,25 @@ func (d *replica) copyClient(n *needs) error {
 		return err
 	}
 	key := bpf.TcLimitKey{Service: n.service.Id, Generation: limits.Generation, Client: bpf.Prefix(n.key.Saddr, limits.ClientPrefix)}
-	return copied[bpf.TcLimitKey, bpf.TcLimitRow](d.live.LimitedClients.Table(), d.clients.Table(), key)
+	return copyRow[bpf.TcLimitKey, bpf.TcLimitRow](d.live.LimitedClients.Table(), d.clients.Table(), key)
 }
 
-func (n *needs) persistKey() bpf.TcPersistKey {
+func (n *neededData) persistKey() bpf.TcPersistKey {
 	return bpf.TcPersistKey{Service: n.service.Id, Client: bpf.Prefix(n.key.Saddr, n.service.PersistPrefix)}
 }
 
-// copyPersist copies which endpoint the client has.
-func (d *replica) copyPersist(n *needs) error {
+// copyPersist copies the client's remembered endpoint.
+func (d *replica) copyPersist(n *neededData) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_PERSIST {
 		return nil
 	}
-	return copied[bpf.TcPersistKey, bpf.TcPersistEntry](d.live.Persists.Table(), d.persists.Table(), n.persistKey())
+	return copyRow[bpf.TcPersistKey, bpf.TcPersistEntry](d.live.Persists.Table(), d.persists.Table(), n.persistKey())
 }
 
 // copyPairs copies the numbers of used source ports.
-func (d *replica) copyPairs(n *needs) error {
+func (d *replica) copyPairs(n *neededData) error {
 	for _, pair := range n.pairs {
-		if err := copied[bpf.TcSnatPair, bpf.TcSnatUsage](d.live.SNATUsages.Table(), d.usages.Table(), pair); err != nil {
+		if err := copyRow[bpf.TcSnatPair, bpf.TcSnatUsage](d.live.SNATUsages.Table(), d.usages.Table(), pair); err != nil {
 			return err
 		}
 	}
@@ -176,7 +176,7 @@ func (d *replica) copyPairs(n *needs) error {
 }
 
 // copyLoads copies the endpoints' numbers of connections, if the service needs them.
-func (d *replica) copyLoads(n *needs) error {
+func (d *replica) copyLoads(n *neededData) error {
 	if bpf.TcAlgorithm(n.service.Algorithm) != bpf.TcAlgorithmALGORITHM_LC {
 		return nil
 	}
@@ -197,9 +197,9 @@ func (d *replica) copyLoads(n *needs) error {
 	return nil
 }
 
-// steer makes the service's algorithm choose the requested endpoint, if it depends on data that
-// packets change.
-func (d *replica) steer(n *needs, state *bpf.TcServiceState) error {
+// steer makes the service's algorithm choose the requested endpoint, if the choice depends on data
+// that packets change.
+func (d *replica) steer(n *neededData, state *bpf.TcServiceState) error {
 	if !n.packet.Prefer.IsValid() {
 		return nil
 	}
@@ -229,7 +229,7 @@ func (d *replica) steer(n *needs, state *bpf.TcServiceState) error {
 
 // places returns the places of the requested endpoint in the service's table; ids are all of the
 // table.
-func (d *replica) places(n *needs) (places []int, ids []uint32, err error) {
+func (d *replica) places(n *neededData) (places []int, ids []uint32, err error) {
 	const per = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 	segments := d.live.Slots.Segments()
 	if int(n.service.SlotSegment) >= len(segments) {

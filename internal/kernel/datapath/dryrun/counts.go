@@ -46,7 +46,7 @@ func (d *replica) counts() (c counts, err error) {
 	return c, nil
 }
 
-// eachOfAllCPUs reads an array of each CPU's in one go.
+// eachOfAllCPUs reads a per-CPU array with one system call.
 func eachOfAllCPUs[V any](m *ebpf.Map, cpus int, f func(row uint32, values []V)) error {
 	keys, values := make([]uint32, m.MaxEntries()), make([]V, int(m.MaxEntries())*cpus)
 	var cursor ebpf.MapBatchCursor
@@ -77,11 +77,11 @@ func totals(m *ebpf.Map) (map[uint32]uint64, error) {
 }
 
 func (c counts) since(before counts) counts {
-	return counts{drops: more(before.drops, c.drops), passes: more(before.passes, c.passes), rules: more(before.rules, c.rules), challenges: c.challenges - before.challenges}
+	return counts{drops: increases(before.drops, c.drops), passes: increases(before.passes, c.passes), rules: increases(before.rules, c.rules), challenges: c.challenges - before.challenges}
 }
 
-// more returns the increases of counters.
-func more(before, now map[uint32]uint64) map[uint32]uint64 {
+// increases returns the increases of counters.
+func increases(before, now map[uint32]uint64) map[uint32]uint64 {
 	up := map[uint32]uint64{}
 	for i, n := range now {
 		if n > before[i] {
@@ -99,7 +99,7 @@ func first(rows map[uint32]uint64) (uint32, bool) {
 	return 0, false
 }
 
-// reason returns the name of the reason for a drop that was counted. "": none was.
+// reason returns the name of the counted reason for a drop; "" without a drop.
 func (d *effects) reason(of *replica) string {
 	if i, counted := first(d.counted.drops); counted {
 		return of.live.DropReasons()[i]

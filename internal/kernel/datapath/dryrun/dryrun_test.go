@@ -53,19 +53,19 @@ func TestChangesNothing(t *testing.T) {
 		}
 		l.Datapath.DryRun().Unload()
 		if diff := cmp.Diff(before, dump(t, l)); diff != "" {
-			t.Errorf("maps have changed when the program was given up:\n%s", diff)
+			t.Errorf("maps have changed when the program was unloaded:\n%s", diff)
 		}
 		if _, err := l.Send(l.Client, frame("tcp 1.1.1.3:4000 > 10.0.0.1:80 S")); err != nil {
 			return err
 		}
 		if same, n := cmp.Equal(before, dump(t, l)), left(t, l); same || n != 1 {
-			t.Errorf("a packet that is sent changes nothing: %v; %d copies of it have left", same, n)
+			t.Errorf("a sent packet changes nothing: %v; %d copies of it have left", same, n)
 		}
 		return nil
 	})
 }
 
-// prepare creates services of all kinds, and some connections; it returns packets to ask about.
+// prepare creates services of all kinds, and some connections; it returns packets to explain.
 func prepare(l *lab.Lab) ([]string, error) {
 	services := []string{
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080",
@@ -115,7 +115,7 @@ func prepare(l *lab.Lab) ([]string, error) {
 func frame(text string) []byte {
 	p, err := pkt.Parse(text)
 	if err != nil {
-		panic(err) // a mistake of the test
+		panic(err) // the test's text is wrong
 	}
 	return p.Set(pkt.To, pkt.MAC([]byte{2, 0, 0, 0, 1, 1})).Build()
 }
@@ -298,7 +298,7 @@ func TestUnderTraffic(t *testing.T) {
 		}
 		stats, _ := l.Stats(s.Key)
 		if n := stats.Endpoints; n[0].Connections != sent/2 || n[1].Connections != sent/2 || stats.In.Packets != sent || asked < 2 {
-			t.Errorf("after %d packets, and %d that were asked about: %+v", sent, asked, stats)
+			t.Errorf("after %d packets, and %d dry runs: %+v", sent, asked, stats)
 		}
 		p, err := l.Datapath.Fullness()
 		if p.Entries != 2*sent || p.HalfOpenTCP != sent {
@@ -308,9 +308,9 @@ func TestUnderTraffic(t *testing.T) {
 	})
 }
 
-// TestMeetsWhatIsThere checks that a dry run uses the current state: a client's limit, a source
+// TestUsesCurrentState checks that a dry run uses the current state: a client's limit, a source
 // port in use, the next endpoint in the rotation.
-func TestMeetsWhatIsThere(t *testing.T) {
+func TestUsesCurrentState(t *testing.T) {
 	t.Parallel()
 	onThread(t, func(l *lab.Lab) error {
 		packets, err := prepare(l)

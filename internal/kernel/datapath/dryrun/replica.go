@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// shared returns the maps that only user space writes: the configuration. All others are a dry
-// run's own.
+// shared returns the names of the maps that only user space writes: the configuration. A dry run
+// has copies of all others.
 func shared() []string {
 	return []string{
 		"services", "vips", "service_ranges", "allowed_sources", "idle_timeouts", "slots", "endpoints", "snat_sources", "bloom_filter", "local_addresses",
@@ -23,7 +23,7 @@ func shared() []string {
 	}
 }
 
-// few is the size of hashes in which a packet makes one row.
+// few is the size of hashes in which a packet adds one row.
 const few = 64
 
 // replica is the sandboxed program and the rows of its maps.
@@ -35,7 +35,7 @@ type replica struct {
 	// Maps in maps.
 	states, perCPU, persists, usages, clients, hits *rows.Array
 	cpus                                            int
-	known                                           *known
+	known                                           *knownClients
 }
 
 func newReplica(live *loader.Collection, rules Rules) (*replica, error) {
@@ -99,7 +99,7 @@ func (d *replica) grow() error {
 // none is an id that a run has not set.
 const none = ^uint32(0)
 
-// clear resets all that runs change to its value in the data path, or empties it.
+// clear resets everything that runs change to the values of the data path, or empties it.
 func (d *replica) clear() error {
 	if err := errors.Join(d.grow(), d.CopyVariables(d.live)); err != nil {
 		return err
@@ -126,11 +126,11 @@ func (d *replica) clear() error {
 
 // clearHashes removes rows of earlier packets.
 func (d *replica) clearHashes() error {
-	return errors.Join(emptied[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()),
-		emptied[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptied[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
+	return errors.Join(emptyMap[bpf.TcSnatPair, bpf.TcSnatUsage](d.usages.Table()),
+		emptyMap[bpf.TcPersistKey, bpf.TcPersistEntry](d.persists.Table()), emptyMap[bpf.TcLimitKey, bpf.TcLimitRow](d.clients.Table()))
 }
 
-func emptied[K, V any](m *ebpf.Map) error {
+func emptyMap[K, V any](m *ebpf.Map) error {
 	var keys []K
 	if err := rows.Each(m, func(k K, _ V) { keys = append(keys, k) }); err != nil {
 		return err
@@ -143,7 +143,7 @@ func emptied[K, V any](m *ebpf.Map) error {
 	return nil
 }
 
-// copyPolicers copies how full they are. Mirrors are not copied: a copy of a packet would leave.
+// copyPolicers copies the buckets of policers. Mirrors are not copied: they would send packets.
 func (d *replica) copyPolicers() (err error) {
 	var some uint64
 	if d.live.Maps.Policers.NextKey(nil, &some) != nil {
@@ -157,16 +157,16 @@ func (d *replica) copyPolicers() (err error) {
 	return errors.Join(err, failed)
 }
 
-// known copies the known clients, as memory: rows are many.
-type known struct {
+// knownClients copies the known clients, as memory: rows are many.
+type knownClients struct {
 	live     *ebpf.Map // a descriptor of our own
 	from, to *ebpf.Memory
 	rows     []byte
 	stale    bool // the copy may be outdated, or a run has made a client known
 }
 
-func openKnown(live, own *ebpf.Map) (k *known, err error) {
-	k = &known{}
+func openKnown(live, own *ebpf.Map) (k *knownClients, err error) {
+	k = &knownClients{}
 	if k.live, err = live.Clone(); err != nil {
 		return nil, err
 	}
@@ -180,7 +180,7 @@ func openKnown(live, own *ebpf.Map) (k *known, err error) {
 	return k, nil
 }
 
-func (k *known) copy() error {
+func (k *knownClients) copy() error {
 	if _, err := k.from.ReadAt(k.rows, 0); err != nil {
 		return fmt.Errorf("read known clients: %w", err)
 	}

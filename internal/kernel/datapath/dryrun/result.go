@@ -15,13 +15,13 @@ import (
 // Outcome is the packet path's treatment of a packet.
 type Outcome string
 
-// The outcomes.
+// The outcomes of a packet.
 const (
 	Forwards   Outcome = "forwards"   // it leaves towards an endpoint, or a client
 	Delivers   Outcome = "delivers"   // translated and delivered to a socket of this machine
 	Passes     Outcome = "passes"     // left to the kernel, unchanged
 	Answers    Outcome = "answers"    // dropped, and its sender answered: Frame is the answer
-	Drops      Outcome = "drops"      // in silence
+	Drops      Outcome = "drops"      // without an answer
 	Challenges Outcome = "challenges" // its client is challenged
 	Redirects  Outcome = "redirects"  // a firewall rule redirects it unchanged
 )
@@ -34,7 +34,7 @@ type Result struct {
 	Rule     uint64 // the firewall rule that has decided; valid iff HasRule
 	HasRule  bool
 	Existing bool          // its connection existed before
-	Ended    bool          // ... and is over with this packet, or was before it: this one opens another
+	Ended    bool          // ... and ended with this packet, or before it, so this one opens another
 	Silent   time.Duration // time since the last packet of its direction; valid iff Existing
 	Entry    *Entry
 	Opening  *Opening // nil: no service was looked up, or none found
@@ -74,19 +74,19 @@ type NextHop struct {
 	MAC     net.HardwareAddr
 	MTU     int
 	Local   bool
-	Peer    bool   // straight into the other end of a veth
+	Peer    bool   // directly into the other end of a veth
 	Rule    uint64 // the firewall rule of the connection, if it has attachments; valid iff HasRule
 	HasRule bool
 }
 
 // result describes the outcome of the last run.
-func (r *Runner) result(n *needs, effects *effects) (*Result, error) {
+func (r *Runner) result(n *neededData, effects *effects) (*Result, error) {
 	d := r.replica
 	out := &Result{Frame: effects.frame, Reason: effects.reason(d)}
 	if counter, counted := first(effects.counted.rules); counted {
 		out.Rule, out.HasRule = r.rules.RuleOf(counter)
 	}
-	if err := r.opened(effects, out); err != nil {
+	if err := r.setOpening(effects, out); err != nil {
 		return nil, err
 	}
 	entries, err := d.connections.Entries()
@@ -97,7 +97,7 @@ func (r *Runner) result(n *needs, effects *effects) (*Result, error) {
 	for i := range entries {
 		if entries[i].Key == n.key {
 			out.Silent = r.idleBefore(n, &entries[i])
-			if err := r.entered(&entries[i], out); err != nil {
+			if err := r.setEntry(&entries[i], out); err != nil {
 				return nil, err
 			}
 		}
@@ -109,7 +109,7 @@ func (r *Runner) result(n *needs, effects *effects) (*Result, error) {
 }
 
 // idleBefore returns how long an entry had seen no packet before this one.
-func (r *Runner) idleBefore(n *needs, e *conntrack.Entry) time.Duration {
+func (r *Runner) idleBefore(n *neededData, e *conntrack.Entry) time.Duration {
 	for i := range n.entries {
 		if n.entries[i].Key == e.Key {
 			return time.Duration(e.Row.Seen-n.entries[i].Row.Seen) * r.live.Jiffy()
@@ -119,7 +119,7 @@ func (r *Runner) idleBefore(n *needs, e *conntrack.Entry) time.Duration {
 }
 
 // outcomeOf returns the packet's outcome.
-func outcomeOf(n *needs, effects *effects, out *Result) Outcome {
+func outcomeOf(n *neededData, effects *effects, out *Result) Outcome {
 	switch {
 	case effects.counted.challenges > 0:
 		return Challenges
@@ -140,8 +140,8 @@ func outcomeOf(n *needs, effects *effects, out *Result) Outcome {
 // ip returns a frame without its link-layer header, which a redirect leaves unchanged.
 func ip(frame []byte) []byte { return frame[min(len(frame), 14):] }
 
-// opened records how an endpoint was chosen.
-func (r *Runner) opened(effects *effects, out *Result) error {
+// setOpening records how an endpoint was chosen.
+func (r *Runner) setOpening(effects *effects, out *Result) error {
 	o := effects.opening
 	if o == nil {
 		return nil
@@ -168,8 +168,8 @@ func (r *Runner) endpoint(id uint32) (row bpf.TcEndpoint, err error) {
 	return row, err
 }
 
-// entered records the packet's connection.
-func (r *Runner) entered(e *conntrack.Entry, out *Result) error {
+// setEntry records the packet's connection.
+func (r *Runner) setEntry(e *conntrack.Entry, out *Result) error {
 	row := &e.Row
 	has := func(t bpf.TcConnectionTrait) bool { return row.Traits&uint8(t) != 0 }
 	out.Entry = &Entry{
@@ -184,7 +184,7 @@ func (r *Runner) entered(e *conntrack.Entry, out *Result) error {
 	}
 	out.Entry.Endpoint = bpf.AddrPort(endpoint.Addr, endpoint.Port)
 	out.Entry.Service, out.Entry.OfService = r.services.ServiceOf(endpoint.Service)
-	return r.replica.wayOf(row, out)
+	return r.replica.setNextHop(row, out)
 }
 
 // Of enum hop_flag.
@@ -197,8 +197,8 @@ const (
 // epochShift is HOP_EPOCH_SHIFT of bpf/table/epoch.h.
 const epochShift = 13
 
-// wayOf records the next hop of an entry, if it is of the current epoch.
-func (d *replica) wayOf(row *bpf.TcConnection, out *Result) error {
+// setNextHop records the next hop of an entry, if it is of the current epoch.
+func (d *replica) setNextHop(row *bpf.TcConnection, out *Result) error {
 	var generation uint32
 	if err := d.Variables.HopGeneration.Get(&generation); err != nil {
 		return err

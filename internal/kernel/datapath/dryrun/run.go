@@ -13,14 +13,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxRuns bounds how often the program runs until it meets nothing that is missing. A search for a
-// source port meets one more with each run.
+// maxRuns bounds how often the program runs until it finds all rows that it needs. Each run of a
+// search for a source port may need one more.
 const maxRuns = 24
 
-// try runs the program until all that it needs was copied.
+// try runs the program until it finds all rows that it needs.
 func (r *Runner) try(p *Packet) (*Result, error) {
 	d := r.replica
-	n := &needs{packet: p, key: bpf.TcConnectionKey{
+	n := &neededData{packet: p, key: bpf.TcConnectionKey{
 		Saddr: bpf.Addr(p.From.Addr()), Daddr: bpf.Addr(p.To.Addr()), Sport: bpf.Port(p.From.Port()), Dport: bpf.Port(p.To.Port()), Protocol: uint8(p.Protocol),
 	}}
 	if p.isEcho() {
@@ -68,7 +68,7 @@ func (r *Runner) try(p *Packet) (*Result, error) {
 			return r.result(n, effects)
 		}
 	}
-	return nil, errors.New("the packet meets connections that change all the time: ask again")
+	return nil, errors.New("the packet's connections change constantly: try again")
 }
 
 // isEcho reports whether the packet is an ICMP echo, which has an identifier as its source port,
@@ -84,7 +84,7 @@ type effects struct {
 }
 
 // run runs the program once.
-func (d *replica) run(n *needs) (*effects, error) {
+func (d *replica) run(n *neededData) (*effects, error) {
 	if err := errors.Join(d.clear(), d.fill(n)); err != nil {
 		return nil, err
 	}
@@ -129,8 +129,8 @@ func (d *replica) opening() (*bpf.TcOpening, error) {
 // openingIn returns the opening in a CPU's memory.
 func openingIn(s *bpf.TcPacketScratch) *bpf.TcOpening { return (*bpf.TcOpening)(unsafe.Pointer(s)) }
 
-// missing adds the data that the run used and did not have, and reports whether there is any.
-func (d *replica) missing(n *needs, effects *effects) (missing bool, err error) {
+// missing adds the data that the run lacked, and reports whether there is any.
+func (d *replica) missing(n *neededData, effects *effects) (missing bool, err error) {
 	if !n.known && (effects.counted.challenges > 0 || slices.ContainsFunc([]string{"unknown-source", "half-open-full"}, func(why string) bool { return effects.reason(d) == why })) {
 		n.known, missing = true, true
 		if err := d.known.copy(); err != nil {

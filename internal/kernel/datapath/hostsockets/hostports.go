@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// firstPort is SNAT_FIRST_PORT; spare is SNAT_PORTS minus SNAT_LIMIT, the number of free ports
-	// below the limit.
+	// firstPort is SNAT_FIRST_PORT; spare is SNAT_PORTS minus SNAT_LIMIT, the number of ports kept
+	// free.
 	firstPort, spare = 1024, 512
 	// minPorts is the least number of ports for connections. If the machine leaves fewer, none are
 	// reserved.
 	minPorts = 8192
-	// period is how often the machine's settings are read: the kernel does not report their
+	// checkPeriod is the interval of reading the machine's settings: the kernel does not report
 	// changes.
-	period = 10 * time.Second
+	checkPeriod = 10 * time.Second
 
-	settings = "/proc/sys/net/ipv4/"
+	settingsDir = "/proc/sys/net/ipv4/"
 )
 
 // Ports informs the packet path which ports the kernel assigns to this machine's own sockets.
@@ -43,13 +43,13 @@ func NewPorts(c *loader.Collection) *Ports { return &Ports{shared: c} }
 
 // KeepHostPorts follows the machine's settings until ctx ends.
 func (p *Ports) KeepHostPorts(ctx context.Context) {
-	tick := time.NewTicker(period)
+	tick := time.NewTicker(checkPeriod)
 	defer tick.Stop()
 	var problem string
 	for {
 		err := p.follow()
 		if err != nil && err.Error() != problem {
-			p.shared.Log.Warn("a connection may get a port that a socket of this machine has, too", "error", err)
+			p.shared.Log.Warn("a connection may get the port of a socket of this machine", "error", err)
 		}
 		problem = ""
 		if err != nil {
@@ -65,11 +65,11 @@ func (p *Ports) KeepHostPorts(ctx context.Context) {
 
 // follow reads the settings, and writes changes.
 func (p *Ports) follow() error {
-	ranges, err := os.ReadFile(settings + "ip_local_port_range")
+	ranges, err := os.ReadFile(settingsDir + "ip_local_port_range")
 	if err != nil {
 		return err
 	}
-	reserved, err := os.ReadFile(settings + "ip_local_reserved_ports")
+	reserved, err := os.ReadFile(settingsDir + "ip_local_reserved_ports")
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func rowOf(local, reserved string) (row bpf.TcHostPorts, err error) {
 		return row, fmt.Errorf("net.ipv4.ip_local_port_range is %q, want two numbers", local)
 	}
 	var all, none bpf.TcHostPorts
-	if err := set(&all, ends[0], ends[1]); err != nil {
+	if err := setRange(&all, ends[0], ends[1]); err != nil {
 		return row, fmt.Errorf("net.ipv4.ip_local_port_range: %w", err)
 	}
 	for part := range strings.SplitSeq(strings.TrimSpace(reserved), ",") {
@@ -103,7 +103,7 @@ func rowOf(local, reserved string) (row bpf.TcHostPorts, err error) {
 		if !isRange {
 			last = first
 		}
-		if err := set(&none, first, last); err != nil {
+		if err := setRange(&none, first, last); err != nil {
 			return row, fmt.Errorf("net.ipv4.ip_local_reserved_ports: %w", err)
 		}
 	}
@@ -115,14 +115,14 @@ func rowOf(local, reserved string) (row bpf.TcHostPorts, err error) {
 		}
 	}
 	if left < minPorts { // no limit: none are reserved; firewall rules use the ports nevertheless
-		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, minPorts)
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not use, but %d are needed: make the range smaller, or reserve a part with net.ipv4.ip_local_reserved_ports", left, minPorts)
 	}
 	row.Limit = uint32(left - spare)
 	return row, nil
 }
 
-// set adds a range of ports.
-func set(row *bpf.TcHostPorts, first, last string) error {
+// setRange adds a range of ports.
+func setRange(row *bpf.TcHostPorts, first, last string) error {
 	from, err1 := strconv.ParseUint(first, 10, 16)
 	to, err2 := strconv.ParseUint(last, 10, 16)
 	if err1 != nil || err2 != nil {

@@ -32,9 +32,8 @@ func TestReservedPorts(t *testing.T) {
 	}
 }
 
-// TestTooFewPorts checks that connections may use every port of a machine whose sockets use nearly
-// all, as too few would be left, and that the reason is reported. Firewall rules still know the
-// ports of sockets.
+// TestTooFewPorts checks that connections may use every port of a machine if its sockets leave too
+// few, and that this is reported. Firewall rules still know the ports of sockets.
 func TestTooFewPorts(t *testing.T) {
 	t.Parallel()
 	row, err := rowOf("1024\t65535\n", "80,4000-5000\n")

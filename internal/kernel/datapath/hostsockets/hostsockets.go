@@ -21,7 +21,7 @@ import (
 )
 
 // socketHooks returns the hooks of the programs of sock.bpf.c, by program. The last one begins to
-// redirect sockets: by then their answers are understood.
+// redirect sockets, so it is attached after the programs for their answers.
 func socketHooks() []struct {
 	program string
 	attach  ebpf.AttachType
@@ -74,10 +74,9 @@ func (s *Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// AttachSockets has sockets of this network namespace that connect or send to a VIP speak to an
-// endpoint. It takes the place of the programs that an earlier process left, without a gap. cgroup
-// is a folder of cgroup v2: the sockets of the processes below it are meant; empty: all that this
-// process can see.
+// AttachSockets redirects sockets of this network namespace that connect or send to a VIP to an
+// endpoint. It replaces the programs of an earlier process without a gap. cgroup is a folder of
+// cgroup v2 whose processes' sockets are redirected; empty: all that this process can see.
 //
 // It may be tried again after an error.
 func (s *Sockets) AttachSockets(cgroup string) error {
@@ -94,7 +93,7 @@ func (s *Sockets) AttachSockets(cgroup string) error {
 	return s.attach(root, s.shared.PinFolder(pins.Sockets))
 }
 
-// open loads the programs, if that is not done.
+// open loads the programs, unless they are loaded.
 func (s *Sockets) open() error {
 	if s.programs != nil {
 		return nil
@@ -121,7 +120,7 @@ func (s *Sockets) DetachSockets() error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(s.shared.MapFolder(), countsMap)); err != nil {
-		return nil // there have never been any
+		return nil // no programs were ever attached
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +154,7 @@ func (s *Sockets) load() (*ebpf.Collection, error) {
 		}
 	}
 	made, err := loader.MakeMaps(spec, opts)
-	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version: its sockets are forgotten
+	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version, whose sockets are not counted
 		if err = os.Remove(filepath.Join(s.shared.MapFolder(), socketsMap)); err == nil {
 			made, err = loader.MakeMaps(spec, opts)
 		}

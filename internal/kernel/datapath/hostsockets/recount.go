@@ -26,8 +26,8 @@ const recountPeriod = 5 * time.Second
 // recountRest keeps recounts below one percent of a core.
 const recountRest = 100
 
-// leak is the number of flows by which a count is too high, and the count's number of changes at
-// that time.
+// leak is the number of flows by which a count is too high, and how often the count had changed
+// until then.
 type leak struct {
 	flows   int64
 	changes uint64

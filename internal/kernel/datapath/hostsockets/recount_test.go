@@ -22,8 +22,8 @@ func (i *iterator) Read([]byte) (int, error) {
 	return 0, err
 }
 
-// TestMillionsOfSockets checks that sockets are visited to the last, although the kernel interrupts
-// an iterator after a million of them, and that other errors are returned.
+// TestMillionsOfSockets checks that all sockets are visited although the kernel interrupts an
+// iterator after a million of them, and that other errors are returned.
 func TestMillionsOfSockets(t *testing.T) {
 	t.Parallel()
 	again := &fs.PathError{Op: "read", Path: "bpf_iter", Err: unix.EAGAIN}

@@ -17,7 +17,7 @@ func NewDropCounters(c *loader.Collection) *DropCounters { return &DropCounters{
 // Drops returns the packets dropped so far, by reason, including reasons without any.
 func (d *DropCounters) Drops() (map[string]uint64, error) { return d.read(d.shared.Maps.Drops) }
 
-// DropBytes returns the bytes of their IP packets.
+// DropBytes returns the bytes of dropped IP packets, by reason.
 func (d *DropCounters) DropBytes() (map[string]uint64, error) { return d.read(d.shared.Maps.DropBytes) }
 
 func (d *DropCounters) read(m *ebpf.Map) (map[string]uint64, error) {

@@ -9,11 +9,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// describe converts an event to the user's terms.
+// describe converts an event to its description for users.
 func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) report.ConnectionEvent {
 	out := report.ConnectionEvent{
 		Time:     boot.Add(time.Duration(e.Time)).Round(0),
-		Act:      act(e.Kind),
+		Act:      eventName(e.Kind),
 		Protocol: lb.Protocol(e.Protocol),
 		Client:   bpf.AddrPort(e.Client, e.ClientPort),
 		VIP:      bpf.AddrPort(e.Vip, e.VipPort),
@@ -33,7 +33,7 @@ func (w *Watchers) describe(e *bpf.TcConnectionEvent, boot time.Time) report.Con
 	return out
 }
 
-func act(kind uint8) string {
+func eventName(kind uint8) string {
 	switch bpf.TcConnectionEventKind(kind) {
 	case bpf.TcConnectionEventKindEVENT_OPENED:
 		return "opened"

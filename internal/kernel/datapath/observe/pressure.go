@@ -78,7 +78,7 @@ func (m *Meter) Fullness() (p report.Pressure, err error) {
 	}, nil
 }
 
-// portsShort reports whether packets have found a pool of source ports short lately
+// portsShort reports whether packets have recently found a nearly used-up pool of source ports
 // (bpf/limit/port_pressure.h).
 func (m *Meter) portsShort() (bool, error) {
 	var until uint32
@@ -89,8 +89,8 @@ func (m *Meter) portsShort() (bool, error) {
 	return until-now-1 < m.shared.Jiffies(time.Duration(bpf.TcPortLayoutPORT_PRESSURE_SECONDS)*time.Second), err
 }
 
-// known counts the valid rows. It reads them as memory: by system calls, they would take most of
-// the time of a scrape of metrics.
+// known counts the valid rows. It reads them as memory: system calls would take most of the time of
+// a scrape of metrics.
 func (m *Meter) known() (n uint64, err error) {
 	now, err := loader.Now()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// recordPeriod is how often the ring is read: the packet path does not wake readers.
+	// recordPeriod is the interval of reading the ring: the packet path does not wake readers.
 	recordPeriod = 100 * time.Millisecond
 	// recordRingBytes is the size of the ring for all rules: some 500 copies, which allows
 	// 5,000 per second.
@@ -44,7 +44,7 @@ func (rec *Recorder) RecordRules(ctx context.Context, yield func([]report.Packet
 	return follow(ctx, r, recordPeriod, 0, read, yield)
 }
 
-// copyOf converts a copy to the user's terms.
+// copyOf converts a copy to its description for users.
 func copyOf(r *bpf.TcPacketRecord, boot time.Time) report.PacketCopy {
 	c := report.PacketCopy{
 		Time: boot.Add(time.Duration(r.Time)).Round(0), Rule: r.Of, Action: actionOf(r.Verdict), Interface: int(r.Ifindex),
@@ -58,7 +58,7 @@ func copyOf(r *bpf.TcPacketRecord, boot time.Time) report.PacketCopy {
 	return c
 }
 
-// actionOf returns the user's word for an action.
+// actionOf returns the name of an action for users.
 func actionOf(action uint8) policy.RuleAction {
 	switch bpf.TcRuleAction(action) {
 	case bpf.TcRuleActionRULE_DROP:

@@ -126,7 +126,7 @@ func readRows[Row, T any](r *ring, list []T, most int, describe func(row *Row, b
 	return list, nil
 }
 
-// withTag returns a frame with its VLAN tag where the frame had it; the kernel keeps the tag apart.
+// withTag returns a frame with its VLAN tag, which the kernel stores outside of the frame.
 func withTag(frame []byte, protocol, tci uint16) []byte {
 	const macs = 12 // the size of both addresses
 	if len(frame) < macs {

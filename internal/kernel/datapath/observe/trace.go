@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// tracePeriod is how often a ring is read: the packet path does not wake readers.
+	// tracePeriod is the interval of reading a ring: the packet path does not wake readers.
 	tracePeriod = 10 * time.Millisecond
 	// traceBatch is the number of packets passed on at a time: 25,600 per second, which takes a
 	// fifth of a CPU. More are lost.
 	traceBatch = 256
 	// traceRingBytes is the size of a ring: some 2,300 packets.
 	traceRingBytes = 1 << 20
-	// alive is how often tracing is renewed in the programs, for the time lasting.
-	alive   = time.Second
-	lasting = 5 * time.Second
+	// renewInterval is the interval of renewing a trace, and renewDuration how long the programs
+	// then trace.
+	renewInterval = time.Second
+	renewDuration = 5 * time.Second
 )
 
 // ErrTooManyTraces reports that the maximum number of traces is running.
 var ErrTooManyTraces = fmt.Errorf("%d traces are running, which is the limit", bpf.TcRingMAX_TRACES)
 
-// TracingPrograms can be exchanged for tracing ones.
+// TracingPrograms are programs that can be replaced by tracing ones.
 type TracingPrograms interface{ Trace(on bool) error }
 
 // Tracer shows packets as they arrive and as they leave, and how they were handled
@@ -69,8 +70,8 @@ func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield f
 	defer func() { err = errors.Join(err, t.end(number, r)) }()
 	keeping, stop := context.WithCancel(ctx)
 	defer stop()
-	go t.keepAlive(keeping) // regardless of yield: a client that does not read learns how much it misses
-	in := traceInbox{reasons: t.shared.DropReasons()}
+	go t.keepAlive(keeping) // regardless of yield: a client that does not read gets the number of lost packets
+	in := traceDecoder{reasons: t.shared.DropReasons()}
 	read := func() ([]report.PacketTrace, error) { return readRows(r, nil, traceBatch, in.describe) }
 	return follow(ctx, r, tracePeriod, 0, read, func(list []report.PacketTrace, omitted report.Omitted) bool {
 		return yield(list, report.Omitted{Lost: omitted.Lost}) // sampling omits the rest
@@ -79,7 +80,7 @@ func (t *Tracer) TracePackets(ctx context.Context, f report.TraceFilter, yield f
 
 // keepAlive keeps the programs tracing until ctx ends.
 func (t *Tracer) keepAlive(ctx context.Context) {
-	tick := time.NewTicker(alive)
+	tick := time.NewTicker(renewInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -88,7 +89,7 @@ func (t *Tracer) keepAlive(ctx context.Context) {
 		case <-tick.C:
 		}
 		t.mu.Lock()
-		t.live()
+		t.renew()
 		t.mu.Unlock()
 	}
 }
@@ -126,11 +127,11 @@ func (t *Tracer) begin(f bpf.TcTraceFilter, share float64, r *ring) (number int,
 	if err != nil {
 		return 0, errors.Join(err, t.endLocked(number, r))
 	}
-	t.live() // not before: the exchange may take longer than this lasts
+	t.renew() // after the exchange, which may take longer than renewDuration
 	return number, nil
 }
 
-// end stops that.
+// end stops the programs from writing to a ring.
 func (t *Tracer) end(number int, r *ring) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,8 +180,8 @@ func (t *Tracer) write() error {
 	return nil
 }
 
-// live prolongs the trace for a while, so the traces of a killed process end by themselves.
-func (t *Tracer) live() {
-	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+lasting)
+// renew makes the programs trace for renewDuration, so the traces of a killed process end.
+func (t *Tracer) renew() {
+	until := t.ticks + t.shared.Jiffies(time.Since(t.began)+renewDuration)
 	_ = t.shared.Variables.TraceUntil.Set(until) // memory
 }

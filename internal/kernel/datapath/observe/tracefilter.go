@@ -44,7 +44,7 @@ func (t *Tracer) reason(name string) (uint8, error) {
 			return uint8(n), nil
 		}
 	}
-	return 0, lb.NewFieldError("reason", name, "is none for which packets are dropped", strings.Join(slices.Sorted(maps.Values(names)), ", "))
+	return 0, lb.NewFieldError("reason", name, "is not a reason for drops", strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
 // largestGap returns the largest distance between sampled packets, so 1/share is the mean.
@@ -56,7 +56,7 @@ func largestGap(share float64) uint32 {
 }
 
 // sampleOf returns the highest 32-bit random number with which a packet counts for a share, among
-// those sampled for the largest one.
+// those sampled for the largest share.
 func sampleOf(share, largest float64) uint32 {
 	if share >= largest {
 		return math.MaxUint32

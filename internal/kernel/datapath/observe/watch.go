@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// watchPeriod is how often a ring is read: the packet path does not wake readers.
+	// watchPeriod is the interval of reading a ring: the packet path does not wake readers.
 	watchPeriod = 10 * time.Millisecond
 	// eventRoom is the time after which a ring without a reader is half full, at the watcher's
 	// declared rate. From then on, connections are omitted.
@@ -56,11 +56,11 @@ func (w *Watchers) WatchConnections(ctx context.Context, rate int, yield func([]
 	if rate < 1 || rate > WatchRateMax {
 		return fmt.Errorf("a rate of %d events per second is out of range (allowed: 1 to %d)", rate, WatchRateMax)
 	}
-	number, err := w.take()
+	number, err := w.claimNumber()
 	if err != nil {
 		return err
 	}
-	defer w.giveBack(number)
+	defer w.releaseNumber(number)
 	r, err := openRing(w.shared, "watcher", ringSize(rate))
 	if err != nil {
 		return err
@@ -88,8 +88,8 @@ func ringSize(rate int) uint32 {
 	return max(eventRingMin, uint32(1)<<bits.Len64(bytes-1))
 }
 
-// take finds a number for a watcher.
-func (w *Watchers) take() (uint32, error) {
+// claimNumber claims a free number for a watcher.
+func (w *Watchers) claimNumber() (uint32, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for number := range uint32(bpf.TcRingMAX_WATCHERS) {
@@ -101,7 +101,7 @@ func (w *Watchers) take() (uint32, error) {
 	return 0, ErrTooManyWatchers
 }
 
-func (w *Watchers) giveBack(number uint32) {
+func (w *Watchers) releaseNumber(number uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.active &^= 1 << number

@@ -15,9 +15,9 @@ const usualBPFFS = "/sys/fs/bpf"
 
 // Root returns the BPF file system in which pins survive this process. It is mounted if necessary.
 //
-// It prefers this process's own mount. The exception is a mount namespace that is only a view of
-// the machine's, like that of `ip netns exec`: its own mounts end with its last process. Then it
-// uses the machine's mount, through the root directory of a process that has it.
+// It prefers this process's own mount. The exception is a mount namespace with the machine's root
+// directory, like that of `ip netns exec`: its mounts end with its last process. Then it uses the
+// machine's mount, through the root directory of a process that has it.
 func Root() (string, error) {
 	outer := outerProcess()
 	if isBPFFS(usualBPFFS) && (outer == "" || !isView(outer) || sameDevice(usualBPFFS, outerPath(outer))) {
@@ -44,8 +44,8 @@ func Root() (string, error) {
 
 func outerPath(pid string) string { return filepath.Join("/proc", pid, "root", usualBPFFS) }
 
-// isView reports whether our root directory is the process's: then we are not in a container of our
-// own.
+// isView reports whether this process has the same root directory as another one, so it is not in a
+// container of its own.
 func isView(pid string) bool {
 	var ours, theirs unix.Stat_t
 	return unix.Stat("/", &ours) == nil && unix.Stat(filepath.Join("/proc", pid, "root"), &theirs) == nil &&

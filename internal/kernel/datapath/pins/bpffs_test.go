@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// printRoot sets up the mounts of a case of TestRoot, and prints what Root finds, and whose mount
-// that is.
+// printRoot sets up the mounts of a case of TestRoot, and prints the result of Root, and the owner
+// of that mount.
 func printRoot() {
 	machine := os.Getenv("LOXILB_TEST_MACHINE") // the machine's BPF file system, or a directory in its place
 	err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
@@ -116,15 +116,15 @@ func TestRoot(t *testing.T) {
 		setup string
 		want  string
 	}{
-		"a copy of the machine's mounts":                             {mounts, "", "/sys/fs/bpf the machine's"},
-		"ip netns exec: a fresh /sys":                                {mounts, "sysfs", "/proc/PID/root/sys/fs/bpf the machine's"},
-		"ip netns exec, and mounted there: it would not stay":        {mounts, "sysfs bpf", "/proc/PID/root/sys/fs/bpf the machine's"},
-		"a container that sees the machine's processes":              {mounts, "root bpf", "/sys/fs/bpf its own"},
-		"a container that sees them, without one":                    {mounts, "root", "/proc/PID/root/sys/fs/bpf the machine's"},
-		"a container with the machine's bound":                       {mounts | pids, "proc sysfs bind", "/sys/fs/bpf the machine's"},
-		"a container with its own":                                   {mounts | pids, "proc sysfs bpf", "/sys/fs/bpf its own"},
-		"a container with none":                                      {mounts | pids, "proc sysfs", "/sys/fs/bpf its own"},
-		"a container with a root of its own and the machine's /proc": {mounts | pids, "root bpf", "/sys/fs/bpf its own"},
+		"a copy of the machine's mounts":                                 {mounts, "", "/sys/fs/bpf the machine's"},
+		"ip netns exec: a fresh /sys":                                    {mounts, "sysfs", "/proc/PID/root/sys/fs/bpf the machine's"},
+		"ip netns exec, and mounted there, which is temporary":           {mounts, "sysfs bpf", "/proc/PID/root/sys/fs/bpf the machine's"},
+		"a container that sees the machine's processes":                  {mounts, "root bpf", "/sys/fs/bpf its own"},
+		"a container that sees the machine's processes, without a mount": {mounts, "root", "/proc/PID/root/sys/fs/bpf the machine's"},
+		"a container with the machine's bound":                           {mounts | pids, "proc sysfs bind", "/sys/fs/bpf the machine's"},
+		"a container with its own":                                       {mounts | pids, "proc sysfs bpf", "/sys/fs/bpf its own"},
+		"a container with none":                                          {mounts | pids, "proc sysfs", "/sys/fs/bpf its own"},
+		"a container with a root of its own and the machine's /proc":     {mounts | pids, "root bpf", "/sys/fs/bpf its own"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

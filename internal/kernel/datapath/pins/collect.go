@@ -19,9 +19,9 @@ type Collected struct {
 	Bytes                    uint64 // of the maps, without inner maps
 }
 
-// Collect removes the leftovers of network namespaces that no longer exist from the directories
-// next to dir: maps, links and programs at cgroups. An existing namespace keeps its pins, even
-// without any process. In doubt, it exists.
+// Collect removes pins of network namespaces that no longer exist from the directories next to dir:
+// maps, links and programs at cgroups. An existing namespace keeps its pins, even without any
+// process. An unknown namespace counts as existing.
 func Collect(dir string) (Collected, error) {
 	c := collector{live: liveCookies}
 	return c.collect(dir)
@@ -55,19 +55,20 @@ func (c *collector) collect(dir string) (Collected, error) {
 
 // collector finds the existing namespaces when it first needs them.
 type collector struct {
-	live    func() (map[uint64]bool, error)
-	asked   bool
-	cookies map[uint64]bool
-	err     error
+	live     func() (map[uint64]bool, error)
+	isLoaded bool
+	cookies  map[uint64]bool
+	err      error
 }
 
-// isOrphan reports whether it is a pin directory whose namespace no longer exists.
+// isOrphan reports whether dir is a pin directory whose namespace no longer exists.
 func (c *collector) isOrphan(dir string) (bool, error) {
-	lives, err := askWitness(dir)
+	lives, err := namespaceExists(dir)
 	if !errors.Is(err, os.ErrNotExist) {
 		return err == nil && !lives, err
 	}
-	// A build that made no witness. Its default directories are named by the namespace.
+	// A build without witnesses made the directory. Its default directories are named by the
+	// namespace.
 	attached, err := hasInterface(dir)
 	if err != nil || attached {
 		return false, err
@@ -80,8 +81,8 @@ func (c *collector) isOrphan(dir string) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // not ours
 	}
-	if !c.asked {
-		c.asked = true
+	if !c.isLoaded {
+		c.isLoaded = true
 		c.cookies, c.err = c.live()
 	}
 	if errors.Is(c.err, errPartialView) {
@@ -90,7 +91,7 @@ func (c *collector) isOrphan(dir string) (bool, error) {
 	return c.err == nil && !c.cookies[cookie], c.err
 }
 
-// remove leaves it alone if a daemon has locked it since.
+// remove removes a pin directory, unless a daemon has locked it since.
 func (c *collector) remove(dir string, done *Collected) error {
 	lock, err := AcquireExisting(dir)
 	if inUse := (*InUseError)(nil); errors.As(err, &inUse) || errors.Is(err, os.ErrNotExist) {
@@ -114,7 +115,7 @@ func (c *collector) remove(dir string, done *Collected) error {
 	return nil
 }
 
-// hasInterface: a link of the directory is attached to an interface.
+// hasInterface reports whether a link of the directory is attached to an interface.
 func hasInterface(dir string) (bool, error) {
 	for _, folder := range linkFolders() {
 		if folder == Sockets {
@@ -145,7 +146,7 @@ func hasInterface(dir string) (bool, error) {
 	return false, nil
 }
 
-// count counts a directory's content. It is for the log: unreadable entries do not count.
+// count counts a directory's content for the log. Unreadable entries do not count.
 func count(dir string) (c Collected) {
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

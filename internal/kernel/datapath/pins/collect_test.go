@@ -13,28 +13,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// left is what a daemon leaves in a pin directory when its interfaces are removed before it ends:
-// no link at an interface.
-type left struct {
+// leftPins is what a daemon leaves in a pin directory when its interfaces are removed before it
+// ends: no link at an interface.
+type leftPins struct {
 	dir  string
 	maps []ebpf.MapID
 	link link.ID
 }
 
-func leave(t testing.TB, dir string, ns *os.File, witness bool) left {
+func leavePins(t testing.TB, dir string, ns *os.File, witness bool) leftPins {
 	t.Helper()
 	if err := Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
-	l := left{dir: dir, maps: []ebpf.MapID{smallMap(t, dir, "one"), smallMap(t, dir, "two")}, link: socketLink(t, dir)}
+	l := leftPins{dir: dir, maps: []ebpf.MapID{smallMap(t, dir, "one"), smallMap(t, dir, "two")}, link: socketLink(t, dir)}
 	if witness {
 		inside(t, ns, func() error { return Witness(dir) })
 	}
 	return l
 }
 
-// stays checks that everything is still there.
-func (l left) stays(t testing.TB, why string) {
+// wantKept checks that everything still exists.
+func (l leftPins) wantKept(t testing.TB, why string) {
 	t.Helper()
 	if _, err := os.Stat(l.dir); err != nil {
 		t.Errorf("%s: %v", why, err)
@@ -44,7 +44,7 @@ func (l left) stays(t testing.TB, why string) {
 	}
 }
 
-func (l left) gone() bool {
+func (l leftPins) isRemoved() bool {
 	return !mapExists(l.maps[0]) && !mapExists(l.maps[1]) && !linkExists(l.link)
 }
 
@@ -57,9 +57,8 @@ func collect(t testing.TB, own string) Collected {
 	return c
 }
 
-// TestCollect checks that what daemons left in eight namespaces whose interfaces were removed first
-// is deleted: maps, links, and programs at the cgroup. What belongs to a live namespace stays,
-// whatever keeps that alive.
+// TestCollect checks that pins of deleted namespaces are deleted: maps, links, and programs at the
+// cgroup. Pins of an existing namespace stay, whatever keeps the namespace alive.
 func TestCollect(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
@@ -67,19 +66,19 @@ func TestCollect(t *testing.T) {
 	if err := os.Mkdir(at("foreign"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var dead []left
+	var dead []leftPins
 	for i := range 8 {
 		ns := namespace(t)
-		dead = append(dead, leave(t, at("dead-%d", i), ns, true))
+		dead = append(dead, leavePins(t, at("dead-%d", i), ns, true))
 		_ = ns.Close()
 	}
-	alive := map[string]left{}
+	alive := map[string]leftPins{}
 
 	open := namespace(t)
-	alive["an open file"] = leave(t, at("open"), open, true)
+	alive["an open file"] = leavePins(t, at("open"), open, true)
 
 	ns := namespace(t)
-	alive["a bind mount"] = leave(t, at("mounted"), ns, true)
+	alive["a bind mount"] = leavePins(t, at("mounted"), ns, true)
 	mounted := filepath.Join(t.TempDir(), "ns")
 	if err := os.WriteFile(mounted, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -92,7 +91,7 @@ func TestCollect(t *testing.T) {
 	_ = ns.Close()
 
 	ns = namespace(t)
-	alive["a socket"] = leave(t, at("socket"), ns, true)
+	alive["a socket"] = leavePins(t, at("socket"), ns, true)
 	var socket net.PacketConn
 	inside(t, ns, func() (err error) {
 		socket, err = net.ListenPacket("udp", ":0") //nolint:noctx // opens without waiting
@@ -101,8 +100,8 @@ func TestCollect(t *testing.T) {
 	defer socket.Close()
 	_ = ns.Close()
 
-	own := leave(t, at("own"), namespace(t), true)
-	locked := leave(t, at("locked"), namespace(t), false)
+	own := leavePins(t, at("own"), namespace(t), true)
+	locked := leavePins(t, at("locked"), namespace(t), false)
 	ns = namespace(t)
 	inside(t, ns, func() error { return Witness(locked.dir) })
 	lock, err := Acquire(locked.dir)
@@ -113,11 +112,11 @@ func TestCollect(t *testing.T) {
 	alive["a lock"] = locked
 
 	var sum Collected
-	eventually(t, "what namespaces that are gone have left is removed", func() bool {
+	eventually(t, "pins of deleted namespaces are removed", func() bool {
 		c := collect(t, own.dir)
 		sum.Directories, sum.Maps, sum.Links, sum.Bytes = sum.Directories+c.Directories, sum.Maps+c.Maps, sum.Links+c.Links, sum.Bytes+c.Bytes
 		for _, d := range dead {
-			if !d.gone() {
+			if !d.isRemoved() {
 				return false
 			}
 		}
@@ -126,27 +125,27 @@ func TestCollect(t *testing.T) {
 	if sum.Directories != 8 || sum.Maps != 3*8 || sum.Links != 8 || sum.Bytes < 8*2*16*4096 {
 		t.Errorf("the sum of removed pins is %+v", sum)
 	}
-	own.stays(t, "its own")
+	own.wantKept(t, "its own")
 	for why, l := range alive {
-		l.stays(t, "kept alive by "+why)
+		l.wantKept(t, "kept alive by "+why)
 	}
 	if _, err := os.Stat(at("foreign")); err != nil {
 		t.Error(err)
 	}
 
-	// Without anything that keeps them alive, they are deleted, too.
+	// When nothing keeps the namespaces alive, their pins are deleted, too.
 	unmount()
 	_, _, _ = open.Close(), socket.Close(), lock.Release()
 	eventually(t, "the rest is removed", func() bool {
 		collect(t, own.dir)
 		for _, l := range alive {
-			if !l.gone() {
+			if !l.isRemoved() {
 				return false
 			}
 		}
 		return true
 	})
-	own.stays(t, "its own")
+	own.wantKept(t, "its own")
 }
 
 // TestCollectWithoutWitness checks that directories of builds without a witness are recognized by
@@ -154,21 +153,21 @@ func TestCollect(t *testing.T) {
 func TestCollectWithoutWitness(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
-	at := func(name string) left { return leave(t, filepath.Join(parent, name), nil, false) }
+	at := func(name string) leftPins { return leavePins(t, filepath.Join(parent, name), nil, false) }
 	unnamed, odd, dead, alive := at("by-another-name"), at("netns-x"), at("netns-1000001"), at("netns-1000002")
 	unsure := collector{live: func() (map[uint64]bool, error) { return nil, errPartialView }}
 	sure := collector{live: func() (map[uint64]bool, error) { return map[uint64]bool{1000002: true}, nil }}
 	if c, err := unsure.collect(filepath.Join(parent, "own")); err != nil || c.Directories != 0 {
 		t.Errorf("where not all can be found: %+v, %v", c, err)
 	}
-	dead.stays(t, "where not all can be found")
+	dead.wantKept(t, "where not all can be found")
 	if c, err := sure.collect(filepath.Join(parent, "own")); err != nil || c.Directories != 1 {
 		t.Errorf("got %+v, %v, want no error, c.Directories == 1", c, err)
 	}
-	eventually(t, "what the namespace that is gone has left is removed", dead.gone)
-	unnamed.stays(t, "of an unknown namespace")
-	odd.stays(t, "of an odd name")
-	alive.stays(t, "of one that lives")
+	eventually(t, "the pins of the deleted namespace are removed", dead.isRemoved)
+	unnamed.wantKept(t, "of an unknown namespace")
+	odd.wantKept(t, "of an odd name")
+	alive.wantKept(t, "of an existing namespace")
 }
 
 // TestCollectMoved checks that the program is also detached from an interface that moved to another
@@ -177,7 +176,7 @@ func TestCollectMoved(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
 	first, second := namespace(t), namespace(t)
-	l := leave(t, filepath.Join(parent, "first"), first, true)
+	l := leavePins(t, filepath.Join(parent, "first"), first, true)
 	var index int
 	inside(t, first, func() error {
 		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "moves"}, PeerName: "peer", PeerNamespace: netlink.NsFd(second.Fd())}); err != nil {
@@ -213,14 +212,14 @@ func TestCollectMoved(t *testing.T) {
 		return n
 	}
 	collect(t, filepath.Join(parent, "own"))
-	l.stays(t, "the namespace lives")
+	l.wantKept(t, "the namespace lives")
 	if n := programs(); n != 1 {
-		t.Fatalf("%d programs went along with the interface", n)
+		t.Fatalf("%d programs remain at the interface that moved", n)
 	}
 	_ = first.Close()
 	eventually(t, "it is removed", func() bool {
 		collect(t, filepath.Join(parent, "own"))
-		return l.gone()
+		return l.isRemoved()
 	})
 	if n := programs(); n != 0 {
 		t.Errorf("%d programs are left at the interface", n)
@@ -233,7 +232,7 @@ func TestCollectAttached(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
 	ns := namespace(t)
-	l := leave(t, filepath.Join(parent, "netns-1000003"), nil, false)
+	l := leavePins(t, filepath.Join(parent, "netns-1000003"), nil, false)
 	inside(t, ns, func() error {
 		at, err := link.AttachTCX(link.TCXOptions{Interface: int(loopback), Attach: ebpf.AttachTCXIngress, Program: program(t, ebpf.SchedCLS, ebpf.AttachNone)})
 		if err != nil {
@@ -246,10 +245,10 @@ func TestCollectAttached(t *testing.T) {
 	if done, err := c.collect(filepath.Join(parent, "own")); err != nil || done.Directories != 0 {
 		t.Errorf("got %+v, %v, want no error, done.Directories == 0", done, err)
 	}
-	l.stays(t, "attached")
+	l.wantKept(t, "attached")
 	_ = ns.Close()
 	eventually(t, "it is removed when its interface is gone", func() bool {
 		_, err := c.collect(filepath.Join(parent, "own"))
-		return err == nil && l.gone()
+		return err == nil && l.isRemoved()
 	})
 }

@@ -57,7 +57,7 @@ func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read layout of pinned map %s: %w", name, err)
 		}
-		if err == nil && was != hashOf(spec) && !isFormer(name, was) && !isCountedBefore(name, was) {
+		if err == nil && was != hashOf(spec) && !isFormer(name, was) && !hasTotalCounts(name, was) {
 			other = append(other, name)
 		}
 	}
@@ -76,10 +76,10 @@ func isFormer(name string, layout layoutHash) bool {
 	return name == "table_states" && hex.EncodeToString(layout[:]) == tableStates
 }
 
-// isCountedBefore reports whether a map has the counts of a build without counts per CPU, which
-// this build adds to its own. That build cannot adopt the map again: it would not see the CPUs'
-// counts.
-func isCountedBefore(name string, layout layoutHash) bool {
+// hasTotalCounts reports whether a map has the counts of a build without counts per CPU. This build
+// adds them to its own counts. The former build cannot adopt the map again: it would not see the
+// counts per CPU.
+func hasTotalCounts(name string, layout layoutHash) bool {
 	switch hex.EncodeToString(layout[:]) {
 	case "9dea7e51ae858a6e0a6a92abdbefe91c538f6063a2867ee56948268698226dab":
 		return name == "endpoint_states"
@@ -104,7 +104,7 @@ func WithoutFormer(dir string, specs map[string]*ebpf.MapSpec) (map[string]*ebpf
 	list := maps.Clone(specs)
 	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
 		var was layoutHash
-		return known.Lookup(keyOf(name), &was) == nil && (isFormer(name, was) || isCountedBefore(name, was))
+		return known.Lookup(keyOf(name), &was) == nil && (isFormer(name, was) || hasTotalCounts(name, was))
 	})
 	return list, nil
 }
@@ -127,7 +127,7 @@ func RecordLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	return nil
 }
 
-// DropOtherLayout unpins a map that can be spared if its layout is another one.
+// DropOtherLayout unpins an expendable map if its layout differs.
 func DropOtherLayout(dir, name string, spec *ebpf.MapSpec) error {
 	err := CheckLayouts(dir, map[string]*ebpf.MapSpec{name: spec})
 	if errors.Is(err, ErrLayout) {
@@ -167,7 +167,7 @@ func keyOf(name string) (key layoutName) {
 	return key
 }
 
-// Hash returns one for the layouts of all these maps, in hexadecimal.
+// Hash returns a hash of the layouts of all these maps, in hexadecimal.
 func Hash(specs map[string]*ebpf.MapSpec) string {
 	h := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
@@ -197,8 +197,8 @@ func describeMap(w io.Writer, spec *ebpf.MapSpec) {
 	}
 }
 
-// describeType writes names, sizes and offsets of all that is in a type. Names of types are left
-// out: they change nothing.
+// describeType writes the names, sizes and offsets of all members of a type. Names of types do not
+// matter, and are omitted.
 func describeType(w io.Writer, t btf.Type) {
 	switch t := btf.UnderlyingType(t).(type) {
 	case nil:
@@ -218,7 +218,7 @@ func describeType(w io.Writer, t btf.Type) {
 	case *btf.Union:
 		fmt.Fprintf(w, "union%d", t.Size)
 		describeMembers(w, t.Members)
-	default: // a pointer: its target is the kernel's
+	default: // a pointer, whose target is a type of the kernel
 		fmt.Fprintf(w, "%T", t)
 	}
 }

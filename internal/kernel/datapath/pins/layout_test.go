@@ -109,7 +109,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// TestHashOf checks that the hash depends on what moves the bytes of a row, and on nothing else.
+// TestHashOf checks that the hash depends on the layout of a row, and on nothing else.
 func TestHashOf(t *testing.T) {
 	t.Parallel()
 	base := hashOf(row("a", "b"))

@@ -11,8 +11,7 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// Lock is held by the one process that serves a pin directory. It ends with the process, in any
-// case.
+// Lock is held by the one process that serves a pin directory. It always ends with the process.
 type Lock struct{ dir *os.File }
 
 // InUseError reports that a daemon serves the pin directory.
@@ -80,8 +79,8 @@ func ownNames(names []string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
-// Lost reports whether the pins are taken away from the holder of the lock, as by `loxilb --detach
-// --force`: that is about to happen (TakeOver), or the directory was removed.
+// Lost reports whether the holder must give up the lock, as for `loxilb --detach --force`: another
+// process has called TakeOver, or the directory was removed.
 func (l *Lock) Lost() bool {
 	var s unix.Stat_t
 	if unix.Fstat(int(l.dir.Fd()), &s) != nil {

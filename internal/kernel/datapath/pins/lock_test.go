@@ -21,8 +21,8 @@ func holdLock() {
 	_, _ = os.Stdin.Read(make([]byte, 1))
 }
 
-// TestLock checks that one process holds a pin directory, and that another one gets its name. A
-// killed process leaves no lock.
+// TestLock checks that one process holds a pin directory, and that the error of another one names
+// the holder. A killed process leaves no lock.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(scratch(t), "a", "b")
@@ -51,7 +51,7 @@ func TestLock(t *testing.T) {
 	}
 	t.Cleanup(end)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
-		t.Fatalf("the first process says %q, %v", line, err)
+		t.Fatalf("the first process prints %q, %v", line, err)
 	}
 
 	_, err = Acquire(dir)
@@ -60,7 +60,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("the second reports %v, the first is %d", err, first.Process.Pid)
 	}
 	if want := fmt.Sprintf("in use by process %d", first.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%v does not say %q", err, want)
+		t.Errorf("%v does not contain %q", err, want)
 	}
 
 	// A process that removed and recreated the directory holds the new one, whoever holds a

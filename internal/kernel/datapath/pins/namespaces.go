@@ -50,7 +50,7 @@ func visibleCookies() (map[uint64]bool, error) {
 	return f.cookies, nil
 }
 
-// finder works on its own thread, which it moves from namespace to namespace.
+// finder visits namespaces on its own thread.
 type finder struct {
 	seen    map[[2]uint64]bool // network namespaces by device and inode
 	mounts  map[string]bool    // mount namespaces
@@ -70,15 +70,15 @@ func (f *finder) all() error {
 				return err
 			}
 		}
-		if err := errors.Join(f.open(proc), f.bound(proc)); err != nil {
+		if err := errors.Join(f.visitOpen(proc), f.visitBound(proc)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// open visits namespaces that a process has open.
-func (f *finder) open(proc string) error {
+// visitOpen visits namespaces that a process has open.
+func (f *finder) visitOpen(proc string) error {
 	files, err := os.ReadDir(filepath.Join(proc, "fd"))
 	if errors.Is(err, os.ErrPermission) {
 		return err
@@ -94,8 +94,8 @@ func (f *finder) open(proc string) error {
 	return nil
 }
 
-// bound visits namespaces that are mounted where a process sees them.
-func (f *finder) bound(proc string) error {
+// visitBound visits namespaces that are mounted in the mount namespace of a process.
+func (f *finder) visitBound(proc string) error {
 	mnt, err := os.Readlink(filepath.Join(proc, "ns/mnt"))
 	if errors.Is(err, os.ErrPermission) {
 		return err

@@ -43,8 +43,7 @@ func checkUnshared(dir string) ([]string, error) {
 	return names, nil
 }
 
-// CheckMade refuses a directory that loxilb did not make. A directory that does not exist, or is
-// empty, has nothing to lose.
+// CheckMade refuses a directory that loxilb did not make. It accepts a missing or empty directory.
 func CheckMade(dir string) error {
 	names, err := checkUnshared(dir)
 	if errors.Is(err, os.ErrNotExist) {

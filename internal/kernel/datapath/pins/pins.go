@@ -30,7 +30,7 @@ const (
 	removedFolder = "removed" // the former mapsFolder, of an unfinished removal
 )
 
-// cookiePrefix begins the names of default directories.
+// cookiePrefix is the prefix of the names of default directories.
 const cookiePrefix = "netns-"
 
 func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets, GTP} }
@@ -74,8 +74,8 @@ func Cookie() (uint64, error) {
 // Maps returns the folder of the maps, by name.
 func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
 
-// Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was
-// killed.
+// Prepare makes the folders of maps and of links at the tc hooks, and completes an interrupted
+// removal.
 func Prepare(dir string) error {
 	if _, err := checkUnshared(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -91,7 +91,8 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// KeepSize sets the size of a map to the pinned one's: a map of another size would begin empty.
+// KeepSize sets the size of a map to that of the pinned map: a map of another size would begin
+// empty.
 func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), name), nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -107,8 +108,8 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 
 // Remove detaches all links that are pinned in a pin directory, and removes it with its maps. It
 // refuses a directory that loxilb did not make. If Remove is killed at any point, all of the maps
-// or none are left, so a start can continue. The witness is removed last: Collect finds the rest by
-// it.
+// or none are left, so a start can continue. The witness is removed last, since Collect needs it to
+// find the rest.
 func Remove(dir string) error {
 	if err := Empty(dir); err != nil {
 		return err

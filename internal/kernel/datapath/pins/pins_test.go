@@ -16,7 +16,7 @@ import (
 	"loxilb/test/await"
 )
 
-// No test runs on the main thread: a namespace that a test moved it into would never end.
+// No test runs on the main thread: it never ends, nor would a namespace that it enters.
 func init() { runtime.LockOSThread() }
 
 // TestMain lets the test binary be the second process of some tests.
@@ -181,9 +181,9 @@ func linkExists(id link.ID) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// TestRemovalCutShort checks that the remains of a killed removal are removed by the next start,
+// TestInterruptedRemoval checks that the remains of a killed removal are removed by the next start,
 // and by the next removal.
-func TestRemovalCutShort(t *testing.T) {
+func TestInterruptedRemoval(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(dir string) error{"start": Prepare, "removal": Remove} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// detachMark is a folder of the pin directory by which another process asks for the lock.
+// detachMark is a folder of the pin directory by which another process requests the lock.
 const detachMark = "detach"
 
 // TakeOver asks the daemon that holds the lock to give up its VIPs, and waits until it has released

@@ -21,7 +21,8 @@ const (
 	loopback   = uint32(1) // the index of lo in every namespace
 )
 
-// Witness records the thread's network namespace in the pin directory, for as long as it exists.
+// Witness records the thread's network namespace in the pin directory. The kernel removes the
+// record with the namespace.
 func Witness(dir string) error {
 	path := filepath.Join(dir, witnessPin)
 	m, err := ebpf.LoadPinnedMap(path, nil)
@@ -51,9 +52,9 @@ func makeWitness(path string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// askWitness reports whether the namespace of a pin directory exists. os.ErrNotExist: it has no
-// witness.
-func askWitness(dir string) (lives bool, err error) {
+// namespaceExists reports whether the namespace of a pin directory exists. It returns
+// os.ErrNotExist if the directory has no witness.
+func namespaceExists(dir string) (lives bool, err error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, witnessPin), nil)
 	if err != nil {
 		return false, fmt.Errorf("open witness: %w", err)

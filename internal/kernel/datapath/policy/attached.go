@@ -96,7 +96,7 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 			failed.Mirrors[name] = err
 		}
 	}
-	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before the rows, so that packets look for them
+	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before the rows, so packets look for them
 	services, err := a.services.AttachToServices(want.Services)
 	rules, rulesErr := a.rules.AttachToRules(want.Rules)
 	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
@@ -220,7 +220,7 @@ func clock() uint64 {
 	return uint64(now.Nano()) << uint(bpf.TcPolicerLayoutTICK_SHIFT)
 }
 
-// Policed returns a policer's counts; zero if it does not exist.
+// Policed returns a policer's counts, which are zero if it does not exist.
 func (a *Attached) Policed(name string) (sum policy.Policed, err error) {
 	var each []bpf.TcPoliced
 	if err := a.maps.PolicedCounts.Lookup(bpf.NameKey(name), &each); err != nil {
@@ -238,7 +238,7 @@ func (a *Attached) Policed(name string) (sum policy.Policed, err error) {
 	return sum, nil
 }
 
-// Mirrored returns a mirror's counts; zero if it does not exist.
+// Mirrored returns a mirror's counts, which are zero if it does not exist.
 func (a *Attached) Mirrored(name string) (sum policy.MirrorStats, err error) {
 	var each []bpf.TcMirrored
 	if err := a.maps.MirroredCounts.Lookup(bpf.NameKey(name), &each); err != nil {

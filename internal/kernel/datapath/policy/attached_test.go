@@ -12,7 +12,7 @@ import (
 	"loxilb/test/dptest"
 )
 
-// none is a data path without services and rules.
+// none is Services and Rules without any.
 type none struct{}
 
 func (none) AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (bool, error) { return false, nil }

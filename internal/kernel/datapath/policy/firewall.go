@@ -198,7 +198,7 @@ func (f *Firewall) Count() int {
 	return len(f.counters)
 }
 
-// RuleCost returns the highest cost of a packet to find its rule. It is zero until SetRules.
+// RuleCost returns the highest cost of finding a packet's rule. It is zero until SetRules.
 func (f *Firewall) RuleCost() policy.RuleCost {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -57,7 +57,7 @@ func (f *Firewall) unequal() (string, error) {
 		}
 	}
 	if *have != *want {
-		return "has trees that lead elsewhere", nil
+		return "has other trees", nil
 	}
 	return "", nil
 }

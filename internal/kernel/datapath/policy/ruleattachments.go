@@ -17,7 +17,7 @@ type attachments struct {
 
 // AttachToRules sets the attachments of rules, by their identities; attachments of missing rules
 // take effect when the rules appear. It reports whether a rule gained its first attachment or lost
-// its last one: then connections must be judged again.
+// its last one: then connections must be checked again.
 func (f *Firewall) AttachToRules(want map[uint64]bpf.TcAttachments) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

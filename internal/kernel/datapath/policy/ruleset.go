@@ -42,8 +42,8 @@ func (s *ruleSet) read() (*bpf.TcRuleSet, error) {
 	return set, nil
 }
 
-// replace puts a set in force; packets that use the old one keep it to the end. count writes the
-// variables about the set: packets must not look for removed rules.
+// replace puts a set in force; packets that have begun with the old one finish with it. count
+// writes the variables about the set: packets must not look for removed rules.
 func (s *ruleSet) replace(set *bpf.TcRuleSet, count func() error) error {
 	if set.Count == 0 {
 		if err := count(); err != nil {

@@ -32,8 +32,7 @@ func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSourc
 // v4Bits is the length of ::ffff:0:0/96, which has the IPv4 addresses in maps.
 const v4Bits = 96
 
-// endIPv6 hides rows of IPv6 prefixes that contain ::ffff:0:0/96 from IPv4 clients: attachments of
-// IPv6 prefixes are not for them.
+// endIPv6 hides rows of IPv6 prefixes that contain ::ffff:0:0/96 from IPv4 clients.
 func endIPv6(out map[bpf.TcAttachedSource]bpf.TcAttachments) {
 	v4 := netip.IPv4Unspecified()
 	for n := range v4Bits {
@@ -49,7 +48,7 @@ func endIPv6(out map[bpf.TcAttachedSource]bpf.TcAttachments) {
 	}
 }
 
-// enclosing returns the longest of the prefixes in which p is.
+// enclosing returns the longest of the prefixes that contain p.
 func enclosing(rows map[netip.Prefix]bpf.TcAttachments, p netip.Prefix) netip.Prefix {
 	for bits := p.Bits() - 1; bits >= 0; bits-- {
 		q := netip.PrefixFrom(p.Addr(), bits).Masked()

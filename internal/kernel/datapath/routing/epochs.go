@@ -26,7 +26,7 @@ type generations struct{ routes, neighbours *ebpf.Variable }
 // epochs are the generations of routes and neighbours, and the variables that hold them.
 type epochs struct {
 	routes, neighbours uint32
-	kept               *ebpf.Map // keeps the generations for the next daemon
+	kept               *ebpf.Map // has the generations for the next daemon
 	written            []generations
 }
 

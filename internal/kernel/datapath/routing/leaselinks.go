@@ -6,7 +6,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// maxLinks is how many interfaces of a VIP are checked.
+// maxLinks is the maximum number of interfaces of a VIP that are checked.
 const maxLinks = int(bpf.TcLeaseLimitLEASE_LINKS)
 
 // SetLinks sets the interfaces, by index, that answer ARP for a VIP. If there are none, or more

@@ -14,12 +14,13 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// MaxLeases is how many instances of a VIP are checked. A VIP of more has no lease.
+// MaxLeases is the maximum number of instances of a VIP that are checked. A VIP of more instances
+// has no lease.
 const MaxLeases = int(bpf.TcLeaseLimitLEASE_INSTANCES)
 
-// Leases write until when this node owns VIPs whose owner is elected, and which interfaces answer
-// for VIPs. The packet path drops requests for the address of a VIP whose leases are over, even if
-// no daemon runs, and those at other interfaces (bpf/lease/lease.h).
+// Leases writes how long this node owns VIPs whose owner is elected, and which interfaces answer
+// for VIPs. The packet path drops ARP and neighbour requests for a VIP whose leases are over, even
+// if no daemon runs, and requests at other interfaces (bpf/lease/lease.h).
 //
 // Leases are the rows of VIPs and of instances. An instance without a row is not elected: its VIPs
 // need no lease. Without a row, all interfaces answer for a VIP. Methods are safe for concurrent
@@ -31,7 +32,8 @@ type Leases struct {
 	have map[bpf.TcLeaseKey]bpf.TcLease
 }
 
-// OpenLeases reads what an earlier process left. It stays in force until it is renewed or removed.
+// OpenLeases reads the leases of an earlier process. They stay in force until they are renewed or
+// removed.
 func OpenLeases(c *loader.Collection) (*Leases, error) {
 	l := &Leases{table: c.Leases, have: map[bpf.TcLeaseKey]bpf.TcLease{}}
 	m := l.table.Table()
@@ -60,8 +62,8 @@ func (l *Leases) RenewLease(instance string, until time.Time) error {
 	return l.put(instanceKey(instance), row)
 }
 
-// LeaseEnd returns at which uptime of the machine the lease of an instance ends or has ended; 0:
-// the node does not own the VIPs. It returns false if the instance has no lease.
+// LeaseEnd returns the machine's uptime at which the lease of an instance ends or has ended; 0: the
+// node does not own the VIPs. It returns false if the instance has no lease.
 func (l *Leases) LeaseEnd(instance string) (uptime time.Duration, exists bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,8 +88,8 @@ func (l *Leases) KeepLeases(instances []string) error {
 	return errors.Join(errs...)
 }
 
-// SetLeased sets by which elected instances this node owns a VIP. Without any, it needs no lease,
-// nor if they are more than the packet path checks.
+// SetLeased sets the elected instances of a VIP. It needs no lease without any, or with more than
+// the packet path checks.
 func (l *Leases) SetLeased(vip netip.Addr, instances []string) error {
 	if len(instances) > MaxLeases {
 		instances = nil

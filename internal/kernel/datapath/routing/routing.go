@@ -1,6 +1,6 @@
 // Package routing writes facts about the machine's network that the packet path cannot query: the
-// kinds of interfaces, the default routes, when cached next hops are stale, and where and until
-// when this node answers for VIPs.
+// kinds of interfaces, the default routes, the generations that expire cached next hops, and the
+// leases of VIPs.
 //
 // All methods are idempotent and cost nothing without a change. The caller retries failures.
 package routing
@@ -71,11 +71,11 @@ type Link struct {
 	Layer3     bool // without link-layer header
 	Bridge     bool
 	BridgePort bool // its frames may be for other hosts behind the bridge
-	Queues     bool // of a Peer: packets may also be queued at it, as no program at its egress would see them
+	Queues     bool // of a Peer: packets may be queued at it instead, since no program at its egress would see them
 }
 
-// SetLink sets the kind of an interface, attached or not. If it was of another kind, every
-// connection resolves its next hop again: cached next hops have the former kind.
+// SetLink sets the kind of an interface, attached or not. If the kind changes, every connection
+// resolves its next hop again, since cached next hops have the former kind.
 func (r *Routing) SetLink(index int, l Link) error {
 	var flags uint32
 	if l.Peer {

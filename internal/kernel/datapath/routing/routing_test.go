@@ -45,7 +45,7 @@ func TestDefaultRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.SetDefaultRoutes(first); err != nil {
-		t.Errorf("the same again is written: %v", err)
+		t.Errorf("unchanged routes are written: %v", err)
 	}
 	if err := r.SetDefaultRoutes(second); err == nil {
 		t.Error("a failure is not reported")
@@ -149,8 +149,8 @@ func TestGenerations(t *testing.T) {
 	want(second, "after the last one", routes+1+afterRestart+1, 0)
 }
 
-// TestForgetOtherLinks checks that what an earlier process has recorded about interfaces that
-// disappeared while no daemon ran is removed.
+// TestForgetOtherLinks checks that rows of an earlier process are removed if their interfaces
+// disappeared while no daemon ran.
 func TestForgetOtherLinks(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -36,8 +36,8 @@ func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 // Segments returns the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
-// Table returns the segment of an array with only one, such as a hash that is made on demand; nil
-// if it was not made yet.
+// Table returns the only segment of an array, such as a hash that is made on demand, or nil before
+// it is made.
 func (a *Array) Table() *ebpf.Map {
 	if len(a.segments) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (a *Array) Table() *ebpf.Map {
 	return a.segments[0]
 }
 
-// Make makes the only segment of an array of one, if it does not exist yet.
+// Make makes the only segment of an array, if it does not exist yet.
 func (a *Array) Make() error {
 	if len(a.segments) > 0 {
 		return nil
@@ -98,7 +98,7 @@ func Grow(n int, arrays ...*Array) error {
 	return failed
 }
 
-// run is new segments of an array, one after another.
+// run is consecutive new segments of an array.
 type run struct {
 	array *Array
 	first uint32
@@ -216,7 +216,7 @@ func PutBatch[V any](a *Array, ids []uint32, values []V) error {
 	return nil
 }
 
-// EachOf is EachBatch for the first limit rows of an array.
+// EachOf is EachBatch for the first limit rows of an Array.
 func EachOf[V any](a *Array, limit int, f func(ids []uint32, values []V)) error {
 	per := int(a.PerSegment())
 	for i, m := range a.segments {

@@ -46,7 +46,7 @@ func (s *Comparison[K, V]) Check(repair bool) report.Compared {
 		switch {
 		case !wanted && !stale[k] && (s.Others == nil || !s.Others(k, have)):
 			stale[k] = true
-			differ(k, "is there, and should not be")
+			differ(k, "exists, but should not")
 		case wanted && !wrong[k] && s.masked(have) != s.masked(want):
 			wrong[k] = true
 			differ(k, Unequal(s.masked(have), s.masked(want)))
@@ -160,7 +160,7 @@ func Unequal(have, want any) string {
 	return strings.Join(parts, "; ")
 }
 
-// text returns a value, addresses as users write them.
+// text formats a value; addresses as users write them.
 func text(v reflect.Value) string {
 	if a, ok := reflect.TypeAssert[bpf.TcIpAddr](v); ok {
 		if a == (bpf.TcIpAddr{}) {
@@ -174,7 +174,7 @@ func text(v reflect.Value) string {
 	return "another value"
 }
 
-// Numbered names rows by their number.
+// Numbered returns a function that names rows by their number.
 func Numbered[K ~uint32 | ~uint64 | ~int](what string) func(K) string {
 	return func(k K) string { return fmt.Sprintf("%s %d", what, k) }
 }

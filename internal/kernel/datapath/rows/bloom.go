@@ -27,8 +27,8 @@ const (
 // allPorts replaces a port.
 const allPorts = uint32(bpf.TcBloomLayoutBLOOM_ALL_PORTS)
 
-// FilterKey is a bit's meaning: packets to or from an address and port, all ports of an address, or
-// a port of every address.
+// FilterKey is what a bit stands for: packets to or from an address and port, all ports of an
+// address, or a port of every address.
 type FilterKey struct {
 	addr bpf.TcIpAddr
 	port uint32 // network byte order
@@ -40,7 +40,7 @@ func PortKey(a bpf.TcIpAddr, port uint16) FilterKey { return FilterKey{a, uint32
 // AllPortsKey returns the key of all ports of an address.
 func AllPortsKey(a bpf.TcIpAddr) FilterKey { return FilterKey{a, allPorts} }
 
-func (k FilterKey) wildcard() bool { return k.port == allPorts || k.addr == bpf.TcIpAddr{} }
+func (k FilterKey) isWildcard() bool { return k.port == allPorts || k.addr == bpf.TcIpAddr{} }
 
 func (k FilterKey) String() string {
 	addr := "every address"
@@ -69,7 +69,7 @@ type filterSet struct {
 func (s *filterSet) add(k FilterKey) {
 	bit := k.bit()
 	s.words[bit/64] |= 1 << (bit % 64)
-	s.wildcards = s.wildcards || k.wildcard()
+	s.wildcards = s.wildcards || k.isWildcard()
 }
 
 // Filter is the filter by which the packet path recognizes packets that belong to no connection and
@@ -108,7 +108,7 @@ func (f *Filter) Add(k FilterKey) {
 	if f.added != nil {
 		f.added = append(f.added, k)
 	}
-	if k.wildcard() {
+	if k.isWildcard() {
 		f.setFlag(wildcardsAt, true)
 	}
 	bit := k.bit()
@@ -118,13 +118,13 @@ func (f *Filter) Add(k FilterKey) {
 	}
 }
 
-// Has reports whether packets find the key.
+// Has reports whether the filter in force has the key.
 func (f *Filter) Has(k FilterKey) bool {
 	bit := k.bit()
-	return f.word(bitsAt+int64(bit/64*8))&(1<<(bit%64)) != 0 && (!k.wildcard() || f.flag(wildcardsAt))
+	return f.word(bitsAt+int64(bit/64*8))&(1<<(bit%64)) != 0 && (!k.isWildcard() || f.flag(wildcardsAt))
 }
 
-// Changed reports that rows were removed, and perhaps their bits are unused.
+// Changed must be called after rows were removed, whose bits may be unused now.
 func (f *Filter) Changed() { f.changed = true }
 
 // Start begins the next filter, from the keys of rows, if the one in force may have unneeded bits;
@@ -158,7 +158,8 @@ func (f *Filter) Abort() {
 	f.added, f.changed = nil, true
 }
 
-// Swept reports that the sweep has visited the whole table: now the next filter is in force.
+// Swept must be called when the sweep has visited the whole table. It puts the next filter in
+// force.
 func (f *Filter) Swept() {
 	if f.added == nil {
 		return
@@ -169,7 +170,7 @@ func (f *Filter) Swept() {
 		next.add(k)
 	}
 	f.added = nil
-	f.changed = f.changed || f.flag(keptAt) // for the next time: until those entries are gone
+	f.changed = f.changed || f.flag(keptAt) // until the entries that need these bits have ended
 	f.setFlag(wildcardsAt, f.flag(wildcardsAt) || next.wildcards)
 	f.write(bitsAt, next.words)
 	f.setFlag(wildcardsAt, next.wildcards)
@@ -227,7 +228,7 @@ func (f *Filter) setFlag(at int64, on bool) {
 	f.check(f.memory.WriteAt(binary.NativeEndian.AppendUint32(nil, n), at))
 }
 
-// must: memory within the map can be read and written.
+// check panics on an error: memory within the map can always be read and written.
 func (f *Filter) check(_ int, err error) {
 	if err != nil {
 		panic(fmt.Sprintf("the filter of addresses: %v", err))

@@ -51,7 +51,7 @@ func TestNextFilter(t *testing.T) {
 		f.Add(k)
 	}
 	if f.Start(rows) {
-		t.Error("the next filter is begun although no row has gone")
+		t.Error("the next filter is begun although no row was removed")
 	}
 	f.Changed()
 	if !f.Start(rows) {
@@ -66,16 +66,16 @@ func TestNextFilter(t *testing.T) {
 		}
 	}
 	if !f.flag(wildcardsAt) {
-		t.Error("all ports of an address are not looked at")
+		t.Error("the key of all ports of an address is not found")
 	}
 	// the entry is gone, too
 	rows = func(add func(FilterKey)) { add(stays); add(comes) }
 	if !f.Start(rows) {
-		t.Fatal("what only an entry needed is not asked for again")
+		t.Fatal("no filter is begun after only an entry needed a bit")
 	}
 	f.Swept()
 	if f.has(kept) || f.flag(wildcardsAt) || f.Start(rows) {
-		t.Error("what only an entry needed is there without it")
+		t.Error("the bit that only an entry needed outlives the entry")
 	}
 }
 

@@ -115,7 +115,7 @@ func (l *freeList) adopt(segments int, used []Range) {
 		return cmp.Or(cmp.Compare(a.Segment, b.Segment), cmp.Compare(a.Offset, b.Offset))
 	})
 	for segment := range uint32(segments) {
-		var free uint32 // free from here on, as far as known
+		var free uint32 // start of the free range
 		for len(used) > 0 && used[0].Segment == segment {
 			if used[0].Offset > free {
 				l.insert(Range{segment, free, used[0].Offset - free})

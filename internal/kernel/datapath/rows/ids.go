@@ -11,7 +11,7 @@ import (
 var ErrFull = errors.New("no free row in the data path: removed services and endpoints release theirs shortly after their last connection")
 
 // IDs allocates indices of an array map: freed ones after their quarantine, otherwise the lowest
-// unused one. In quarantine, a packet in flight cannot find another owner's row.
+// unused one. The quarantine prevents a packet in flight from finding another owner's row.
 type IDs struct {
 	limit uint32
 	next  uint32 // all below were allocated, or found in use
@@ -96,5 +96,5 @@ func (i *IDs) Top() uint32 { return i.top }
 // Taken returns the number of ids with an owner.
 func (i *IDs) Taken() int { return int(i.next) + i.after - len(i.freed) }
 
-// SetClock is for tests.
+// SetClock sets the clock, for tests.
 func (i *IDs) SetClock(now Clock) { i.now = now }

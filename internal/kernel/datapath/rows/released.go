@@ -8,7 +8,7 @@ import (
 )
 
 // Released arrays have more segments than a process may have files open: each is opened when it is
-// read. They have no methods that take ids of rows.
+// read. Methods with ids of rows do not work for them.
 
 // releaseEvery bounds how many files are open while segments are added.
 const releaseEvery = 1024

@@ -13,7 +13,7 @@ import (
 // IsLast distinguishes the end of a batch lookup from an error.
 func IsLast(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
 
-// All is the limit of EachBatch that is none.
+// All as the limit of EachBatch means all rows.
 const All = int(^uint(0) >> 1)
 
 // EachBatch reads a map with a few system calls and calls f with some thousand rows at a time; of

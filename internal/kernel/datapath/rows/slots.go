@@ -18,9 +18,9 @@ const (
 // Slots allocates ranges of the slots map, and makes segments on demand. A freed range is
 // quarantined like a freed id. A range begins at a block, and takes whole blocks.
 //
-// Why not an inner map for each service: updating an array of maps waits for an RCU grace period,
-// 10 ms and more, for each service (docs/adr/0020-slots.md); a range costs one system call to
-// fill.
+// An inner map for each service would be slower: updating an array of maps waits for an RCU grace
+// period, 10 ms and more, for each service (docs/adr/0020-slots.md). Filling a range costs one
+// system call.
 type Slots struct {
 	blocks      *Array
 	free        freeList
@@ -40,7 +40,7 @@ func NewSlots(blocks *Array, now Clock) Slots {
 	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
 
-// Adopt removes the ranges in use, and remembers their content: reading each separately later takes
+// Adopt marks ranges as used, and stores a hash of their content: reading each one later would take
 // a system call for each block.
 func (s *Slots) Adopt(used []Range) error {
 	whole := make([]Range, len(used))
@@ -229,5 +229,5 @@ func (s *Slots) Unused() bool {
 	return true
 }
 
-// SetClock is for tests.
+// SetClock sets the clock, for tests.
 func (s *Slots) SetClock(now Clock) { s.now = now }

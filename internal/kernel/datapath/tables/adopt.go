@@ -171,7 +171,7 @@ func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 			s.makeExtras().removed = c
 		}
 		if id == allRemoved {
-			t.gone = c
+			t.removedTotal = c
 		}
 	})
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // rowsOf returns the id of each endpoint of each service.
-func rowsOf(d *world) map[string]uint32 {
+func rowsOf(d *testTables) map[string]uint32 {
 	out := map[string]uint32{}
-	for id, e := range known(d) {
+	for id, e := range endpointsByID(d) {
 		if !e.service.deleted {
 			out[e.service.key.String()+" "+e.at().String()] = id
 		}
@@ -37,10 +37,10 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	apply(t, d, puts(0, 200, 7)...)
+	apply(t, d, putChanges(0, 200, 7)...)
 	apply(t, d, named(1, 2, 3))
-	apply(t, d, named(2, 3))          // one endpoint is ending
-	apply(t, d, puts(150, 190, 3)...) // and more services
+	apply(t, d, named(2, 3))                // one endpoint is ending
+	apply(t, d, putChanges(150, 190, 3)...) // and more services
 	for n := 100; n < 120; n++ {
 		apply(t, d, Change{Key: serviceKey(n)})
 	}
@@ -57,13 +57,13 @@ func TestAdopt(t *testing.T) {
 	if entries := len(dptest.Connections(t, d.c)); entries < 1000 {
 		t.Errorf("%d entries of 500 connections are left", entries)
 	}
-	apply(t, d, puts(200, 400, 5)...) // uses no row in use
+	apply(t, d, putChanges(200, 400, 5)...) // uses no row in use
 	wantIndex(t, d)
-	apply(t, d, puts(0, 400, 4)...)
+	apply(t, d, putChanges(0, 400, 4)...)
 	sweep(t, d)
 	wantIndex(t, d)
 	fresh := load(t)
-	apply(t, fresh, puts(0, 400, 4)...)
+	apply(t, fresh, putChanges(0, 400, 4)...)
 	if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
 		t.Errorf("-fresh +adopted: %s", diff)
 	}
@@ -77,9 +77,9 @@ func TestAdoptHalfDone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	apply(t, d, puts(0, 3, 2)...)
+	apply(t, d, putChanges(0, 3, 2)...)
 	want := dump(t, d)
-	apply(t, d, puts(3, 6, 2)...)
+	apply(t, d, putChanges(3, 6, 2)...)
 	for n := 3; n < 5; n++ {
 		if err := d.c.Maps.Services.Delete(serviceKey(n)); err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestAdoptHalfDone(t *testing.T) {
 	d = reload(t, d)
 	wantIndex(t, d)
 	if got := dump(t, d); !strings.Contains(got, "of deleted flags=5") || strings.Contains(got, "of deleted flags=1") {
-		t.Errorf("connections of a deleted service would not be ended:\n%s", got)
+		t.Errorf("connections of a deleted service would not end:\n%s", got)
 	}
 	setActive(t, d, 7, 0)
 	sweep(t, d)
@@ -154,7 +154,7 @@ func TestAdoptCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	apply(t, d, puts(0, 10, 3)...)
+	apply(t, d, putChanges(0, 10, 3)...)
 	traffic := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
 	traffic[0] = bpf.TcEndpointTraffic{PacketsIn: 1, BytesIn: 2, PacketsOut: 3, BytesOut: 4}
 	for id := range uint32(30) {
@@ -171,7 +171,7 @@ func TestAdoptCounters(t *testing.T) {
 	}
 	sweep(t, d)
 	d = reload(t, d)
-	apply(t, d, puts(20, 40, 3)...)
+	apply(t, d, putChanges(20, 40, 3)...)
 	for n := 20; n < 40; n++ {
 		stats, ok := d.ServiceStats(serviceKey(n))
 		if !ok || stats.Connections+stats.In.Packets+stats.Out.Bytes+stats.Refusals.Sum() != 0 {
@@ -235,7 +235,7 @@ func TestSameTableStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { d.Close() }()
-	change := puts(1, 2, 40)[0]
+	change := putChanges(1, 2, 40)[0]
 	at := func() rows.Range {
 		apply(t, d, change)
 		return d.services[change.Key].slots()

@@ -15,7 +15,7 @@ import (
 )
 
 // allStats returns AllStats's counts of services, by their index, and of the machine.
-func allStats(t *testing.T, d *world, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
+func allStats(t *testing.T, d *testTables, keys ...bpf.TcServiceKey) (map[int]report.ServiceStats, report.EndpointStats) {
 	t.Helper()
 	out := map[int]report.ServiceStats{}
 	all, err := d.AllStats(keys, func(index int, s *report.ServiceStats) { out[index] = *s })
@@ -39,7 +39,7 @@ func TestAllStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	const services, endpoints = 500, 10 // exceeds a segment
-	apply(t, d, puts(0, services, endpoints)...)
+	apply(t, d, putChanges(0, services, endpoints)...)
 	used := []uint32{0, 11, services*endpoints - 1}
 	for _, id := range used {
 		traffic := make([]bpf.TcEndpointTraffic, cpus)
@@ -108,7 +108,7 @@ func TestAllStats(t *testing.T) {
 func BenchmarkAllStats(b *testing.B) {
 	d := load(b)
 	const services = 10_000
-	apply(b, d, puts(0, services, 10)...)
+	apply(b, d, putChanges(0, services, 10)...)
 	for segment := range d.c.EndpointStates.Shared.Segments() { // a connection in each, so no row is skipped
 		if err := d.c.EndpointStates.Put(uint32(segment)*d.c.EndpointStates.Shared.PerSegment(), bpf.TcEndpointState{Connections: 7}); err != nil {
 			b.Fatal(err)

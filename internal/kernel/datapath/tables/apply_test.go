@@ -44,7 +44,7 @@ func randomState(r *rand.Rand) state {
 	return s
 }
 
-// changesTo returns the changes that turn s into next: of all rows, or of what differs.
+// changesTo returns the changes that turn s into next: of all services, or of differing ones.
 func (s state) changesTo(next state, everything bool) []Change {
 	var changes []Change
 	for k := range s {
@@ -112,12 +112,12 @@ func TestApplyOracle(t *testing.T) {
 }
 
 // wantIndex compares the index in memory with the maps.
-func wantIndex(t testing.TB, d *world) {
+func wantIndex(t testing.TB, d *testTables) {
 	t.Helper()
 	r := readMaps(t, d)
-	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(known(d)) || !maps.Equal(r.vips, d.vips) {
+	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(endpointsByID(d)) || !maps.Equal(r.vips, d.vips) {
 		t.Errorf("the maps have %d services, %d endpoints and the VIPs %v; the index %d, %d and %v",
-			len(r.services), len(r.endpoints), r.vips, len(d.services), len(known(d)), d.vips)
+			len(r.services), len(r.endpoints), r.vips, len(d.services), len(endpointsByID(d)), d.vips)
 	}
 	for k, s := range d.services {
 		row := r.services[k]
@@ -126,11 +126,11 @@ func wantIndex(t testing.TB, d *world) {
 		}
 		for _, e := range s.order {
 			if d.endpoint(e.id) != e || e.service != s || d.ending[e.id] != nil {
-				t.Errorf("service %s: endpoint %s is in the wrong books", k, e.at())
+				t.Errorf("service %s: endpoint %s is in the wrong index", k, e.at())
 			}
 		}
 	}
-	for id, e := range known(d) {
+	for id, e := range endpointsByID(d) {
 		row := r.endpoints[id]
 		if bpf.AddrPort(row.Addr, row.Port) != e.at() || row.Service != e.service.id {
 			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
@@ -153,9 +153,9 @@ func named(hosts ...byte) Change {
 	return Change{Key: t.Key, Table: t}
 }
 
-func ids4(d *world) map[byte]uint32 {
+func ids4(d *testTables) map[byte]uint32 {
 	out := map[byte]uint32{}
-	for id, e := range known(d) {
+	for id, e := range endpointsByID(d) {
 		out[e.at().Addr().As4()[3]] = id
 	}
 	return out
@@ -204,7 +204,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 }
 
 // setActive sets the number of an endpoint's connections in the maps.
-func setActive(t testing.TB, d *world, id uint32, n uint64) {
+func setActive(t testing.TB, d *testTables, id uint32, n uint64) {
 	t.Helper()
 	if err := d.c.EndpointStates.Put(id, bpf.TcEndpointState{Connections: n + 5, Active: int64(n), Tracked: n}); err != nil {
 		t.Fatal(err)
@@ -227,21 +227,21 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 	if !ok || stats.Connections != 0 || stats.Active != 0 {
 		t.Errorf("the new one has counters of the old one: %+v, %v", stats, ok)
 	}
-	if n := len(known(d)); n != 4 {
+	if n := len(endpointsByID(d)); n != 4 {
 		t.Errorf("%d endpoints", n)
 	}
 	if d.services[serviceKey(1)].id == d.endpoint(old[1]).service.id {
-		t.Error("the new service has the id that endpoints of the old one still name")
+		t.Error("the new service has the id that endpoints of the old one still refer to")
 	}
 	sweep(t, d)
-	if n := len(known(d)); n != 3 {
+	if n := len(endpointsByID(d)); n != 3 {
 		t.Errorf("%d endpoints after a sweep, one of them with connections", n)
 	}
 	wantIndex(t, d)
 	setActive(t, d, old[1], 0)
 	sweep(t, d)
 	wantIndex(t, d)
-	if n := len(known(d)); n != 2 {
+	if n := len(endpointsByID(d)); n != 2 {
 		t.Errorf("%d endpoints when the last connection is gone", n)
 	}
 }
@@ -252,7 +252,7 @@ func TestFailureChangesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
 	d.endpointIDs = rows.NewIDs(4, d.now)
-	for id := range known(d) {
+	for id := range endpointsByID(d) {
 		d.endpointIDs.Take(id)
 	}
 	errs := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})

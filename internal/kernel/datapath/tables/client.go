@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// ClientOrigin fills in the service and the endpoint of a client that the service remembers. False:
-// the service does not remember it any more.
+// ClientOrigin fills in the service and the endpoint of a remembered client. It returns false if
+// the service no longer remembers it.
 func (t *Tables) ClientOrigin(c *report.ClientCopy, key bpf.TcPersistKey, row bpf.TcPersistEntry, now uint32) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -25,7 +25,7 @@ func (t *Tables) ClientOrigin(c *report.ClientCopy, key bpf.TcPersistKey, row bp
 }
 
 // ClientPlace returns the place of the endpoint that a client keeps, and for how long its service
-// remembers clients, in ticks. False: the service or the endpoint is not here.
+// remembers clients, in ticks. It returns false if the service or the endpoint does not exist here.
 func (t *Tables) ClientPlace(c *report.ClientCopy) (at CopyPlace, timeout uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

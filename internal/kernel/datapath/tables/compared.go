@@ -1,7 +1,7 @@
 package tables
 
-// In services that compare loads, the packet path counts active connections in one place
-// (ENDPOINT_COMPARED). The counts of each CPU are moved there.
+// If a service compares loads, the packet path counts active connections of its endpoints in one
+// counter for all CPUs (ENDPOINT_COMPARED). The earlier counts of each CPU are moved there.
 
 // Compared returns the ids of the endpoints of services that compare loads.
 func (t *Tables) Compared() (ids []uint32) {
@@ -17,7 +17,7 @@ func (t *Tables) Compared() (ids []uint32) {
 	return ids
 }
 
-// ComparedSince returns the endpoints whose loads are compared since the last call.
+// ComparedSince returns the endpoints whose loads have been compared since the last call.
 func (t *Tables) ComparedSince() []uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

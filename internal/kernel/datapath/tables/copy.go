@@ -15,7 +15,7 @@ type Origin struct {
 	Opens    bool   // it opens connections itself
 }
 
-// Origin returns the description of an endpoint. False: there is none with this id.
+// Origin returns the description of an endpoint. It returns false if none has this id.
 func (t *Tables) Origin(id uint32) (Origin, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -33,8 +33,8 @@ type CopyPlace struct {
 	NoXDP             bool   // XDP must not forward its packets
 }
 
-// CopyPlace returns where a copy belongs. False: its service or endpoint is not here. An endpoint
-// that was removed is here until its last connection has ended, but takes no further clients.
+// CopyPlace returns the place of a copy. It returns false if its service or endpoint does not exist
+// here. A removed endpoint exists until its last connection has ended, but gets no further clients.
 func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -45,13 +45,13 @@ func (t *Tables) CopyPlace(c *report.ConnectionCopy) (at CopyPlace, ok bool) {
 	t.hasCopies.Store(true)
 	at.Service, at.NoXDP = s.id, s.row.Flags&uint16(bpf.TcServiceFlagSERVICE_NO_XDP) != 0
 	for _, e := range s.order {
-		if e.isOfCopy(s, c) {
+		if e.matchesCopy(s, c) {
 			at.Endpoint, at.PersistPrefix = e.id, s.persistPrefix()
 			return at, true
 		}
 	}
 	for _, e := range s.ending {
-		if e.isOfCopy(s, c) {
+		if e.matchesCopy(s, c) {
 			at.Endpoint = e.id
 			return at, true
 		}
@@ -68,8 +68,9 @@ func (s *service) persistPrefix() uint8 {
 	return uint8(s.row.PersistPrefix)
 }
 
-// isOfCopy reports whether connections to the endpoint have the copy's address and port there.
-func (e *endpoint) isOfCopy(s *service, c *report.ConnectionCopy) bool {
+// matchesCopy reports whether the service's connections to the endpoint have the copy's endpoint
+// address and port.
+func (e *endpoint) matchesCopy(s *service, c *report.ConnectionCopy) bool {
 	if e.addr.Netip() != c.Endpoint.Addr() {
 		return false
 	}
@@ -119,8 +120,8 @@ func (t *Tables) rangeAt(key bpf.TcServiceKey, port uint16) (found *service) {
 	return found
 }
 
-// indexRange adds a range of ports to ranges, or removes it if by is -1. Records of a range may
-// each have another port, so they must not be compared with all services.
+// indexRange adds a range of ports to ranges, or removes it if by is -1. The index avoids comparing
+// each copy with all services.
 func (t *Tables) indexRange(key bpf.TcServiceKey, by int) {
 	at := keyOfRanges(key)
 	list := slices.DeleteFunc(t.ranges[at], func(first uint16) bool { return first == key.Port })

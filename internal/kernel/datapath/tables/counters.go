@@ -17,8 +17,8 @@ type counters struct {
 	refused refused
 }
 
-// refused counts packets that were refused because of an endpoint. Removed endpoints lose it: their
-// services have counted the same packets.
+// refused counts packets that were refused because of an endpoint. The counts of removed endpoints
+// are dropped: their services have counted the same packets.
 type refused struct{ ports, tuple uint64 }
 
 func refusedOf(s *bpf.TcEndpointState) refused { return refused{s.SnatPortsExhausted, s.TupleInUse} }
@@ -94,7 +94,8 @@ func (c *traffic) addCPUs(perCPU []bpf.TcEndpointTraffic) {
 	}
 }
 
-// ServiceStats reads a service's counters. False: the data path does not have the service.
+// ServiceStats reads a service's counters. It returns false if the data path does not have the
+// service.
 func (t *Tables) ServiceStats(key bpf.TcServiceKey) (report.ServiceStats, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -110,7 +111,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	extras := s.extras()
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
-	shares := make([]share, len(s.order))
+	shares := make([]weightShare, len(s.order))
 	for i, e := range s.order {
 		c, err := read(e.id)
 		if err != nil {
@@ -157,14 +158,14 @@ func (t *Tables) sourceOf(e *endpoint) string {
 	return e.source.Netip().String()
 }
 
-// share returns the current fraction of the weights of an endpoint's rows, and their source.
-type share struct {
+// weightShare sums up the current and the full weights of an endpoint's rows, and has their source.
+type weightShare struct {
 	currentWeight, weight uint64
 	rows                  int
 	source                string
 }
 
-func (s *share) add(e *endpoint, source string) {
+func (s *weightShare) add(e *endpoint, source string) {
 	if s.rows++; s.rows == 1 {
 		s.source = source
 	} else if s.source != source {
@@ -174,9 +175,9 @@ func (s *share) add(e *endpoint, source string) {
 	s.weight += uint64(e.weight)
 }
 
-// fraction returns 1 for a full weight, and for rows of an earlier process until the service is
-// applied.
-func (s *share) fraction(tenths bool) float64 {
+// fraction returns the current share of the weight. It is 1 for rows of an earlier process until
+// the service is applied.
+func (s *weightShare) fraction(tenths bool) float64 {
 	switch {
 	case s.currentWeight == 0:
 		return 0
@@ -216,7 +217,7 @@ type Owner struct {
 	Service  string // its name, or its key
 }
 
-// Owner returns the endpoint of a row. False: it no longer has one.
+// Owner returns the endpoint of a row. It returns false if the row no longer has one.
 func (t *Tables) Owner(id uint32) (Owner, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -224,7 +225,7 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 	if e == nil {
 		return Owner{}, false
 	}
-	return Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.called()}, true
+	return Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.label()}, true
 }
 
 // EndpointSet has a bit for each endpoint, by id.
@@ -233,8 +234,7 @@ type EndpointSet [MaxEndpoints / 64]uint64
 // fewChosen is the number of endpoints up to which each is checked individually for connections.
 const fewChosen = 1024
 
-// WithConnections returns the chosen endpoints that may have connections, or have had some; nil:
-// none.
+// WithConnections returns the chosen endpoints that may have connections, or had some; nil: none.
 func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -246,7 +246,7 @@ func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, er
 			continue
 		}
 		if e.service != of {
-			of, o.Service = e.service, e.service.called()
+			of, o.Service = e.service, e.service.label()
 		}
 		if o.Endpoint, o.Weight = e.at(), e.weight; chosen(&o) {
 			ids = append(ids, uint32(id))
@@ -270,8 +270,8 @@ func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, er
 	return set, nil
 }
 
-// called returns the service's name, or its key.
-func (s *service) called() string {
+// label returns the service's name, or its key.
+func (s *service) label() string {
 	if s.name != "" {
 		return s.name
 	}

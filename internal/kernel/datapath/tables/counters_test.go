@@ -18,7 +18,7 @@ func TestShareOfWeight(t *testing.T) {
 		"it was not applied yet":  {[]endpoint{{currentWeight: 30}}, false, 1},
 		"a weight of 0, of a row": {[]endpoint{{}}, false, 0},
 	} {
-		var s share
+		var s weightShare
 		for i := range c.rows {
 			s.add(&c.rows[i], "")
 		}

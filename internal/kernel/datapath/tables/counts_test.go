@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// counted sets counts of a service's endpoint on each CPU.
-func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
+// setCounts sets counts of a service's endpoint on each CPU.
+func setCounts(t testing.TB, d *testTables, id uint32, connections, active uint64) {
 	t.Helper()
 	perCPU := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
 	for i := range perCPU {
@@ -31,7 +31,7 @@ func counted(t testing.TB, d *world, id uint32, connections, active uint64) {
 func TestEachCount(t *testing.T) {
 	t.Parallel()
 	d := load(t)
-	apply(t, d, puts(0, 500, 10)...) // exceeds a segment
+	apply(t, d, putChanges(0, 500, 10)...) // exceeds a segment
 	var ids []uint32
 	d.EachEndpointID(serviceKey(499), func(i int, id uint32) {
 		if i != len(ids) {
@@ -42,8 +42,8 @@ func TestEachCount(t *testing.T) {
 	if len(ids) != 10 {
 		t.Fatalf("%d rows", len(ids))
 	}
-	counted(t, d, ids[3], 5, 1)
-	counted(t, d, ids[9], 7, 0)
+	setCounts(t, d, ids[3], 5, 1)
+	setCounts(t, d, ids[9], 7, 0)
 	read := func() map[uint32]report.EndpointCount {
 		out := map[uint32]report.EndpointCount{}
 		err := d.EachCount(func(_ uint32, connections, _ uint64) bool { return connections > 0 }, func(c *report.EndpointCount) { out[c.ID] = *c })
@@ -61,12 +61,12 @@ func TestEachCount(t *testing.T) {
 	}
 	const many = 4096 / fewOfASlice * 2 // endpoints of the first segment, which are read in batches
 	for id := range uint32(many) {
-		counted(t, d, 2*id, 1, 1)
+		setCounts(t, d, 2*id, 1, 1)
 	}
 	if got = read(); len(got) != many+2 || got[2*many-2].In.Bytes != 100*cpus || got[ids[3]].Connections != 5 {
 		t.Errorf("%d are read, want %d: %+v", len(got), many+2, got[2*many-2])
 	}
-	apply(t, d, puts(499, 500, 9)...)
+	apply(t, d, putChanges(499, 500, 9)...)
 	if got = read(); len(got) != many+2 {
 		t.Errorf("an endpoint that is ending is not read: %d", len(got))
 	}
@@ -97,9 +97,9 @@ func TestUserKey(t *testing.T) {
 // BenchmarkEachCount reads 100,000 endpoints with connections, and as many idle ones.
 func BenchmarkEachCount(b *testing.B) {
 	d := load(b)
-	apply(b, d, puts(0, 10_000, 10)...)
+	apply(b, d, putChanges(0, 10_000, 10)...)
 	for id := range uint32(100_000) {
-		counted(b, d, id, 1, 1)
+		setCounts(b, d, id, 1, 1)
 	}
 	for name, want := range map[string]bool{"busy": true, "idle": false} {
 		b.Run(name, func(b *testing.B) {

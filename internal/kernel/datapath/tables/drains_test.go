@@ -12,7 +12,7 @@ import (
 )
 
 // put applies the table of service number 1 over TCP after a change by f.
-func (w *world) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
+func (w *testTables) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
 	t.Helper()
 	table := table(1, endpoints)
 	table.Key.Protocol = uint8(lb.TCP)
@@ -20,8 +20,8 @@ func (w *world) put(t *testing.T, endpoints int, f func(*bpf.ServiceTable)) {
 	apply(t, w, Change{Key: table.Key, Table: table})
 }
 
-// drained returns drains of an address of table(), and of one of its ports.
-func drained(after time.Duration, w *world, port uint16) lb.Drain {
+// drainsOf returns drains of an address of table(), and of one of its ports.
+func drainsOf(after time.Duration, w *testTables, port uint16) lb.Drain {
 	at := w.endpoint(1).at()
 	d := lb.Drain{Addr: at.Addr(), Rate: 100 + int(port), Deadline: w.now().Add(after)}
 	if port > 0 {
@@ -42,7 +42,7 @@ func TestDrains(t *testing.T) {
 	idle := func(b *bpf.ServiceTable) { b.Endpoints[len(b.Endpoints)-1].CurrentWeight = 0 }
 	d.put(t, 2, func(b *bpf.ServiceTable) { b.Endpoints[1].CurrentWeight = 1 })
 	setActive(t, d, 1, 1)
-	later, sooner := drained(2*time.Hour, d, 0), drained(time.Hour, d, 1)
+	later, sooner := drainsOf(2*time.Hour, d, 0), drainsOf(time.Hour, d, 1)
 	both := []lb.Drain{later, sooner}
 	d.SetDrains(both)
 	wantDue(t, d, 0, 0, false) // still gets new connections
@@ -84,7 +84,7 @@ func TestUndrainKeepsLeave(t *testing.T) {
 	leave := func(b *bpf.ServiceTable) { b.Leave = bpf.EndMode{Ends: true, After: 2 * time.Hour} }
 	d.put(t, 2, leave)
 	setActive(t, d, 1, 1)
-	d.SetDrains([]lb.Drain{drained(time.Hour, d, 0)})
+	d.SetDrains([]lb.Drain{drainsOf(time.Hour, d, 0)})
 	d.put(t, 1, leave)
 	skip(d, time.Hour)
 	wantDue(t, d, 1, 100, false)

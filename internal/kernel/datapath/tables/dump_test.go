@@ -13,7 +13,7 @@ import (
 // dump writes the packets' view of the maps as text, in an order that does not depend on ids:
 // services with their endpoints slot by slot, VIPs, and endpoint rows without a slot, which have
 // weight 0 or are ending.
-func dump(t testing.TB, d *world) string {
+func dump(t testing.TB, d *testTables) string {
 	t.Helper()
 	r := readMaps(t, d)
 	var lines []string
@@ -59,7 +59,7 @@ type mapRows struct {
 	slots     [][]uint32
 }
 
-func readMaps(t testing.TB, d *world) mapRows {
+func readMaps(t testing.TB, d *testTables) mapRows {
 	t.Helper()
 	r := mapRows{
 		services:  map[bpf.TcServiceKey]bpf.TcService{},

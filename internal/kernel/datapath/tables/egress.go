@@ -10,9 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// egress is the permission of an endpoint to open connections outwards. An address may be an
-// endpoint of several services of a protocol that grant it: the first of them has it until it gives
-// it up.
+// egress is the permission of an endpoint to open connections outwards. Several services of a
+// protocol may grant it to one address: the first claim applies until its service drops it.
 type egress struct {
 	service *service
 	row     bpf.TcEgressEndpoint
@@ -106,7 +105,7 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 			return err
 		}
 		if err := t.arrays.EgressEndpoints.Table().Put(key, list[0].row); err != nil {
-			return fmt.Errorf("write egress endpoint: %w", full(err))
+			return fmt.Errorf("write egress endpoint: %w", asErrFull(err))
 		}
 		return nil
 	}
@@ -122,7 +121,7 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 }
 
 // countEgress sets whether endpoints open TCP connections: by egress, or data connections of FTP.
-// Handshakes then look up who has opened them.
+// The packet path then looks up which side has opened a handshake.
 func (t *Tables) countEgress() error {
 	n := uint32(len(t.egress)) + t.ftpServices
 	if n == t.egressCount {
@@ -155,7 +154,7 @@ func (t *Tables) adoptEgress() error {
 			claim := &list[len(list)-1]
 			if row, ok := have[key]; ok && row.Service == s.id {
 				claim.row = row
-				list[0], *claim = *claim, list[0] // it had it before
+				list[0], *claim = *claim, list[0] // this claim applied before
 			}
 			t.egress[key] = list
 		}

@@ -126,9 +126,9 @@ func (t *Tables) endsOfLeaving(l bpf.EndMode) bpf.Ends {
 	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// noteEnds records when connections of removed endpoints end. It must precede the rows' removal
+// recordEnds records when connections of removed endpoints end. It must precede the rows' removal
 // flag, so nothing is unrecorded if the process is killed in between.
-func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
+func (t *Tables) recordEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
 		if e.service.deleted {
 			t.ends[e.id] = endings{left: ends} // for an adopting process
@@ -155,7 +155,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	return nil
 }
 
-// putEnds records when connections of a service's endpoints end.
+// putEnds records when connections of the endpoints in a service's table end.
 func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	for i, e := range order {
 		ends := endings{failed: want.Endpoints[i].Ends}
@@ -170,8 +170,8 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	return nil
 }
 
-// adoptEnds continues what an earlier process has begun. Connections of a deleted service end,
-// whether or not that process could record it.
+// adoptEnds adopts the ends that an earlier process has recorded. Connections of a deleted service
+// end, whether or not that process could record it.
 func (t *Tables) adoptEnds() error {
 	times, err := t.endTimes.all()
 	if err != nil {

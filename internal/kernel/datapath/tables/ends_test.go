@@ -13,7 +13,7 @@ import (
 
 // wantDue checks how many endpoints have connections that end now, at which pace, and whether
 // others follow.
-func wantDue(t *testing.T, d *world, n, rate int, more bool) {
+func wantDue(t *testing.T, d *testTables, n, rate int, more bool) {
 	t.Helper()
 	due, next, err := d.EndsDue()
 	if err != nil {
@@ -131,7 +131,7 @@ func TestEndsOfFlows(t *testing.T) {
 }
 
 // TestEndTimes checks that times are stored by the monotonic clock, and that none is accepted that
-// is further away than a service can have.
+// is later than a service can set.
 func TestEndTimes(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[time.Duration]time.Duration{

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// rich returns service number n, which has rows in each map. A larger size has more rows.
-func rich(n, size int) Change {
+// fullService returns service number n with rows in each map; a larger size has more rows.
+func fullService(n, size int) Change {
 	t := table(n, 1+size)
 	t.Key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
 	t.PortMax = uint16(90 + 10*size)
@@ -39,7 +39,7 @@ func rich(n, size int) Change {
 
 // contents returns all rows in use of the services' maps as text, and the variables of the
 // programs.
-func contents(t testing.TB, d *world) map[string]string {
+func contents(t testing.TB, d *testTables) map[string]string {
 	t.Helper()
 	out := map[string]string{"dump": dump(t, d)}
 	for name, m := range map[string]*ebpf.Map{
@@ -67,7 +67,7 @@ func contents(t testing.TB, d *world) map[string]string {
 			out[fmt.Sprintf("%s %s", name, s.key)] = fmt.Sprint(n)
 		}
 	}
-	for id := range known(d) {
+	for id := range endpointsByID(d) {
 		var row bpf.TcEndpoint
 		if err := d.arrays.Endpoints.Lookup(id, &row); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 
 // TestFullMapChangesNothing checks for each map that if it has no room for a change, the service
 // and all others are unchanged in every map and in memory. Once there is room, the same change
-// succeeds by itself.
+// succeeds.
 //
 // P8 A change for which the data path has no room changes nothing, and is applied once there is
 // room
@@ -139,18 +139,18 @@ func TestFullMapChangesNothing(t *testing.T) {
 		"services": &d.maps.Services, "vips": &d.maps.Vips, "ranges": &d.maps.ServiceRanges, "sources": &d.maps.AllowedSources,
 		"snat": &d.maps.SnatSources, "egress": &d.arrays.EgressEndpoints.Segments()[0],
 	} {
-		for what, change := range map[string]Change{"update": rich(1, 3), "new": rich(2, 1)} {
+		for what, change := range map[string]Change{"update": fullService(1, 3), "new": fullService(2, 1)} {
 			t.Run(name+", "+what, func(t *testing.T) {
-				apply(t, d, rich(1, 1), rich(3, 2))
+				apply(t, d, fullService(1, 1), fullService(3, 2))
 				fullMapChangesNothing(t, d, place, change)
-				apply(t, fresh, rich(1, 1), rich(3, 2), change)
+				apply(t, fresh, fullService(1, 1), fullService(3, 2), change)
 				sweep(t, d)
 				sweep(t, fresh)
 				if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
 					t.Errorf("applied after a failure: -want +got\n%s", diff)
 				}
-				for _, w := range []*world{d, fresh} {
-					apply(t, w, Change{Key: rich(1, 1).Key}, Change{Key: rich(2, 1).Key}, Change{Key: rich(3, 1).Key})
+				for _, w := range []*testTables{d, fresh} {
+					apply(t, w, Change{Key: fullService(1, 1).Key}, Change{Key: fullService(2, 1).Key}, Change{Key: fullService(3, 1).Key})
 					sweep(t, w)
 					wantEmpty(t, w)
 					if diff := cmp.Diff(empty, contents(t, w)); diff != "" {
@@ -162,7 +162,7 @@ func TestFullMapChangesNothing(t *testing.T) {
 	}
 }
 
-func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Change) {
+func fullMapChangesNothing(t *testing.T, d *testTables, place **ebpf.Map, change Change) {
 	t.Helper()
 	before, counts := contents(t, d), d.counts
 	back := fillUp(t, place)
@@ -182,8 +182,8 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 	wantIndex(t, d)
 }
 
-// TestFullTakesNothing checks that a service that does not fit keeps no rows from smaller services,
-// and is applied by itself once there is room.
+// TestFullTakesNothing checks that a service that does not fit takes no rows that smaller services
+// need, and can be applied once there is room.
 //
 // P8
 func TestFullTakesNothing(t *testing.T) {
@@ -191,7 +191,7 @@ func TestFullTakesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
 	d.endpointIDs = rows.NewIDs(5, d.now)
-	for id := range known(d) {
+	for id := range endpointsByID(d) {
 		d.endpointIDs.Take(id)
 	}
 	many := Change{Key: serviceKey(2), Table: table(2, 4)}

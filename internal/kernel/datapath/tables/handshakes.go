@@ -31,7 +31,7 @@ type handshakes struct {
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
 
-// segment returns the memory of one.
+// segment returns the memory of segment n.
 func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,8 +109,8 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 	return out, nil
 }
 
-// mark marks a service as changed, since its endpoints may have changed.
-func (h *handshakes) mark(key lb.Key) {
+// markChanged marks a service as changed, since its endpoints may have changed.
+func (h *handshakes) markChanged(key lb.Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.changed == nil {
@@ -120,9 +120,9 @@ func (h *handshakes) mark(key lb.Key) {
 	h.bell.RingHandshake()
 }
 
-// drain returns the services marked since the last call. all: every service counts as changed,
-// since this is the first call, or the packet path does not report.
-func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
+// takeChanged returns the services marked since the last call. all means that every service counts
+// as changed: this is the first call, or the packet path does not report.
+func (h *handshakes) takeChanged() (changed map[lb.Key]struct{}, all bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	changed, all = h.changed, !h.reported || h.bell.Deaf()
@@ -134,7 +134,7 @@ func (h *handshakes) drain() (changed map[lb.Key]struct{}, all bool) {
 // changed, since the last call, some more than once. The cost depends on them, and hardly on the
 // number of services.
 func (t *Tables) HandshakeNews(yield func(lb.Key)) {
-	changed, all := t.handshakes.drain()
+	changed, all := t.handshakes.takeChanged()
 	for key := range changed {
 		yield(key)
 	}
@@ -169,14 +169,14 @@ func (t *Tables) AwaitHandshakes() <-chan struct{} {
 	return awake
 }
 
-// NoteJudged marks the services of endpoints as changed. ids has a bit for each endpoint.
-func (t *Tables) NoteJudged(ids []uint64) {
+// MarkJudged marks the services of endpoints as changed. ids has a bit for each endpoint.
+func (t *Tables) MarkJudged(ids []uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for i, word := range ids {
 		for ; word != 0; word &= word - 1 {
 			if e := t.endpoints[uint32(i*64+bits.TrailingZeros64(word))]; e != nil {
-				t.handshakes.mark(e.service.userKey())
+				t.handshakes.markChanged(e.service.userKey())
 			}
 		}
 	}

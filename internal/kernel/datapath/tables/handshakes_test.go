@@ -14,7 +14,7 @@ func TestHandshakes(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	const services, endpoints = 500, 10 // exceeds a segment
-	apply(t, d, puts(0, services, endpoints)...)
+	apply(t, d, putChanges(0, services, endpoints)...)
 	last := serviceKey(services - 1)
 	rows, err := d.Handshakes(last, nil)
 	if err != nil || len(rows) != endpoints || rows[9].ID < d.arrays.Handshakes.Shared.PerSegment() {
@@ -51,7 +51,7 @@ func TestHandshakes(t *testing.T) {
 // BenchmarkHandshakes reads 10,000 endpoints.
 func BenchmarkHandshakes(b *testing.B) {
 	d := load(b)
-	apply(b, d, puts(0, 1000, 10)...)
+	apply(b, d, putChanges(0, 1000, 10)...)
 	var rows []report.HandshakeRow
 	for b.Loop() {
 		for n := range 1000 {

@@ -203,7 +203,7 @@ func (t *Tables) AttachToServices(want map[bpf.TcServiceKey]bpf.TcAttachments) (
 	}
 	changed, err = rows.Sync(t.maps.AttachedServices, t.attached.rows, byID)
 	if err != nil {
-		err = fmt.Errorf("attach policers and mirrors to services: %w", full(err))
+		err = fmt.Errorf("attach policers and mirrors to services: %w", asErrFull(err))
 	}
 	return changed, err
 }
@@ -221,7 +221,7 @@ func (t *Tables) putAttachments(id uint32, want bpf.TcAttachments) error {
 		return nil
 	}
 	if err := t.maps.AttachedServices.Put(id, want); err != nil {
-		return fmt.Errorf("attach policers and mirrors to a service: %w", full(err))
+		return fmt.Errorf("attach policers and mirrors to a service: %w", asErrFull(err))
 	}
 	t.attached.rows[id] = want
 	return nil

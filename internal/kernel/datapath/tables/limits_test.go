@@ -11,7 +11,7 @@ import (
 )
 
 // numbersOf returns the maps of numbers by service id.
-func numbersOf(d *world) map[string]*ebpf.Map {
+func numbersOf(d *testTables) map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"idle timeout": d.maps.IdleTimeouts, "persist timeout": d.maps.PersistTimeouts, "MSS": d.maps.MssLimits,
 	}
@@ -76,7 +76,7 @@ func TestMSSCount(t *testing.T) {
 }
 
 // wantNumbers checks that a service has all of the numbers, or none.
-func wantNumbers(t *testing.T, d *world, service int, all bool) {
+func wantNumbers(t *testing.T, d *testTables, service int, all bool) {
 	t.Helper()
 	for name, m := range numbersOf(d) {
 		var n uint32
@@ -89,9 +89,9 @@ func wantNumbers(t *testing.T, d *world, service int, all bool) {
 	}
 }
 
-// TestReapOfTakenBack checks that an endpoint keeps its row if its service takes it back between
-// the read of its connections and the lock, or removes it again meanwhile.
-func TestReapOfTakenBack(t *testing.T) {
+// TestReapOfReturned checks that an endpoint keeps its row if it returns to its service between the
+// read of its connections and the lock, also if it is removed again by then.
+func TestReapOfReturned(t *testing.T) {
 	t.Parallel()
 	d := load(t)
 	both, one := named(1, 2), named(1)
@@ -109,7 +109,7 @@ func TestReapOfTakenBack(t *testing.T) {
 		if err := d.reapSome(idle, now); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(known(d)); n != 2 {
+		if n := len(endpointsByID(d)); n != 2 {
 			t.Errorf("%s: %d endpoints, want 2", step, n)
 		}
 		wantIndex(t, d)
@@ -120,7 +120,7 @@ func TestReapOfTakenBack(t *testing.T) {
 	apply(t, d, one)
 	reap("taken out again")
 	sweep(t, d)
-	if n := len(known(d)); n != 1 {
+	if n := len(endpointsByID(d)); n != 1 {
 		t.Errorf("%d endpoints after a sweep, want 1", n)
 	}
 }

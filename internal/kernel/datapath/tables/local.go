@@ -13,7 +13,7 @@ import (
 // Endpoints on this machine answer through its own stack: their packets arrive at no interface.
 // While there are any, including ending ones, a second program handles leaving packets.
 
-// countLocal notes an endpoint that was added (by is 1) or removed (-1).
+// countLocal counts an endpoint that was added (by is 1) or removed (-1).
 func (t *Tables) countLocal(e *endpoint, by int) {
 	if t.isLocal(e) {
 		t.setLocalCount(uint32(int(t.localCount) + by))
@@ -25,7 +25,7 @@ func (t *Tables) isLocal(e *endpoint) bool {
 	return ok
 }
 
-// recountLocal is for when this machine's addresses have changed.
+// recountLocal counts the endpoints again after this machine's addresses have changed.
 func (t *Tables) recountLocal() {
 	var n uint32
 	if len(t.local) > 0 {
@@ -169,7 +169,7 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 	row := s.row
 	row.Flags |= serviceSecondary
 	if err := t.maps.Services.Put(key, row); err != nil {
-		return fmt.Errorf("write service: %w", full(err))
+		return fmt.Errorf("write service: %w", asErrFull(err))
 	}
 	extra := s.makeExtras()
 	at := slices.IndexFunc(extra.secondary, func(o *service) bool { return o.key == key })

@@ -55,7 +55,7 @@ func (t *Tables) putQUIC(s *service, want quic, undo *undoLog) error {
 	_, failed := rows.Sync(t.arrays.QUICServers.Table(), have.servers, want.servers)
 	_, err := rows.Sync(t.arrays.QUICConfigs.Table(), have.configs, want.configs)
 	if err = errors.Join(failed, err); err != nil {
-		return fmt.Errorf("write server IDs: %w", full(err))
+		return fmt.Errorf("write server IDs: %w", asErrFull(err))
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ const reapAtOnce = 256
 
 // Reap frees the rows of endpoints that have left their services and have no connection left.
 // First, quiesce waits for packets that have seen such an endpoint in its service and may open a
-// connection (false: it cannot, so time must pass). Then no new connection can follow, and forget
-// removes clients' records of these endpoints.
+// connection; if it returns false, endpoints wait for a time instead. Then forget removes clients'
+// records of these endpoints.
 func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 	before := t.now()
 	ending := t.anyEnding()
@@ -113,7 +113,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 			if err != nil {
 				return err
 			}
-			t.gone.add(c)
+			t.removedTotal.add(c)
 			if !e.service.deleted {
 				e.service.makeExtras().removed.add(c)
 				heirs[e.service] = true
@@ -138,7 +138,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		return nil
 	}
 	t.filter.Changed()
-	if err := t.removed.put(allRemoved, t.gone); err != nil {
+	if err := t.removed.put(allRemoved, t.removedTotal); err != nil {
 		return err
 	}
 	for s := range heirs {
@@ -149,8 +149,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	return rows.PutBatch(t.arrays.Endpoints, ids, make([]bpf.TcEndpoint, len(ids)))
 }
 
-// eachState reads the connection counts of all endpoints, ending ones included, and of rows that
-// are free.
+// eachState reads the connection counts of all endpoints, including ending ones, and of free rows.
 func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 	t.mu.RLock()
 	top, states := int(t.endpointIDs.Top()), t.arrays.EndpointStates.Snapshot()
@@ -162,10 +161,10 @@ func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 // last connection has ended; a deleted service keeps its id as long as it has such endpoints.
 // ends.go determines when remaining TCP connections are ended; all others end immediately.
 
-// endEndpoints lets rows go once their connections have.
+// endEndpoints marks endpoints as removed: their rows are freed after their last connection.
 func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
 	now := t.now().Sub(t.opened)
-	if err := t.noteEnds(list, ends); err != nil {
+	if err := t.recordEnds(list, ends); err != nil {
 		return err
 	}
 	for _, e := range list {

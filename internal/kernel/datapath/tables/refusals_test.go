@@ -13,7 +13,7 @@ import (
 func TestEachRefused(t *testing.T) {
 	t.Parallel()
 	d := load(t)
-	apply(t, d, puts(0, 500, 1)...)
+	apply(t, d, putChanges(0, 500, 1)...)
 	read := func() map[lb.Key]uint64 {
 		out := map[lb.Key]uint64{}
 		if err := d.EachRefused(func(key lb.Key, packets uint64) { out[key] = packets }); err != nil {
@@ -38,7 +38,7 @@ func TestEachRefused(t *testing.T) {
 // BenchmarkEachRefused reads 10,000 services, with and without refusals.
 func BenchmarkEachRefused(b *testing.B) {
 	d := load(b)
-	apply(b, d, puts(0, 10_000, 1)...)
+	apply(b, d, putChanges(0, 10_000, 1)...)
 	for _, refusing := range []bool{false, true} {
 		name := "idle"
 		if refusing {

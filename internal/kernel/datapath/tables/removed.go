@@ -126,7 +126,7 @@ func (t *Tables) AllStats(keys []bpf.TcServiceKey, yield func(place int, s *repo
 			yield(i, &stats)
 		}
 	}
-	sum := t.gone
+	sum := t.removedTotal
 	for id := range counted {
 		c, err := read(uint32(id))
 		if err != nil {
@@ -155,7 +155,7 @@ func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int,
 	return nil
 }
 
-// hasCounted reports whether any counter of an endpoint is not 0.
+// hasCounted reports whether a counter of an endpoint is not 0.
 func hasCounted(_ uint32, state *bpf.TcEndpointState) bool { return *state != (bpf.TcEndpointState{}) }
 
 // Refusal is the number of packets that a service has refused since its creation, for a reason of
@@ -173,8 +173,8 @@ func (t *Tables) EachRefusal(yield func(Refusal)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) { s.refusals(state, yield) })
 }
 
-// EachRefused calls yield with the number of packets that each service has refused, for any reason,
-// of services that have refused any.
+// EachRefused calls yield with each service that has refused packets, and their number, for any
+// reason.
 func (t *Tables) EachRefused(yield func(key lb.Key, packets uint64)) error {
 	return t.eachRefusing(func(s *service, state *bpf.TcServiceState) {
 		counts := report.Refusals(state.Refused)

@@ -36,7 +36,7 @@ func serviceKey(n int) bpf.TcServiceKey {
 	return bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(80), Protocol: 6}
 }
 
-func puts(from, to, endpoints int) []Change {
+func putChanges(from, to, endpoints int) []Change {
 	changes := make([]Change, 0, to-from)
 	for n := from; n < to; n++ {
 		t := table(n, endpoints)
@@ -45,7 +45,7 @@ func puts(from, to, endpoints int) []Change {
 	return changes
 }
 
-func apply(t testing.TB, d *world, changes ...Change) time.Duration {
+func apply(t testing.TB, d *testTables, changes ...Change) time.Duration {
 	t.Helper()
 	start := time.Now()
 	if err := errors.Join(d.Apply(changes)...); err != nil {
@@ -55,19 +55,19 @@ func apply(t testing.TB, d *world, changes ...Change) time.Duration {
 }
 
 // TestLimits checks that the maximum number of services and endpoints fits, that one more of each
-// is refused and changes nothing, and that it fits once another one is deleted.
+// is refused and changes nothing, and that one more fits once another is deleted.
 func TestLimits(t *testing.T) {
 	d := load(t)
 	const most = 4096
 	var (
-		all    = puts(0, 1, most)
+		all    = putChanges(0, 1, most)
 		fours  = MaxEndpoints - most - 3*(MaxServices-1)
-		change = func(n, endpoints int) Change { return puts(n, n+1, endpoints)[0] }
+		change = func(n, endpoints int) Change { return putChanges(n, n+1, endpoints)[0] }
 	)
-	all = append(all, puts(1, 1+fours, 4)...)
-	all = append(all, puts(1+fours, MaxServices, 3)...)
+	all = append(all, putChanges(1, 1+fours, 4)...)
+	all = append(all, putChanges(1+fours, MaxServices, 3)...)
 	t.Logf("%d services, %d endpoints: applied in %v", MaxServices, MaxEndpoints, apply(t, d, all...))
-	if s, e := len(d.services), len(known(d)); s != MaxServices || e != MaxEndpoints {
+	if s, e := len(d.services), len(endpointsByID(d)); s != MaxServices || e != MaxEndpoints {
 		t.Fatalf("%d services, %d endpoints", s, e)
 	}
 	before := readMaps(t, d)
@@ -95,12 +95,12 @@ func TestLimits(t *testing.T) {
 }
 
 // wantEmpty checks that the maps and the index are empty.
-func wantEmpty(t testing.TB, d *world) {
+func wantEmpty(t testing.TB, d *testTables) {
 	t.Helper()
 	if got := dump(t, d); got != "" {
 		t.Errorf("left in the maps: %.500s", got)
 	}
-	if n := len(d.services) + len(known(d)) + len(d.ending) + len(d.vips); n > 0 {
+	if n := len(d.services) + len(endpointsByID(d)) + len(d.ending) + len(d.vips); n > 0 {
 		t.Errorf("left in the index: %d", n)
 	}
 	skip(d, 2*rows.Quarantine)
@@ -120,13 +120,13 @@ func wantEmpty(t testing.TB, d *world) {
 func TestChangeCostsTheSame(t *testing.T) {
 	few, many := load(t), load(t)
 	const n = 10000
-	t.Logf("%d services of 10 endpoints: applied in %v", n, apply(t, many, puts(0, n, 10)...))
+	t.Logf("%d services of 10 endpoints: applied in %v", n, apply(t, many, putChanges(0, n, 10)...))
 	steps := []struct {
 		name   string
 		change []Change
 	}{
-		{"add", puts(n, n+1, 10)},
-		{"update", puts(n, n+1, 11)},
+		{"add", putChanges(n, n+1, 10)},
+		{"update", putChanges(n, n+1, 11)},
 		{"delete", []Change{{Key: serviceKey(n)}}},
 	}
 	took := map[string]*[2][]time.Duration{}
@@ -137,7 +137,7 @@ func TestChangeCostsTheSame(t *testing.T) {
 				times = &[2][]time.Duration{}
 				took[step.name] = times
 			}
-			for i, d := range []*world{few, many} {
+			for i, d := range []*testTables{few, many} {
 				times[i] = append(times[i], apply(t, d, step.change...))
 			}
 		}
@@ -151,12 +151,12 @@ func TestChangeCostsTheSame(t *testing.T) {
 	}
 }
 
-// TestExpect checks that expected services need no more room when they are applied, and use only
-// what they need.
-func TestExpect(t *testing.T) {
+// TestReserve checks that services need no more room than was reserved, and use only what they
+// need.
+func TestReserve(t *testing.T) {
 	d := load(t)
 	const services, endpoints = 2000, 10
-	d.Expect(services, services*endpoints)
+	d.Reserve(services, services*endpoints)
 	made := func() (n []int) {
 		d.mu.Lock() // waits, as for changes
 		defer d.mu.Unlock()
@@ -168,16 +168,16 @@ func TestExpect(t *testing.T) {
 	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 5, 1}) {
 		t.Errorf("segments of endpoints, states, counts, traffics, handshakes, their steps, slots: %v", got)
 	}
-	apply(t, d, puts(0, services, endpoints)...)
-	d.Expect(services, services*endpoints)
+	apply(t, d, putChanges(0, services, endpoints)...)
+	d.Reserve(services, services*endpoints)
 	if got := made(); !slices.Equal(got, []int{5, 5, 5, 5, 5, 5, 1}) {
 		t.Errorf("segments once they are there: %v", got)
 	}
-	d.Expect(MaxServices+1, 2*MaxEndpoints) // beyond the limits
+	d.Reserve(MaxServices+1, 2*MaxEndpoints) // beyond the limits
 	if got := made(); !slices.Equal(got, []int{64, 64, 64, 64, 64, 64, 17}) {
 		t.Errorf("segments of more than there can be: %v", got)
 	}
-	d.Expect(MaxServices+1, 2*MaxEndpoints)
+	d.Reserve(MaxServices+1, 2*MaxEndpoints)
 	if !d.mu.TryLock() {
 		t.Fatal("changes wait though there is nothing to make")
 	}

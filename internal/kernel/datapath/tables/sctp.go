@@ -40,7 +40,7 @@ func (t *Tables) putSCTPVIPs(s *service, want bpf.TcSctpVipList, undo *undoLog) 
 		return rows.Delete(table, s.id)
 	}
 	if err := table.Put(s.id, want); err != nil {
-		return fmt.Errorf("write VIPs of associations: %w", full(err))
+		return fmt.Errorf("write VIPs of associations: %w", asErrFull(err))
 	}
 	return nil
 }

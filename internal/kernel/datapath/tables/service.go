@@ -36,7 +36,7 @@ func (t *Tables) Apply(changes []Change) []error {
 	return failed
 }
 
-// applyOne holds the lock for one service only: readers of counters need not wait for thousands.
+// applyOne holds the lock for one service only, so readers of counters need not wait for thousands.
 func (t *Tables) applyOne(c Change) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,15 +47,15 @@ func (t *Tables) applyOne(c Change) error {
 	t.addToFilter(c.Table)
 	err := t.putService(c.Table)
 	if s := t.services[c.Key]; s != nil {
-		t.handshakes.mark(s.userKey())
+		t.handshakes.markChanged(s.userKey())
 	}
 	return err
 }
 
-// Expect makes room for this many services and endpoints at once, as the kernel takes as long for
-// much room as for little. The caller continues meanwhile; changes and readers wait. Room that
-// cannot be made now is made with the change that needs it, which reports an error.
-func (t *Tables) Expect(services, endpoints int) {
+// Reserve makes room for this many services and endpoints at once, which takes the kernel as long
+// as for one. It returns immediately; changes and readers wait. If it fails, the change that needs
+// the room tries again and reports an error.
+func (t *Tables) Reserve(services, endpoints int) {
 	t.mu.Lock()
 	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.MissingSegments(services, endpoints)
 	if segments == 0 && slots == 0 {
@@ -77,7 +77,7 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	defer t.mu.RUnlock()
 	keys := make([]bpf.TcServiceKey, 0, len(t.services))
 	for k := range t.services {
-		if !ofRules(k) {
+		if !isOfRules(k) {
 			keys = append(keys, k)
 		}
 	}
@@ -100,8 +100,8 @@ func (t *Tables) CurrentWeights(key bpf.TcServiceKey) map[netip.AddrPort]uint32 
 	return weights
 }
 
-// Receiving returns which endpoints of a service get new connections, in the user's order; false:
-// there is no such service. It reads no counters.
+// Receiving reports which endpoints of a service get new connections, in the user's order; ok is
+// false if there is no such service. It reads no counters.
 func (t *Tables) Receiving(key bpf.TcServiceKey) (receiving []bool, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -212,7 +212,7 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 	if err := t.putAttachments(id, t.attached.wanted[key]); err != nil {
 		return nil, err
 	}
-	if used { // by a service that is gone, perhaps of a process that was killed
+	if used { // by a deleted service, perhaps of a process that was killed
 		err := errors.Join(t.maps.ServiceStates.Put(id, bpf.TcServiceState{}), t.removed.put(id, counters{}),
 			t.maps.IdleTimeouts.Put(id, uint32(0)), t.maps.PersistTimeouts.Put(id, uint32(0)), t.maps.MssLimits.Put(id, uint32(0)))
 		if err != nil {
@@ -289,14 +289,15 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 		return err
 	}
 	if err := t.maps.Services.Put(s.key, row); err != nil {
-		return fmt.Errorf("write service: %w", full(err))
+		return fmt.Errorf("write service: %w", asErrFull(err))
 	}
 	s.row = row
 	return nil
 }
 
 // expectDirectAnswers makes the packet path look for answers of endpoints that answer clients
-// directly, from the first such service on: its connections outlive a change of its mode.
+// directly. It stays set after the first such service, whose connections outlive a change of its
+// mode.
 func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
 	if row.Mode != uint8(bpf.TcServiceModeMODE_DSR) {
 		return nil
@@ -307,8 +308,8 @@ func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
 	return nil
 }
 
-// full makes ErrFull of the kernel's answer that a map has no room.
-func full(err error) error {
+// asErrFull converts the kernel's error that a map has no room to ErrFull.
+func asErrFull(err error) error {
 	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
 		return fmt.Errorf("%w (%w)", ErrFull, err)
 	}
@@ -351,7 +352,7 @@ func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 		return nil
 	}
 	if err := t.maps.Vips.Put(key.Vip, v); err != nil {
-		return fmt.Errorf("write VIP: %w", full(err))
+		return fmt.Errorf("write VIP: %w", asErrFull(err))
 	}
 	return nil
 }

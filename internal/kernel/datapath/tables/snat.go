@@ -32,7 +32,7 @@ func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
 			continue
 		}
 		if err := t.maps.SnatSources.Put(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(i)}, a); err != nil {
-			return fmt.Errorf("write source address: %w", full(err))
+			return fmt.Errorf("write source address: %w", asErrFull(err))
 		}
 		if i == len(extra.snat) {
 			extra.snat = append(extra.snat, a)
@@ -71,7 +71,7 @@ func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 		}
 		extra := s.makeExtras()
 		for len(extra.snat) <= int(k.Place) {
-			extra.snat = append(extra.snat, bpf.TcIpAddr{}) // its row comes, or an earlier process was killed before it wrote it
+			extra.snat = append(extra.snat, bpf.TcIpAddr{}) // its row follows, unless an earlier process was killed before it wrote the row
 		}
 		extra.snat[k.Place] = a
 	})
@@ -213,7 +213,7 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 	for _, k := range rangeKeys(s.key, last) {
 		stay[k] = true
 		if err := t.maps.ServiceRanges.Put(k, first); err != nil {
-			return fmt.Errorf("write range of ports: %w", full(err))
+			return fmt.Errorf("write range of ports: %w", asErrFull(err))
 		}
 	}
 	s.portMax = last

@@ -72,7 +72,7 @@ func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo 
 			ones[i] = 1
 		}
 		if _, err := t.maps.AllowedSources.BatchUpdate(sourceKeys(s.id, l, fresh[:n]), ones, nil); err != nil {
-			return fmt.Errorf("write sources: %w", full(err))
+			return fmt.Errorf("write sources: %w", asErrFull(err))
 		}
 		fresh = fresh[n:]
 	}
@@ -123,7 +123,7 @@ func (t *Tables) putRows(s *service, row bpf.TcService, undo *undoLog) error {
 	return t.putSecondary(s, s.secondaryVIPs(), undo)
 }
 
-// keepSources removes all but list, which the service's list has.
+// keepSources removes all prefixes from the service's list that are not in list.
 func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) error {
 	if s.extra == nil {
 		return nil
@@ -221,7 +221,7 @@ func difference(a, b []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// union of two lists, sorted.
+// union returns the union of two lists, sorted.
 func union(a, b []netip.Prefix) []netip.Prefix {
 	if len(b) == 0 {
 		return a
@@ -234,8 +234,8 @@ func union(a, b []netip.Prefix) []netip.Prefix {
 // internal one: it has the source's address, a protocol that no packet has, and one endpoint, which
 // counts them. Other packages do not see it.
 
-// ofRules distinguishes an internal service from users' services.
-func ofRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }
+// isOfRules distinguishes an internal service from users' services.
+func isOfRules(key bpf.TcServiceKey) bool { return key.Protocol == 0 }
 
 func ruleSourceKey(a netip.Addr) bpf.TcServiceKey { return bpf.TcServiceKey{Vip: bpf.Addr(a)} }
 
@@ -262,7 +262,7 @@ func (t *Tables) TrimRuleSources(keep []netip.Addr) error {
 	t.mu.RLock()
 	var gone []bpf.TcServiceKey
 	for key := range t.services {
-		if ofRules(key) && !slices.Contains(keep, key.Vip.Netip()) {
+		if isOfRules(key) && !slices.Contains(keep, key.Vip.Netip()) {
 			gone = append(gone, key)
 		}
 	}

@@ -60,14 +60,14 @@ type Tables struct {
 	ending        map[uint32]*endpoint          // removed, some connections left
 	ends          map[uint32]endings            // by id, of endpoints whose connections have an end
 	drains        drains
-	newlyCompared []uint32                     // endpoints whose counts of CPUs are to be gathered
+	newlyCompared []uint32                     // endpoints whose counts of each CPU must be moved
 	endTimes      endTimes                     // of endpoints that are ending
 	local         map[bpf.TcIpAddr]uint8       // as in local_addresses
 	localCount    uint32                       // endpoints with one of these addresses
-	localChanged  chan struct{}                // capacity 1: there is a first one, or none any more
+	localChanged  chan struct{}                // capacity 1: the first one was added, or the last one removed
 	egress        map[bpf.TcEgressKey][]egress // claims of an address; the first one has it
 	egressCount   uint32                       // as written
-	helperOf      map[*service]uint16          // services with a helper: which
+	helperOf      map[*service]uint16          // the helper of each service that has one
 	tftpPorts     uint32                       // as written
 	ftpServices   uint32                       // as written
 	vips          map[bpf.TcIpAddr]bpf.TcVip
@@ -78,15 +78,16 @@ type Tables struct {
 	slots         rows.Slots
 	arrays        *loader.Collection // rows by endpoint id; they grow under mu
 	removed       removedCounters
-	gone          counters // of all endpoints that are gone
+	removedTotal  counters // of all removed endpoints
 	handshakes    handshakes
 	filter        *rows.Filter
-	persisting    bool        // some service remembers clients, or did
+	persisting    bool        // a service remembers clients, or did
 	hasCopies     atomic.Bool // endpoints may have traffic of connections that other nodes have opened
 	attached      attached
 }
 
-// counts are of rare kinds of services: while there are none, packets pay nothing for them.
+// counts are the numbers of rare kinds of services: while they are 0, packets skip the checks for
+// them.
 type counts struct {
 	hosts   uint32 // of every local address
 	clamped uint32 // that limit segments
@@ -135,13 +136,13 @@ type extras struct {
 	parents   []uint32       // as in the table
 	secondary []*service     // copies for secondary VIPs: only their key and portMax count
 	claims    map[bpf.TcEgressKey]egress
-	removed   counters // of endpoints that are gone
+	removed   counters // of removed endpoints
 	quic      quic
 	vips      bpf.TcSctpVipList // as sctp_vips has them
 	tenths    bool              // endpoints' weights are in tenths
 }
 
-// extras returns the service's, for reading.
+// extras returns the service's extras, for reading.
 func (s *service) extras() extras {
 	if s.extra == nil {
 		return extras{}
@@ -149,7 +150,7 @@ func (s *service) extras() extras {
 	return *s.extra
 }
 
-// makeExtras returns the service's, for writing.
+// makeExtras returns the service's extras, for writing.
 func (s *service) makeExtras() *extras {
 	if s.extra == nil {
 		s.extra = &extras{}
@@ -187,5 +188,5 @@ func (t *Tables) enterEndpoint(e *endpoint) {
 	t.endpoints[e.id] = e
 }
 
-// at returns where the endpoint listens.
+// at returns the address and port of the endpoint.
 func (e *endpoint) at() netip.AddrPort { return bpf.AddrPort(e.addr, e.port) }

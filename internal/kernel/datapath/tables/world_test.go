@@ -8,13 +8,13 @@ import (
 	"loxilb/internal/kernel/datapath/loader"
 )
 
-// world is the tables with maps of their own, without the programs.
-type world struct {
+// testTables is the tables with their own maps, without the programs.
+type testTables struct {
 	*Tables
 	c *loader.Collection
 }
 
-func open(s loader.Settings) (*world, error) {
+func open(s loader.Settings) (*testTables, error) {
 	c, err := loader.Open(s)
 	if err != nil {
 		return nil, err
@@ -23,15 +23,15 @@ func open(s loader.Settings) (*world, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return &world{tables, c}, nil
+	return &testTables{tables, c}, nil
 }
 
-func (w *world) Close() error {
+func (w *testTables) Close() error {
 	w.Tables.Close()
 	return w.c.Close()
 }
 
-func load(t testing.TB) *world {
+func load(t testing.TB) *testTables {
 	t.Helper()
 	w, err := open(loader.Settings{Connections: 1024})
 	if err != nil {
@@ -46,7 +46,7 @@ func load(t testing.TB) *world {
 }
 
 // reload closes the tables and opens them again from their pins.
-func reload(t testing.TB, w *world) *world {
+func reload(t testing.TB, w *testTables) *testTables {
 	t.Helper()
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func reload(t testing.TB, w *world) *world {
 }
 
 // skip advances the tables' clock, so the quarantine of freed rows ends.
-func skip(w *world, by time.Duration) {
+func skip(w *testTables, by time.Duration) {
 	was := w.now
 	w.now = func() time.Time { return was().Add(by) }
 	w.serviceIDs.SetClock(w.now)
@@ -68,15 +68,15 @@ func skip(w *world, by time.Duration) {
 }
 
 // sweep frees rows without a connection.
-func sweep(t testing.TB, w *world) {
+func sweep(t testing.TB, w *testTables) {
 	t.Helper()
 	if err := w.Reap(func() bool { return true }, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// known returns the endpoints in the index, by id.
-func known(w *world) map[uint32]*endpoint {
+// endpointsByID returns the endpoints in the index, by id.
+func endpointsByID(w *testTables) map[uint32]*endpoint {
 	out := map[uint32]*endpoint{}
 	for id, e := range w.endpoints {
 		if e != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAnsweringLinksBelow checks that links below that of a network get its requests, too,
-// and that a network without neighbours does not count.
+// TestAnsweringLinksBelow checks that links below the link of a network also get its requests, and
+// that a network without neighbours does not count.
 func TestAnsweringLinksBelow(t *testing.T) {
 	t.Parallel()
 	m := &Mirror{tables: newTables()}

@@ -12,12 +12,12 @@ type Change struct {
 	NextHops  bool         // a next hop may have changed
 	MACs      bool         // ... or has another MAC address
 	Messages  int          // number of the kernel's messages for both
-	Defaults  bool         // the default routes are others now
-	Gone      bool         // a route or an address was removed: the kernel may report that a moment early
+	Defaults  bool         // the default routes changed
+	Gone      bool         // a route or an address was removed; the kernel may report that before it removes it
 	Addresses []netip.Addr // added or removed addresses of others, and removed addresses of ours
 	Places    bool         // links or connected networks changed: VIPs may belong elsewhere now
 	Loopback  bool         // lo changed: its addresses may be gone
-	Unmanaged bool         // a neighbour that we had managed is not any more
+	Unmanaged bool         // the kernel no longer keeps a neighbour resolved that we had managed
 	Settings  bool         // settings below /proc/sys/net may have changed
 }
 

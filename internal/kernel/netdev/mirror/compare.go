@@ -18,7 +18,7 @@ func (t *tables) adoptLinks(fresh *tables) (events []event.Body) {
 	for i, l := range fresh.links {
 		old, had := t.links[i]
 		l.Generation = old.Generation
-		if !had || l.looksOther(old) {
+		if !had || l.cannotBe(old) {
 			t.generations++
 			l.Generation = t.generations
 		}
@@ -26,7 +26,7 @@ func (t *tables) adoptLinks(fresh *tables) (events []event.Body) {
 		switch {
 		case !had:
 			events = append(events, linkEvent(l, event.Added)...)
-		case !old.same(l):
+		case !old.looksLike(l):
 			events = append(events, linkEvent(l, event.Changed)...)
 		}
 	}

@@ -28,7 +28,7 @@ const (
 // all routes are read again.
 type defaults struct {
 	routes  []defaultRoute
-	objects map[uint32]object // of `ip nexthop`, by id
+	objects map[uint32]nextHopObject // of `ip nexthop`, by id
 }
 
 // defaultKey identifies default routes; several may share one.
@@ -48,19 +48,19 @@ type defaultRoute struct {
 	hops   []Hop
 }
 
-// object is a next hop of `ip nexthop`, or a group of them.
-type object struct {
+// nextHopObject is a next hop of `ip nexthop`, or a group of them.
+type nextHopObject struct {
 	hop   Hop
 	group []uint32
 }
 
-func (r defaultRoute) same(o defaultRoute) bool {
+func (r defaultRoute) equal(o defaultRoute) bool {
 	return r.defaultKey == o.defaultKey && r.kind == o.kind && r.proto == o.proto && r.object == o.object && slices.Equal(r.hops, o.hops)
 }
 
-// aboutDefaults reports whether a message may change the default routes. It must be cheap: a storm
-// has a million messages.
-func aboutDefaults(m netlink.Message) bool {
+// mayChangeDefaults reports whether a message may change the default routes. It must be cheap: a
+// storm has a million messages.
+func mayChangeDefaults(m netlink.Message) bool {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
 		return true
@@ -86,7 +86,7 @@ func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 		return d.remove(r)
 	case m.Type == unix.RTM_DELROUTE:
 		return d.removeHops(r)
-	case slices.ContainsFunc(d.routes, r.same):
+	case slices.ContainsFunc(d.routes, r.equal):
 		return false
 	case m.Flags&unix.NLM_F_REPLACE != 0:
 		uncertain = d.replace(r)
@@ -100,7 +100,7 @@ func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 }
 
 func (d *defaults) remove(r defaultRoute) (uncertain bool) {
-	if i := slices.IndexFunc(d.routes, r.same); i >= 0 {
+	if i := slices.IndexFunc(d.routes, r.equal); i >= 0 {
 		d.routes = slices.Delete(d.routes, i, i+1)
 		return false
 	}
@@ -109,7 +109,7 @@ func (d *defaults) remove(r defaultRoute) (uncertain bool) {
 
 // removeHops removes next hops of an IPv6 route: the kernel's message has only the removed ones.
 func (d *defaults) removeHops(r defaultRoute) (uncertain bool) {
-	if i := slices.IndexFunc(d.routes, r.same); i >= 0 {
+	if i := slices.IndexFunc(d.routes, r.equal); i >= 0 {
 		d.routes = slices.Delete(d.routes, i, i+1)
 		return false
 	}
@@ -154,7 +154,7 @@ func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	there := func(h Hop) bool { return h.Link == link }
 	uncertain = slices.ContainsFunc(d.list(), there)
 	if down || noCarrier {
-		maps.DeleteFunc(d.objects, func(_ uint32, o object) bool { return o.group == nil && there(o.hop) })
+		maps.DeleteFunc(d.objects, func(_ uint32, o nextHopObject) bool { return o.group == nil && there(o.hop) })
 	}
 	if down {
 		d.routes = slices.DeleteFunc(d.routes, func(r defaultRoute) bool {
@@ -239,7 +239,7 @@ func parseDefault(body []byte) (r defaultRoute, ok bool) {
 	return r, table == unix.RT_TABLE_MAIN
 }
 
-// via returns a gateway of the other family: the family, then the address.
+// via parses a gateway of the other family: the family, then the address.
 func via(v []byte) netip.Addr {
 	if len(v) < 2 {
 		return netip.Addr{}
@@ -270,7 +270,7 @@ func parseHops(b []byte) (out []Hop) {
 	return out
 }
 
-func parseObject(body []byte) (id uint32, o object) {
+func parseObject(body []byte) (id uint32, o nextHopObject) {
 	netlink.Attributes(body, nexthopHeader, func(typ uint16, v []byte) {
 		switch typ {
 		case nhaID:

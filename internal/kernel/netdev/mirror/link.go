@@ -36,8 +36,8 @@ type Link struct {
 	// not exist at the next. After lost messages it changes if the link looks different.
 	Generation uint64
 
-	carrierChanges uint32 // since the link was made
-	offloadNews    bool   // the message was sent because offloads of the link have changed; it does not name them
+	carrierChanges  uint32 // since the link was made
+	offloadsChanged bool   // the message reports a change of the link's offloads; it does not name them
 }
 
 // Loopback reports whether the link is lo.
@@ -61,20 +61,20 @@ func (l Link) Event(a event.Action) event.Link {
 	return event.Link{Index: l.Index, Name: l.Name, State: state, Action: a}
 }
 
-// Resolves reports whether next hops on the link have link-layer addresses to find out.
+// Resolves reports whether the kernel resolves link-layer addresses of next hops on the link.
 func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
-// looksOther reports whether the link cannot be the same as o: a constant property has changed, or
-// its counter decreased. A link with a new MAC address counts as another link, which costs little.
-func (l Link) looksOther(o Link) bool {
+// cannotBe reports whether the link cannot be the link o: a constant property differs, or its
+// counter is lower. A link with a new MAC address counts as another link, which costs little.
+func (l Link) cannotBe(o Link) bool {
 	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
 		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges
 }
 
-// same reports whether nothing that matters changed.
-func (l Link) same(o Link) bool {
+// looksLike reports whether the link equals o in all properties that matter.
+func (l Link) looksLike(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
 		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
 		l.PeerElsewhere == o.PeerElsewhere && l.Generation == o.Generation && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
@@ -107,7 +107,7 @@ func parseLink(body []byte) (Link, bool) {
 		case unix.IFLA_CARRIER_CHANGES:
 			l.carrierChanges = netlink.Uint32(v)
 		case unix.IFLA_EVENT:
-			l.offloadNews = netlink.Uint32(v) == unix.IFLA_EVENT_FEATURES
+			l.offloadsChanged = netlink.Uint32(v) == unix.IFLA_EVENT_FEATURES
 		case unix.IFLA_MASTER:
 			l.Master = int(netlink.Uint32(v))
 		case unix.IFLA_LINK:

@@ -21,9 +21,9 @@ import (
 const (
 	// subscriptionBytes is the receive buffer for changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long Run waits after it has received all messages, so more accumulate: five
-	// at once cost less than five wake-ups.
-	nap = 5 * time.Millisecond
+	// batchDelay is how long Run waits after it has received all messages, so more accumulate: five
+	// messages at once cost less than five wake-ups.
+	batchDelay = 5 * time.Millisecond
 	// resyncShare bounds the share of time for reading everything.
 	resyncShare = 4
 )
@@ -36,7 +36,7 @@ type Mirror struct {
 	subscription *netlink.Subscription
 	bufferBytes  int // of subscription
 	loop         *retry.Loop
-	notBefore    time.Time     // when everything may be read again at the earliest
+	notBefore    time.Time     // earliest time to read everything again
 	unsurveyed   chan struct{} // capacity 1: rules and routes must be read again
 
 	mu     sync.Mutex // of conn
@@ -113,7 +113,7 @@ func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 			on(c)
 		}
 		if messages < netlink.ReceiveBatch {
-			monotime.Sleep(ctx, nap)
+			monotime.Sleep(ctx, batchDelay)
 		}
 	}
 }

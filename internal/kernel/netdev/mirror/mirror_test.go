@@ -87,7 +87,7 @@ func openHost(t *testing.T, h *netnstest.Host, bufferBytes int) *Mirror {
 	return m
 }
 
-// kernelContent returns what a mirror has that reads the kernel's state now.
+// kernelContent returns the content of a new mirror, which reads the kernel's current state.
 func kernelContent(t *testing.T, h *netnstest.Host) string {
 	t.Helper()
 	ns, err := netlink.OpenNamespace(h.Path())
@@ -104,11 +104,11 @@ func kernelContent(t *testing.T, h *netnstest.Host) string {
 }
 
 // follow runs the mirror until the test ends, and returns the collected changes.
-func follow(t *testing.T, m *Mirror) *gathered {
+func follow(t *testing.T, m *Mirror) *collected {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	g := &gathered{}
+	g := &collected{}
 	running.Go(func() { m.Run(ctx, g.add) })
 	t.Cleanup(func() {
 		cancel()
@@ -117,18 +117,18 @@ func follow(t *testing.T, m *Mirror) *gathered {
 	return g
 }
 
-type gathered struct {
+type collected struct {
 	mu sync.Mutex
 	Change
 }
 
-func (g *gathered) add(c Change) {
+func (g *collected) add(c Change) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.Merge(c)
 }
 
-func (g *gathered) events() []event.Body {
+func (g *collected) events() []event.Body {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.Events)
@@ -150,7 +150,7 @@ func commands(t *testing.T, h *netnstest.Host, lines ...string) {
 	labtest.Run(t, h, "sh", "-ec", "ip "+strings.Join(lines, "\nip "))
 }
 
-// content returns the contents of a mirror, without what the kernel does not report.
+// content returns the content of a mirror, without data whose changes the kernel does not report.
 func (m *Mirror) content() string {
 	t := m.tables
 	t.mu.RLock()
@@ -186,7 +186,7 @@ func TestSurveyedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !m.ByDestination() {
-		t.Fatal("not by destination before anything happened")
+		t.Fatal("routes depend on more than the destination before any change")
 	}
 	labtest.Run(t, a, "ip", "rule", "add", "from", "10.9.0.0/16", "table", "100")
 	if _, err := m.resync(); err != nil {

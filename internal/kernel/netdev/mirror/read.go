@@ -130,8 +130,9 @@ func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
 	}
 }
 
-// Holds reports whether the link has an address of ours, or is up, so the address can be restored.
-func (m *Mirror) Holds(a netip.Addr, link int) bool {
+// CanRestore reports whether an address of ours can stay on, or be added again to, the link: the
+// link has it, or is up.
+func (m *Mirror) CanRestore(a netip.Addr, link int) bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
 	here := func(p address) bool { return p.link == link && p.ours }

@@ -49,7 +49,7 @@ type routing struct {
 	replay    []func(*defaults) bool // changes during the survey; each may be older or newer than what was read
 }
 
-func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
+func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]nextHopObject{}}} }
 
 // markLost records that messages were lost, so all must be read again.
 func (r *routing) markLost() {
@@ -65,7 +65,7 @@ func (r *routing) markDirty() {
 // apply applies a message about a route, a rule or a next hop.
 func (r *routing) apply(m netlink.Message) {
 	r.check(m)
-	if !aboutDefaults(m) {
+	if !mayChangeDefaults(m) {
 		return
 	}
 	if r.surveying {
@@ -74,8 +74,8 @@ func (r *routing) apply(m netlink.Message) {
 	r.change(func(d *defaults) bool { return d.apply(m) })
 }
 
-// change applies f to the default routes, and, during a survey, later to the routes that it finds.
-// f returns true if all must be read again.
+// change applies f to the default routes. During a survey, f is applied again to the routes that
+// the survey finds. f returns true if all must be read again.
 func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	switch {
 	case !r.surveying:
@@ -119,8 +119,8 @@ func (m *Mirror) ByDestination() bool {
 	return m.tables.routing.surveyed && !m.tables.routing.sourceDependent
 }
 
-// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known:
-// they are being read.
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. known is
+// false while they are being read.
 func (m *Mirror) DefaultRoutes() (list []Hop, known bool) {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()

@@ -58,7 +58,7 @@ type tables struct {
 	addresses   map[netip.Addr][]address
 	networks    map[network]struct{}
 	neighbours  map[Hop]neighbour
-	gone        int // neighbours with state 0
+	gone        int // number of neighbours with state 0
 	routing     routing
 	reserved    map[netip.Addr]struct{} // VIPs that we own: local routes to them change no next hop
 }
@@ -100,7 +100,7 @@ func (t *tables) apply(m netlink.Message) (c Change) {
 
 // applyRouting hands a message on to routing.
 func (t *tables) applyRouting(m netlink.Message) Change {
-	if !aboutDefaults(m) { // nearly all
+	if !mayChangeDefaults(m) { // nearly all
 		t.routing.apply(m)
 		return Change{NextHops: true}
 	}
@@ -142,8 +142,8 @@ func (t *tables) applyLink(m netlink.Message) Change {
 		l.Generation = t.generations
 	}
 	t.links[l.Index] = l
-	if had && old.same(l) {
-		if l.offloadNews {
+	if had && old.looksLike(l) {
+		if l.offloadsChanged {
 			return Change{Events: linkEvent(l, event.Changed)}
 		}
 		return Change{}

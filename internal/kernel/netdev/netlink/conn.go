@@ -93,7 +93,7 @@ func setReceiveBuffer(fd, bytes int) {
 	}
 }
 
-// Close closes the socket. A nil Conn is closed already.
+// Close closes the socket. It does nothing if c is nil.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil
@@ -140,28 +140,28 @@ func (c *Conn) receive(each func(Message) error) error {
 
 // Batch sends all requests, many in one system call, and calls done once for each, in order: with
 // the kernel's verdict and, for a request that fetches something, the answer (valid during the
-// call). The returned error is the socket's or the context's; requests that done was not called for
-// may have been carried out or not.
+// call). The returned error is the socket's or the context's; a request without a call of done may
+// have been carried out or not.
 func (c *Conn) Batch(ctx context.Context, requests []*Request, done func(i int, answer []byte, err error)) error {
 	for start := 0; start < len(requests); start += batchSlice {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.slice(requests, start, min(start+batchSlice, len(requests)), done); err != nil {
+		if err := c.sendSlice(requests, start, min(start+batchSlice, len(requests)), done); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byte, error)) error {
+func (c *Conn) sendSlice(requests []*Request, start, limit int, done func(int, []byte, error)) error {
 	for start < limit {
 		first := c.seq + 1
 		var out []byte
 		end := start
 		for end < limit && len(out) < batchBytes {
 			r := requests[end]
-			if !r.lookUp { // its answer would be followed by an acknowledgement
+			if !r.isAnswered { // its answer would be followed by an acknowledgement
 				flags := binary.NativeEndian.Uint16(r.b[6:])
 				binary.NativeEndian.PutUint16(r.b[6:], flags|unix.NLM_F_ACK)
 			}
@@ -191,7 +191,7 @@ func (c *Conn) collect(requests []*Request, start int, first uint32, done func(i
 			switch {
 			case m.Type == unix.NLMSG_ERROR:
 				done(start+next, answer, m.verdict())
-			case requests[next].lookUp:
+			case requests[next].isAnswered:
 				done(start+next, m.Body, nil)
 			default:
 				answer = append(answer[:0], m.Body...)
@@ -212,7 +212,7 @@ func (c *Conn) collect(requests []*Request, start int, first uint32, done func(i
 func (c *Conn) One(r *Request) ([]byte, error) {
 	var out []byte
 	var verdict error
-	err := c.slice([]*Request{r}, 0, 1, func(_ int, answer []byte, err error) {
+	err := c.sendSlice([]*Request{r}, 0, 1, func(_ int, answer []byte, err error) {
 		out, verdict = append(out, answer...), err
 	})
 	return out, errors.Join(err, verdict)
@@ -230,7 +230,8 @@ func (c *Conn) Dump(typ uint16, header []byte, each func(Message)) error {
 			return err
 		}
 	}
-	// Five dumps of a busy table together have everything; subscribers get the changes.
+	// Five dumps of a table that changes have every object in at least one; subscribers get the
+	// changes.
 	return nil
 }
 

@@ -80,7 +80,7 @@ func TestLookUp(t *testing.T) {
 		t.Errorf("failed: %v, %v", failed, err)
 	}
 	if _, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("the kernel says more than one thing of each host: %v", err)
+		t.Errorf("there is more than one answer for a host: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -32,8 +32,8 @@ const headerBytes = unix.SizeofNlMsghdr
 
 // Request is a message to the kernel under construction. Numbers are in host byte order.
 type Request struct {
-	b      []byte
-	lookUp bool // the kernel answers it by one message, or by an error
+	b          []byte
+	isAnswered bool // the kernel answers it by one message, or by an error
 }
 
 // NewRequest starts a message. typ is RTM_*; flags are NLM_F_*, and NLM_F_REQUEST is added; header
@@ -63,11 +63,11 @@ func (r *Request) Attr32(typ uint16, value uint32) *Request {
 
 // Answered marks a request that the kernel answers by one message, or by an error.
 func (r *Request) Answered() *Request {
-	r.lookUp = true
+	r.isAnswered = true
 	return r
 }
 
-// Body is the header of a dump: the fixed part and the attributes.
+// Body returns the fixed part and the attributes, such as for the header of a dump.
 func (r *Request) Body() []byte { return r.b[headerBytes:] }
 
 func (r *Request) seal(seq uint32) []byte {
@@ -148,7 +148,7 @@ func Family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
-// Header returns a fixed header of the size that names nothing but a family.
+// Header returns a fixed header of the size that has only a family.
 func Header(family byte, size int) []byte {
 	h := make([]byte, size)
 	h[0] = family

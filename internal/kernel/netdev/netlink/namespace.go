@@ -25,7 +25,7 @@ func OpenNamespace(path string) (*Namespace, error) {
 	return &Namespace{file: file}, nil
 }
 
-// Close lets the namespace go.
+// Close closes the namespace's file.
 func (n *Namespace) Close() error { return n.file.Close() }
 
 // Do runs f on a thread in the namespace. If the calling thread is there already, it runs f

@@ -144,7 +144,7 @@ func (c *Conn) lookUp(ctx context.Context, hosts []netip.Addr, flags uint32, eac
 		header[1] = byte(a.BitLen())
 		binary.NativeEndian.PutUint32(header[8:], flags)
 		requests[i] = NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, a.AsSlice())
-		requests[i].lookUp = true
+		requests[i].isAnswered = true
 	}
 	return c.Batch(ctx, requests, func(i int, answer []byte, err error) {
 		rt, ok := ParseRoute(answer)

@@ -69,9 +69,9 @@ func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscript
 	return s, nil
 }
 
-// Receive waits for messages and calls each for every one; after a while without any it returns,
-// too. ErrOverrun: messages were lost, and more will be until Drain is called. Any other error: the
-// kernel no longer reports all groups.
+// Receive waits for messages and calls each for every one; it also returns after a while without
+// any. ErrOverrun reports that messages were lost, and that more are lost until Drain is called.
+// After any other error, the kernel no longer reports all groups.
 func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 	if err := s.file.SetReadDeadline(time.Now().Add(checkEvery)); err != nil {
 		return fmt.Errorf("receive from the kernel: %w", err)
@@ -117,7 +117,7 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 	return nil
 }
 
-// Socket is the socket itself, for tests.
+// Socket returns the socket, for tests.
 func (s *Subscription) Socket() syscall.RawConn { return s.conn }
 
 // check reports whether the kernel still reports all groups: a dead subscription is as silent as a
@@ -169,7 +169,7 @@ func (s *Subscription) Drain() error {
 	return nil
 }
 
-// Close ends the subscription. Nil has ended already.
+// Close ends the subscription. It does nothing if s is nil.
 func (s *Subscription) Close() error {
 	if s == nil {
 		return nil

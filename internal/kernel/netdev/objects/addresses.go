@@ -64,8 +64,8 @@ func (k *Kernel) byLink() (map[int][]netip.Prefix, error) {
 	return out, nil
 }
 
-// Absent reports that no interface has the address: it is not local. A new IPv6 address is not
-// local at first, while the kernel checks for duplicates.
+// Absent reports whether the address is not local. A new IPv6 address is not local while the kernel
+// checks for duplicates.
 func (k Addresses) Absent(a netobj.Address) bool {
 	if a.Prefix.Addr().Is6() {
 		return false

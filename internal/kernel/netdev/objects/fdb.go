@@ -19,7 +19,7 @@ type entry struct {
 	netobj.FDB
 	raw    nl.Neigh
 	static bool // configured, not learned
-	right  bool // in the table that the interface uses
+	isUsed bool // in the table that the interface uses
 }
 
 // All returns configured entries, without learned ones.
@@ -30,7 +30,7 @@ func (k FDBs) All() (map[string][]netobj.FDB, error) {
 	}
 	out := map[string][]netobj.FDB{}
 	for _, e := range list {
-		if e.static && e.right && len(out[e.Key()]) == 0 {
+		if e.static && e.isUsed && len(out[e.Key()]) == 0 {
 			out[e.Key()] = []netobj.FDB{e.FDB}
 		}
 	}
@@ -77,7 +77,7 @@ func (k FDBs) list() ([]entry, error) {
 		}
 		_, ofBridge := links[l.Attrs().MasterIndex].(*nl.Bridge)
 		e.static = n.State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0
-		e.right = ofBridge == (n.Flags&unix.NTF_MASTER != 0)
+		e.isUsed = ofBridge == (n.Flags&unix.NTF_MASTER != 0)
 		out = append(out, e)
 	}
 	return out, nil
@@ -92,7 +92,7 @@ func (k *Kernel) forwarding() ([]nl.Neigh, error) {
 	return list, nil
 }
 
-// Make sets the location of the host, whatever was learned.
+// Make adds a static entry. It replaces a learned one.
 func (k FDBs) Make(f netobj.FDB) error {
 	l, err := k.link(f.Dev)
 	if err != nil {
@@ -110,7 +110,7 @@ func (k FDBs) Make(f netobj.FDB) error {
 	return nil
 }
 
-// Remove removes it from each table that has it.
+// Remove removes the entry from each table that has it.
 func (k FDBs) Remove(f netobj.FDB) error {
 	list, err := k.list()
 	if err != nil {

@@ -52,7 +52,7 @@ func (k *Kernel) follow(ctx context.Context, changed func(kind string, keys []st
 				kinds[kind] = struct{}{}
 			}
 			if m.Type == unix.RTM_NEWROUTE || m.Type == unix.RTM_DELROUTE {
-				for _, w := range waysOf(m.Body) {
+				for _, w := range parseHopRoutes(m.Body) {
 					routes[w.Key()] = struct{}{}
 				}
 			}

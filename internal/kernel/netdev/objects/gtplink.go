@@ -25,7 +25,7 @@ const (
 
 	gtpOuter  = 44                   // bytes of the headers of IPv4, UDP and GTP-U with the QoS flow
 	gtpOuter6 = 64                   // ... of IPv6
-	gtpMTU    = usualMTU - gtpOuter  // of packets to users, whatever way the base station has
+	gtpMTU    = usualMTU - gtpOuter  // of packets to users whose base station has an IPv4 address
 	gtpMTU6   = usualMTU - gtpOuter6 // ... to users whose base station has an IPv6 address
 	usualMTU  = 1500
 )
@@ -74,7 +74,7 @@ func (k *Kernel) MakeGTP(users []MobileUser) (near, far int, name string, err er
 	if err != nil {
 		return 0, 0, "", fmt.Errorf("find the interface of GTP-U: %w", err)
 	}
-	if err := k.leadUsers(first, other.Attrs().HardwareAddr, users); err != nil {
+	if err := k.routeUsers(first, other.Attrs().HardwareAddr, users); err != nil {
 		return 0, 0, "", err
 	}
 	if err := k.addGTPRules(); err != nil {
@@ -161,7 +161,7 @@ func (k *Kernel) gtpPair() (near nl.Link, err error) {
 		_, err := machine.Ethtool(gtpNear, ethtoolSetTxChecksum, 0)
 		return err
 	})
-	// otherwise the kernel knows no way from there to the base station
+	// without forwarding, the kernel finds no route from there to the base station
 	err = errors.Join(err, k.ns.SetSysctl("ipv4/conf/"+gtpFar+"/forwarding", 1))
 	if without := k.ns.SetSysctl("ipv6/conf/"+gtpFar+"/forwarding", 1); !errors.Is(without, os.ErrNotExist) {
 		err = errors.Join(err, without)
@@ -169,9 +169,9 @@ func (k *Kernel) gtpPair() (near nl.Link, err error) {
 	return near, err
 }
 
-// leadUsers makes the routes to users, with permanent neighbours, so no MAC address is requested.
+// routeUsers makes the routes to users, with permanent neighbours, so no MAC address is requested.
 // It removes other routes in the table.
-func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []MobileUser) error {
+func (k *Kernel) routeUsers(near nl.Link, mac net.HardwareAddr, users []MobileUser) error {
 	index := near.Attrs().Index
 	there, err := k.routesTo(index, gtpTable)
 	if err != nil {
@@ -194,14 +194,14 @@ func (k *Kernel) leadUsers(near nl.Link, mac net.HardwareAddr, users []MobileUse
 		}
 	}
 	for _, user := range wanted {
-		if err := k.leadUser(index, mac, user); err != nil {
+		if err := k.routeUser(index, mac, user); err != nil {
 			return fmt.Errorf("route packets to mobile user %s: %w", user.Addr, err)
 		}
 	}
 	return nil
 }
 
-func (k *Kernel) leadUser(index int, mac net.HardwareAddr, user MobileUser) error {
+func (k *Kernel) routeUser(index int, mac net.HardwareAddr, user MobileUser) error {
 	err := k.nl.NeighSet(&nl.Neigh{LinkIndex: index, State: nl.NUD_PERMANENT, IP: user.Addr.AsSlice(), HardwareAddr: mac})
 	if err != nil {
 		return err

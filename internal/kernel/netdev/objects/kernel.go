@@ -50,7 +50,7 @@ func Open(ns *netlink.Namespace) (*Kernel, error) {
 	return k, nil
 }
 
-// Close closes it; objects stay.
+// Close closes the connection; objects stay.
 func (k *Kernel) Close() {
 	if k != nil {
 		k.nl.Close()

@@ -97,8 +97,8 @@ func TestLedgerFull(t *testing.T) {
 	}
 }
 
-// TestLedgerLater checks that a ledger that could not be written when it was opened begins with its
-// first record, with its content.
+// TestLedgerLater checks that a ledger that could not be written when it was opened is written,
+// with all records, by its first later record.
 func TestLedgerLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

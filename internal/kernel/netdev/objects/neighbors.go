@@ -73,7 +73,7 @@ func (k Neighbors) Absent(n netobj.Neighbor) bool {
 	return errors.Is(err, unix.ENOENT) || err == nil && state&unix.NUD_PERMANENT == 0
 }
 
-// Make sets it permanently, whatever was resolved.
+// Make adds a permanent neighbour. It replaces a resolved one.
 func (k Neighbors) Make(n netobj.Neighbor) error {
 	index, err := k.index(n.Dev)
 	if err != nil {
@@ -86,7 +86,7 @@ func (k Neighbors) Make(n netobj.Neighbor) error {
 	return nil
 }
 
-// Remove leaves it to be found by asking.
+// Remove removes the neighbour; the kernel resolves it again when needed.
 func (k Neighbors) Remove(n netobj.Neighbor) error {
 	index, err := k.index(n.Dev)
 	if err == nil {

@@ -39,9 +39,9 @@ func must[T any](o T, err error) T {
 	return o
 }
 
-// comes makes an object, finds it, checks that a second one is refused or accepted as the same, and
-// removes it twice.
-func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
+// testKind makes an object, finds it, checks that a second one is refused or accepted as the same,
+// and removes it twice.
+func testKind[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 	t.Helper()
 	there := func() bool {
 		all, err := k.All()
@@ -60,7 +60,7 @@ func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
 		t.Fatalf("%s is there before", o)
 	}
 	if looksUp && !quick.Absent(o) {
-		t.Logf("%s is looked for among all", o)
+		t.Logf("%s has no lookup by key", o)
 	}
 	if err := k.Make(o); err != nil {
 		t.Fatalf("%s: %v", o, err)
@@ -87,7 +87,7 @@ func TestKinds(t *testing.T) {
 	a, _ := labtest.Pair(t)
 	k := kernelOf(t, a)
 	for _, p := range []string{"10.5.0.1/24", "2001:db8:5::1/64"} {
-		comes(t, Addresses{k}, must(netobj.ParseAddress("eth0", p)))
+		testKind(t, Addresses{k}, must(netobj.ParseAddress("eth0", p)))
 	}
 	for _, r := range [][2]string{
 		{"10.6.0.0/16", "10.1.0.2"},
@@ -97,11 +97,11 @@ func TestKinds(t *testing.T) {
 		{"::/0", "2001:db8:1::2"},
 	} {
 		for _, proto := range []string{"", "static"} {
-			comes(t, Routes{k}, must(netobj.ParseRoute(r[0], r[1], proto)))
+			testKind(t, Routes{k}, must(netobj.ParseRoute(r[0], r[1], proto)))
 		}
 	}
 	for _, n := range []string{"10.1.0.77", "2001:db8:1::77"} {
-		comes(t, Neighbors{k}, must(netobj.ParseNeighbor(n, "eth0", "02:00:00:00:00:77")))
+		testKind(t, Neighbors{k}, must(netobj.ParseNeighbor(n, "eth0", "02:00:00:00:00:77")))
 	}
 	err := Addresses{k}.Make(must(netobj.ParseAddress("eth9", "10.5.0.1/24")))
 	if !errors.As(err, new(*netobj.NoDeviceError)) {
@@ -178,7 +178,7 @@ func TestBridgeKinds(t *testing.T) {
 	k := kernelOf(t, a)
 	labtest.Run(t, a, "ip", "link", "add", "port1", "type", "veth", "peer", "port2")
 	vlan := netobj.VLAN{ID: 100}
-	comes(t, VLANs{k}, vlan)
+	testKind(t, VLANs{k}, vlan)
 	if err := (VLANs{k}).Make(vlan); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestBridgeKinds(t *testing.T) {
 		t.Errorf("the bridge is not up: %s", out)
 	}
 	member := must(netobj.ParseVLANMember("100", "port1", false))
-	comes(t, VLANMembers{k}, member)
+	testKind(t, VLANMembers{k}, member)
 	tagged := must(netobj.ParseVLANMember("100", "port2", true))
 	if err := (VLANMembers{k}).Make(tagged); errors.Is(err, unix.EOPNOTSUPP) {
 		if !strings.Contains(err.Error(), "the kernel refuses port2.100, for which it needs the module 8021q") {
@@ -201,10 +201,10 @@ func TestBridgeKinds(t *testing.T) {
 		if err := (VLANMembers{k}).Remove(tagged); err != nil {
 			t.Fatal(err)
 		}
-		comes(t, VLANMembers{k}, tagged)
+		testKind(t, VLANMembers{k}, tagged)
 	}
 	f := must(netobj.ParseFDB("02:00:00:00:00:99", "port1"))
-	comes(t, FDBs{k}, f) // an entry of the bridge itself
+	testKind(t, FDBs{k}, f) // an entry of the bridge itself
 	if err := (FDBs{k}).Make(f); err != nil {
 		t.Fatal(err)
 	}
@@ -242,12 +242,12 @@ func TestBridgeKinds(t *testing.T) {
 
 func testTunnels(t *testing.T, a *netnstest.Host, k *Kernel) {
 	tunnel := netobj.VXLAN{ID: 78, Dev: "eth0"}
-	comes(t, VXLANs{k}, tunnel)
+	testKind(t, VXLANs{k}, tunnel)
 	if err := (VXLANs{k}).Make(tunnel); err != nil {
 		t.Fatal(err)
 	}
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3"} {
-		comes(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("78", peer)))
+		testKind(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("78", peer)))
 	}
 	if err := (VXLANPeers{k}).Make(must(netobj.ParseVXLANPeer("78", "2001:db8:1::2"))); err == nil {
 		t.Error("an IPv6 peer of a tunnel from IPv4")
@@ -260,7 +260,7 @@ func testTunnels(t *testing.T, a *netnstest.Host, k *Kernel) {
 	if err := (VXLANs{k}).Make(netobj.VXLAN{ID: 79, Dev: "port2"}); err != nil {
 		t.Fatal(err)
 	}
-	comes(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("79", "2001:db8:5::2")))
+	testKind(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("79", "2001:db8:5::2")))
 	labtest.Run(t, a, "ip", "link", "add", "vxlan80", "type", "bridge")
 	labtest.Run(t, a, "ip", "link", "add", "vxlan81", "type", "vxlan", "id", "5", "dstport", "4790", "dev", "eth0")
 	all, err := VXLANs{k}.All()

@@ -19,7 +19,7 @@ type Routes struct{ *Kernel }
 // All returns the routes of the main table. A multipath route appears once per path.
 func (k Routes) All() (map[string][]netobj.Route, error) {
 	out := map[string][]netobj.Route{}
-	err := k.each(func(w *way) bool {
+	err := k.each(func(w *hopRoute) bool {
 		out[w.Key()] = append(out[w.Key()], w.Route)
 		return true
 	})
@@ -34,7 +34,7 @@ func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, se
 		have[r.Key()] = nil
 		to[r.Destination] = struct{}{}
 	}
-	err = k.each(func(w *way) bool {
+	err = k.each(func(w *hopRoute) bool {
 		seen++
 		if _, maybe := to[w.Destination]; maybe {
 			if list, is := have[w.Key()]; is {
@@ -53,7 +53,7 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 	if err != nil {
 		return err
 	}
-	return k.each(func(w *way) bool {
+	return k.each(func(w *hopRoute) bool {
 		if l := links[w.link]; l != nil {
 			w.Dev = l.Attrs().Name
 		}
@@ -63,7 +63,7 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 
 // each reads the main table over its own socket: the kernel omits other tables, and waits during
 // yield. Concurrent changes may or may not be seen.
-func (k Routes) each(yield func(*way) bool) error {
+func (k Routes) each(yield func(*hopRoute) bool) error {
 	conn, err := k.ns.Dial()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (k Routes) each(yield func(*way) bool) error {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		more := true
 		err := conn.Stream(unix.RTM_GETROUTE, netlink.TableHeader(family, unix.RT_TABLE_MAIN), func(m netlink.Message) bool {
-			for _, w := range waysOf(m.Body) {
+			for _, w := range parseHopRoutes(m.Body) {
 				more = more && yield(&w)
 			}
 			return more
@@ -142,7 +142,7 @@ func (k Routes) Absent(r netobj.Route) bool {
 }
 
 // match returns the next hops of the main table's route for packets to an address.
-func (k Routes) match(a netip.Addr) ([]way, error) {
+func (k Routes) match(a netip.Addr) ([]hopRoute, error) {
 	header := netlink.Header(netlink.Family(a), unix.SizeofRtMsg)
 	header[1] = byte(a.BitLen())
 	binary.NativeEndian.PutUint32(header[8:], unix.RTM_F_FIB_MATCH)
@@ -153,24 +153,25 @@ func (k Routes) match(a netip.Addr) ([]way, error) {
 	if err != nil {
 		return nil, err
 	}
-	return waysOf(answer), nil
+	return parseHopRoutes(answer), nil
 }
 
-// way is a route through one next hop.
-type way struct {
+// hopRoute is a route through one next hop.
+type hopRoute struct {
 	netobj.SeenRoute
 	link int
 }
 
-// waysOf parses the message of a route. It returns nothing for another table or a cached copy.
-func waysOf(body []byte) []way {
+// parseHopRoutes parses the message of a route. It returns nothing for another table or a cached
+// copy.
+func parseHopRoutes(body []byte) []hopRoute {
 	rt, hops, ok := netlink.ParseHops(body)
 	if !ok || rt.Table != unix.RT_TABLE_MAIN {
 		return nil
 	}
-	out := make([]way, len(hops))
+	out := make([]hopRoute, len(hops))
 	for i, hop := range hops {
-		out[i] = way{link: hop.Link, SeenRoute: netobj.SeenRoute{TOS: rt.TOS, Route: netobj.Route{
+		out[i] = hopRoute{link: hop.Link, SeenRoute: netobj.SeenRoute{TOS: rt.TOS, Route: netobj.Route{
 			Destination: rt.Dst, Gateway: hop.Gateway.Unmap(), Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric)),
 		}}}
 	}
@@ -191,7 +192,7 @@ func (k Routes) Make(r netobj.Route) error {
 	return fmt.Errorf("the kernel refuses route %s via %s: %w", r.Destination, r.Gateway, err)
 }
 
-// Remove removes it, or one path of a multipath route.
+// Remove removes the route, or one path of a multipath route.
 func (k Routes) Remove(r netobj.Route) error {
 	metric := r.Metric
 	if metric == 0 && r.Destination.Addr().Is6() {

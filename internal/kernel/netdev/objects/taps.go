@@ -26,8 +26,8 @@ type Tap struct {
 // TapPrefix begins the names of tunnels to collectors.
 const TapPrefix = "llbm"
 
-// tapGroup is the group of these tunnels, the only mark that an interface can have from its
-// creation.
+// tapGroup is the group of these tunnels, the only mark that an interface can get when it is
+// created.
 const tapGroup = 109
 
 // Numbers of the kernel's uapi that x/sys/unix does not have (linux/if_tunnel.h).

@@ -146,7 +146,7 @@ func (k VLANMembers) Make(m netobj.VLANMember) error {
 		return err
 	}
 	if m.Tagged {
-		if err := k.top(m); err != nil {
+		if err := k.makeTagged(m); err != nil {
 			return err
 		}
 	}
@@ -170,9 +170,9 @@ func (k VLANMembers) Make(m netobj.VLANMember) error {
 	return nil
 }
 
-// top makes the tagged interface, or uses an existing one: a process may have died before it added
-// the interface to the bridge.
-func (k VLANMembers) top(m netobj.VLANMember) error {
+// makeTagged makes the tagged interface, or uses an existing one: a process may have died before it
+// added the interface to the bridge.
+func (k VLANMembers) makeTagged(m netobj.VLANMember) error {
 	parent, err := k.index(m.Dev)
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 
 const hopService = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8080"
 
-// hopFrame returns a SYN of a client of its own.
+// hopFrame returns the SYN of a client.
 func hopFrame(l *lab.Lab, client int) ([]byte, error) {
 	p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:4000 > 10.0.0.1:80 S", client/250, client%250+1))
 	if err != nil {
@@ -48,8 +48,8 @@ func openHops(l *lab.Lab, first, n int) error {
 	return nil
 }
 
-// TestWaysAreShared checks that hundreds of connections to two endpoints have two next hops.
-func TestWaysAreShared(t *testing.T) {
+// TestNextHopsAreShared checks that hundreds of connections to two endpoints have two next hops.
+func TestNextHopsAreShared(t *testing.T) {
 	t.Parallel()
 	inLab(t, hopService, func(l *lab.Lab) error {
 		if err := openHops(l, 0, 400); err != nil {
@@ -57,28 +57,28 @@ func TestWaysAreShared(t *testing.T) {
 		}
 		ways, err := l.Programs().NextHops()
 		if err == nil && len(ways) != 2 {
-			err = fmt.Errorf("there are %d ways, want 2: %+v", len(ways), ways)
+			err = fmt.Errorf("there are %d next hops, want 2: %+v", len(ways), ways)
 		}
 		return err
 	})
 }
 
-// TestWaysFull checks that packets leave without free rows, with a lookup each, and are counted.
-// Rows that were not confirmed for long are reused, also if the clock has advanced by half of its
-// range since.
-func TestWaysFull(t *testing.T) {
+// TestNextHopsFull checks that packets leave without free rows, with a lookup each, and are
+// counted. Rows that were not confirmed for a long time are reused, also if the clock has advanced
+// by half of its range since.
+func TestNextHopsFull(t *testing.T) {
 	t.Parallel()
 	const long = 5 << 13 // four epochs and one more
 	for name, age := range map[string]uint32{"long": long, "half a turn": 1<<31 + long} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			testWaysFull(t, age)
+			testNextHopsFull(t, age)
 		})
 	}
 }
 
-// testWaysFull is TestWaysFull for rows that were last confirmed this number of ticks ago.
-func testWaysFull(t *testing.T, age uint32) {
+// testNextHopsFull is TestNextHopsFull for rows that were last confirmed this number of ticks ago.
+func testNextHopsFull(t *testing.T, age uint32) {
 	t.Helper()
 	inLab(t, hopService, func(l *lab.Lab) error {
 		run := l.Programs()
@@ -130,10 +130,10 @@ func testWaysFull(t *testing.T, age uint32) {
 	})
 }
 
-// TestWaysAtOnce sends packets on several CPUs while the endpoint changes its MAC address hundreds
-// of times, and routes change sometimes. Each frame has one complete address, and all have the last
-// one in the end.
-func TestWaysAtOnce(t *testing.T) {
+// TestNextHopsConcurrently sends packets on several CPUs while the endpoint changes its MAC address
+// hundreds of times, and routes change sometimes. Each frame has one complete address, and all have
+// the last one in the end.
+func TestNextHopsConcurrently(t *testing.T) {
 	t.Parallel()
 	inLab(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
 		ns, err := os.Open("/proc/thread-self/ns/net")
@@ -170,8 +170,8 @@ func TestWaysAtOnce(t *testing.T) {
 	})
 }
 
-// manyMAC returns the endpoint's address after n changes, in which parts of two addresses would
-// show.
+// manyMAC returns the endpoint's address after n changes. A mixture of two addresses would be
+// recognized.
 func manyMAC(n int) net.HardwareAddr {
 	return net.HardwareAddr{2, byte(n), byte(n >> 8), byte(n), byte(n >> 8), byte(n)}
 }
@@ -201,7 +201,8 @@ func sendUntil(l *lab.Lab, first, n int, stop <-chan struct{}) error {
 	}
 }
 
-// sendAndCheck sends a packet; want is the change whose address its frame must have, 0: any.
+// sendAndCheck sends a packet. Its frame must have the endpoint's address after change number want,
+// or any if want is 0.
 func sendAndCheck(l *lab.Lab, client, want int) error {
 	frame, err := hopFrame(l, client)
 	if err != nil {

@@ -8,43 +8,46 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// calmLook is how often the table is checked while it is calm: for changes that no packet reports.
-const calmLook = 5 * time.Second
+// wakeCheck is the interval of checks while the signal is armed: for changes that no packet
+// reports.
+const wakeCheck = 5 * time.Second
 
-// calm is whether the table is empty enough, for its size, that it needs no check before the packet
-// path signals.
-type calm struct {
-	mu   sync.Mutex
-	over chan struct{} // closed when the calm ends; nil: it is not calm
+// wakeSignal is armed while the table is so empty, for its size, that it needs no check before the
+// packet path signals.
+type wakeSignal struct {
+	mu    sync.Mutex
+	armed chan struct{} // closed by the signal; nil: not armed
 }
 
-func (c *calm) begin() {
+func (c *wakeSignal) arm() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over == nil {
-		c.over = make(chan struct{})
+	if c.armed == nil {
+		c.armed = make(chan struct{})
 	}
 }
 
-func (c *calm) end() {
+func (c *wakeSignal) fire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over != nil {
-		close(c.over)
-		c.over = nil
+	if c.armed != nil {
+		close(c.armed)
+		c.armed = nil
 	}
 }
 
-// wake returns nil if the table must be checked, otherwise a channel that signals when it must.
-func (c *calm) wake() <-chan struct{} {
+// channel returns a channel that signals when the table must be checked, or nil if it must be
+// checked now.
+func (c *wakeSignal) channel() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.over
+	return c.armed
 }
 
-// Calm returns a channel that signals when the table must be checked again: before that, its size
-// and its half-open connections are uncritical. nil: check it periodically.
-func (t *Table) Calm() <-chan struct{} { return t.calm.wake() }
+// WakeSignal returns a channel that signals when the table must be checked again; until then, its
+// size and its half-open connections are uncritical. If it returns nil, the table must be checked
+// periodically.
+func (t *Table) WakeSignal() <-chan struct{} { return t.wakeSignal.channel() }
 
 // wakeAt returns the number of entries at which the packet path rings the bell; 0: there are too
 // many to sleep, or too many arrive per second (more). It ignores what CPUs have not reported yet
@@ -62,8 +65,7 @@ func wakeAt(p report.Pressure, room, more uint64, slack int64) int64 {
 	return at
 }
 
-// sleep makes the table calm if possible, and returns the channel that signals the end; nil: it is
-// not calm.
+// sleep arms the wake signal if possible, and returns its channel; nil: it is not armed.
 func (t *Table) sleep(more uint64) <-chan struct{} {
 	p, err := t.meter.Fullness()
 	if err != nil || p.PortsShort {
@@ -79,7 +81,7 @@ func (t *Table) sleep(more uint64) <-chan struct{} {
 	}
 	bell := t.shared.Bell.AwaitEntries(at)
 	if bell != nil {
-		t.calm.begin()
+		t.wakeSignal.arm()
 	}
 	return bell
 }
