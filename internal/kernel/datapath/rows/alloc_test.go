@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 // clock is a time that tests advance.
@@ -157,7 +159,7 @@ func longest(taken [][]bool) int {
 func TestSlotsQuarantine(t *testing.T) {
 	t.Parallel()
 	c := &clock{time.Now()}
-	s := NewSlots(NewArray("", nil, nil), c.now)
+	s := NewSlots(NewArray("", nil, &ebpf.MapSpec{}), c.now)
 	s.free.release(Range{0, 0, SlotsPerSegment})
 	a, err := s.get(40000)
 	if err != nil {
