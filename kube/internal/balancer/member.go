@@ -41,6 +41,7 @@ type member struct {
 	revision uint64
 	foreign  map[string]string // owners of keys in use
 	stuck    map[string]string // why services of ours are not deleted, by key
+	doubtful bool              // it may have stored services that its data path does not have
 	done     uint64            // the balancer has all changes up to here; 0: or some are missing
 
 	mu        sync.Mutex
@@ -56,6 +57,7 @@ type member struct {
 	existing  inventory // our services
 	refused   map[string]refused
 	roles     map[string]givenRole // by instance
+	roleless  map[string]string    // roles that it did not take, by instance
 	newcomer  map[string]bool      // instances for which it was made BACKUP for lack of a role
 }
 
@@ -75,7 +77,7 @@ func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {}, added: time.Now(),
 		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]givenRole{}, newcomer: map[string]bool{},
-		stuck: map[string]string{},
+		stuck: map[string]string{}, roleless: map[string]string{},
 	}
 }
 
@@ -249,7 +251,7 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 	}
 	m.forgetRefusals(&v)
 	if len(m.refused) == 0 && len(m.stuck) == 0 {
-		m.done = v.changes
+		m.done, m.doubtful = v.changes, false
 	}
 	return touched, nil
 }
@@ -375,9 +377,9 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 	switch {
 	case err == nil:
 		m.advance(result.Revision)
-		m.accept(list, touched)
-		return nil
+		return m.acceptApplied(ctx, list, touched)
 	case errors.As(err, &no) && isFailure(no.Status):
+		m.doubtful = true
 		return busyError{err}
 	case !isVerdict(err):
 		return err

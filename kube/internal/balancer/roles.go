@@ -320,12 +320,17 @@ func (f *Fleet) assign(ctx context.Context, m *member, instance, role string) bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	if err := m.setRole(ctx, instance, role); err != nil {
-		f.Log.Error(err, "cannot set the role of a balancer", "balancer", m.URL, "instance", instance, "role", role)
-		return false
-	}
+	err := m.setRole(ctx, instance, role)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err != nil {
+		if m.roleless[instance] != role { // elections are every second
+			f.Log.Error(err, "cannot set the role of a balancer", "balancer", m.URL, "instance", instance, "role", role)
+		}
+		m.roleless[instance] = role
+		return false
+	}
+	delete(m.roleless, instance)
 	m.roles[instance] = given
 	delete(m.newcomer, instance)
 	return true
