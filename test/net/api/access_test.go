@@ -14,7 +14,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// newDaemon starts a daemon in a namespace without any network but loopback.
+// newDaemon starts a daemon in a namespace that only has the loopback interface.
 func newDaemon(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*netnstest.Host, *netnstest.Daemon) {
 	t.Helper()
 	h, err := lab.Host(name)
@@ -35,7 +35,7 @@ func newDaemon(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*
 	return h, d
 }
 
-// startElsewhere starts a daemon whose API socket is outside the folder that newDaemon uses.
+// startElsewhere starts a daemon whose API socket is not in the directory that newDaemon uses.
 func startElsewhere(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*netnstest.Host, *netnstest.Process) {
 	t.Helper()
 	h, err := lab.Host(name)
@@ -58,7 +58,7 @@ func startElsewhere(t *testing.T, lab *netnstest.Lab, name string, args ...strin
 const (
 	versionURL = "http://127.0.0.1:11111/netlox/v1/version"
 	asNobody   = "runuser -u nobody -- "
-	askCode    = "curl -s -o /dev/null -w %{http_code} "
+	printCode  = "curl -s -o /dev/null -w %{http_code} "
 )
 
 // spoof is a service that redirects root's DNS queries to an endpoint of the attacker.
@@ -73,23 +73,23 @@ func TestAPIUsers(t *testing.T) {
 	h, d := newDaemon(t, lab, "lb", "--api-users=4711,@4712")
 	socket := filepath.Join(d.Dir(), "loxilb.sock")
 	for line, want := range map[string]string{
-		askCode + versionURL:            "200",
-		asNobody + askCode + versionURL: "403",
-		asNobody + askCode + "-X DELETE http://127.0.0.1:11111/netlox/v1/config/loadbalancer/all": "403",
-		asNobody + askCode + "http://127.0.0.1:11111/metrics":                                     "403",
-		asNobody + "unshare -Ur " + askCode + versionURL:                                          "403", // root in a namespace of its own
-		"unshare -Ur " + askCode + versionURL:                                                     "200", // root, whatever it calls itself
-		asNobody + askCode + "http://127.0.0.1:11111/healthz":                                     "200",
-		asNobody + askCode + "http://127.0.0.1:11111/readyz":                                      "200",
-		"setpriv --reuid=4711 --regid=4713 --clear-groups " + askCode + versionURL:                "200",
-		askCode + "--unix-socket " + socket + " " + versionURL:                                    "200",
+		printCode + versionURL:            "200",
+		asNobody + printCode + versionURL: "403",
+		asNobody + printCode + "-X DELETE http://127.0.0.1:11111/netlox/v1/config/loadbalancer/all": "403",
+		asNobody + printCode + "http://127.0.0.1:11111/metrics":                                     "403",
+		asNobody + "unshare -Ur " + printCode + versionURL:                                          "403", // root in a namespace of its own
+		"unshare -Ur " + printCode + versionURL:                                                     "200", // root of the machine, in a namespace of its own
+		asNobody + printCode + "http://127.0.0.1:11111/healthz":                                     "200",
+		asNobody + printCode + "http://127.0.0.1:11111/readyz":                                      "200",
+		"setpriv --reuid=4711 --regid=4713 --clear-groups " + printCode + versionURL:                "200",
+		printCode + "--unix-socket " + socket + " " + versionURL:                                    "200",
 	} {
 		out, err := h.Run(strings.Fields(line)...)
 		if out != want {
 			t.Errorf("%s: %q %v, want %s", line, out, err, want)
 		}
 	}
-	if out, err := h.Run(strings.Fields(asNobody + askCode + "--unix-socket " + socket + " " + versionURL)...); err == nil {
+	if out, err := h.Run(strings.Fields(asNobody + printCode + "--unix-socket " + socket + " " + versionURL)...); err == nil {
 		t.Errorf("the user nobody can open the socket: %s", out)
 	}
 	out, err := h.Run(append(strings.Fields(asNobody+"curl -s -H Content-Type:application/json "+
@@ -102,7 +102,7 @@ func TestAPIUsers(t *testing.T) {
 	}
 }
 
-// TestAPIUsersIPv6 does the same as TestAPIUsers over IPv6.
+// TestAPIUsersIPv6 is TestAPIUsers over IPv6.
 //
 // P17
 func TestAPIUsersIPv6(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAPIUsersIPv6(t *testing.T) {
 		_, err := h.Run("curl", "-sf", url)
 		return err
 	})
-	for line, want := range map[string]string{askCode + url: "200", asNobody + askCode + url: "403"} {
+	for line, want := range map[string]string{printCode + url: "200", asNobody + printCode + url: "403"} {
 		if out, err := h.Run(strings.Fields(line)...); out != want {
 			t.Errorf("%s: %q %v, want %s", line, out, err, want)
 		}
@@ -124,7 +124,7 @@ func TestAPIUsersIPv6(t *testing.T) {
 func TestAPIInsecure(t *testing.T) {
 	t.Parallel()
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--insecure")
-	if out, err := h.Run(strings.Fields(asNobody + askCode + versionURL)...); out != "200" {
+	if out, err := h.Run(strings.Fields(asNobody + printCode + versionURL)...); out != "200" {
 		t.Errorf(`got %q %v, want out == "200"`, out, err)
 	}
 }
@@ -153,7 +153,7 @@ func TestSocketOfNamespace(t *testing.T) {
 			t.Errorf("%s: got %s %v, want JSON with the namespace %s", name, out, err, h.Namespace)
 		}
 		if !strings.Contains(d.Output(), h.Namespace) {
-			t.Errorf("%s does not say in its log which namespace it serves", name)
+			t.Errorf("the log of %s does not contain its namespace", name)
 		}
 		cookie, _, _ := strings.Cut(v.Namespace, " ")
 		sockets[filepath.Join("/run/loxilb", cookie+".sock")] = true
@@ -179,8 +179,8 @@ func TestSocketOfNamespace(t *testing.T) {
 	}
 }
 
-// TestOrphanSocket checks that the next daemon to start, in any namespace, removes the socket of a
-// killed daemon, and keeps a socket that answers.
+// TestOrphanSocket checks that a start of any daemon, in any namespace, removes the sockets of
+// killed daemons, and keeps those of running ones.
 func TestOrphanSocket(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -202,16 +202,15 @@ func TestOrphanSocket(t *testing.T) {
 	}
 	newDaemon(t, lab, "third", "--socket=auto")
 	if _, err := os.Stat(left); err == nil {
-		t.Error("the socket of the killed daemon is still there")
+		t.Error("the socket of the killed daemon still exists")
 	}
 	if _, err := os.Stat(used); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCommandOfNobody checks that a user who may not use the socket of another user is told to use
-// the port.
-func TestCommandOfNobody(t *testing.T) {
+// TestLoxicmdAsNobody checks the error of loxicmd for a user who must not use the API.
+func TestLoxicmdAsNobody(t *testing.T) {
 	t.Parallel()
 	h, _ := newDaemon(t, labtest.New(t), "lb", "--socket=auto")
 	out, err := h.Run(append(strings.Fields(asNobody), rig.Program("loxicmd"), "get", "lb")...)

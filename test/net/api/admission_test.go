@@ -13,28 +13,28 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRoom checks that thousands of services with hash tables are applied without disturbing
-// traffic, and that a request that exceeds the data path's memory is refused with one sentence and
+// TestMemoryLimit checks that the daemon applies thousands of services with hash tables while
+// traffic continues. It refuses a request that exceeds the data path's memory in one sentence, and
 // changes nothing.
-func TestRoom(t *testing.T) {
+func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
-	a := apiOf(r)
-	// 33.5 MB with two CPUs: 4 for the services' counters of refused clients (adr/0070), 4 for the
-	// empty table of the times when connections of removed endpoints end, and 1 for the outcomes
-	// and samples by which endpoints are judged. Little of it is per CPU.
+	a := newAPI(r)
+	// 33.5 MB with two CPUs. This includes 4 MB of counters of refused clients (adr/0070), 4 MB of the
+	// table of deadlines of removed endpoints' connections, and 1 MB of handshake results and samples.
+	// Little of it is per CPU.
 	if size := mapMemory(r); size > 35<<10 {
 		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 35 MB", size)
 	}
 	const services = 4200 // the limit of an earlier version
-	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, 1)}))
+	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixedServices(services, 1)}))
 	t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, memoryOf(r, "VmRSS"), memoryOf(r, "VmHWM"), mapMemory(r))
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
 	r.WantAnswers("20.20.20.1:80", "ep1", "ep1")
 	before := r.Loxicmd("get lb")
 
-	heavy := mixed(9000, 1)
+	heavy := mixedServices(9000, 1)
 	for i := range heavy {
 		heavy[i].ServiceArguments.ExternalIP = fmt.Sprintf("21.0.0.%d", i>>8)
 		heavy[i].ServiceArguments.Sel = "1"
@@ -58,12 +58,12 @@ func TestRoom(t *testing.T) {
 func TestAllServices(t *testing.T) {
 	rig.Long(t)
 	r := rig.New(t, rig.Options{})
-	a := apiOf(r)
+	a := newAPI(r)
 	const services, part = 65536, 8192
 	t.Logf("none: memory %s; maps %d kB", memoryOf(r, "VmRSS"), mapMemory(r))
 	for _, sel := range []int{-1, 1} { // all algorithms in rotation, then all with a hash table
 		var took time.Duration
-		for list := mixed(services, sel); len(list) > 0; list = list[part:] {
+		for list := mixedServices(services, sel); len(list) > 0; list = list[part:] {
 			d, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: list[:part]}))
 			took += d
 		}
@@ -72,7 +72,7 @@ func TestAllServices(t *testing.T) {
 			t.Errorf("the maps take %d kB in the kernel, want at most 300 MB", size)
 		}
 	}
-	wantSmall(r)
+	wantMemoryReturned(r)
 	r.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.StartPatience)
 	defer cancel()
@@ -81,11 +81,11 @@ func TestAllServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("ready again after %v: memory %s; maps %d kB", time.Since(start), memoryOf(r, "VmRSS"), mapMemory(r))
-	wantSmall(r)
+	wantMemoryReturned(r)
 }
 
-// wantSmall waits until the daemon has returned the memory that a burst of requests needed.
-func wantSmall(r *rig.Rig) {
+// wantMemoryReturned waits until the daemon has returned the memory of a burst of requests.
+func wantMemoryReturned(r *rig.Rig) {
 	r.T.Helper()
 	labtest.Eventually(r.T, time.Minute, func(context.Context) error {
 		kilobytes, err := strconv.Atoi(strings.TrimSuffix(memoryOf(r, "VmRSS"), " kB"))
@@ -94,15 +94,16 @@ func wantSmall(r *rig.Rig) {
 		}
 		return err
 	})
-	r.T.Logf("then: memory %s", memoryOf(r, "VmRSS"))
+	r.T.Logf("after the burst: memory %s", memoryOf(r, "VmRSS"))
 }
 
-// mixed returns services with three endpoints each, of all algorithms in rotation, or of one.
-func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
+// mixedServices returns services with three endpoints each. sel is their algorithm; -1: all in
+// turn.
+func mixedServices(services, sel int) (list []v1.LoadbalanceEntry) {
 	algorithms := []int{0, 1, 2, 3, 4, 100}
 	for n := range services {
 		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
-			ExternalIP: bigVIP(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0))),
+			ExternalIP: vipOf(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0))),
 		}}
 		if sel < 0 {
 			e.ServiceArguments.Sel = v1.Choice(strconv.Itoa(algorithms[n%len(algorithms)]))

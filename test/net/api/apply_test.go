@@ -16,8 +16,8 @@ import (
 )
 
 // TestConfirmKilled checks that an unconfirmed change is rolled back although the daemon was killed
-// before its deadline, and that a confirmed one stays. It also checks that applying a saved file
-// again changes nothing, and that one request applies 10,000 services.
+// before the deadline, and that a confirmed one is kept. It also checks that applying a saved file
+// changes nothing, and that one request applies 10,000 services.
 func TestConfirmKilled(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -38,7 +38,7 @@ func TestConfirmKilled(t *testing.T) {
 	due := time.Now().Add(5 * time.Second) // a busy machine takes seconds to apply and to kill
 	r.Loxicmd("apply -f %s --confirm=5s", second)
 	r.Kill()
-	// The deadline passes while no daemon runs: until then, the change serves clients.
+	// The deadline expires while no daemon runs. The change is in effect until the next start.
 	await.Steady(t, time.Until(due), func() error {
 		_, err := r.Ask("20.20.20.2:2020")
 		return err
@@ -54,7 +54,7 @@ func TestConfirmKilled(t *testing.T) {
 
 	r.Loxicmd("apply -f %s --confirm=3s", second)
 	r.Kill()
-	r.Restart() // before the deadline: the rollback follows later
+	r.Restart() // before the deadline
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out := r.Loxicmd("get lb"); strings.Contains(out, "20.20.20.2") {
 			return errors.New(out)

@@ -10,16 +10,16 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestSavedIsNoChange checks for all kinds of objects that applying a saved file changes nothing
-// and makes no revision, and that saving again gives the same file, also after a restart.
-func TestSavedIsNoChange(t *testing.T) {
+// TestApplySavedFile checks, for all kinds of objects, that applying a saved file changes nothing
+// and creates no revision, and that saving again returns the same file, also after a restart.
+func TestApplySavedFile(t *testing.T) {
 	t.Parallel()
 	key := filepath.Join(t.TempDir(), "cluster.key")
 	if err := os.WriteFile(key, []byte(strings.Repeat("k", 32)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := rig.New(t, rig.Options{Args: []string{"--bgp", "--cluster-key=" + key}})
-	policy := filepath.Join(t.TempDir(), "policy.yaml") // policies have no command that creates them
+	policy := filepath.Join(t.TempDir(), "policy.yaml") // no command creates policies
 	if err := os.WriteFile(policy,
 		[]byte("apiVersion: netlox/v1\nkind: BGPPolicy\nspec: {name: low, statements: [{name: all, actions: {bgpActions: {setMed: \"+50\"}}}]}\n"),
 		0o600); err != nil {
@@ -83,10 +83,10 @@ func TestSavedIsNoChange(t *testing.T) {
 			t.Errorf("an apply %s makes changes: %s", when, out)
 		}
 		if after := r.Loxicmd("get revisions"); after != before {
-			t.Errorf("%s: an apply that changes nothing made a revision:\n%s\nbefore:\n%s", when, after, before)
+			t.Errorf("%s: an apply that changes nothing has created a revision:\n%s\nbefore:\n%s", when, after, before)
 		}
 		if again := save(); again != saved {
-			t.Errorf("%s: the saved file is\n%s\nand was before\n%s", when, again, saved)
+			t.Errorf("%s: the saved file is\n%s\nwant\n%s", when, again, saved)
 		}
 	}
 	converged("at once")

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestDuplicateVIP checks that another host that answers for a VIP is reported while it does, and
-// that the VIP stays.
+// TestDuplicateVIP checks that the daemon reports another host that answers for a VIP, and keeps
+// the VIP.
 func TestDuplicateVIP(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -38,7 +38,7 @@ func TestDuplicateVIP(t *testing.T) {
 	reported(true)
 	for _, a := range []string{vip4, vip6} {
 		if !r.HasAddress(a) {
-			t.Errorf("%s was given up", a)
+			t.Errorf("the balancer no longer has %s", a)
 		}
 	}
 	for _, a := range []string{vip4 + "/32", vip6 + "/128"} {

@@ -33,7 +33,7 @@ func TestFlowLog(t *testing.T) {
 			r.Restart()
 		}
 		var clients []string
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the first ones may come before the receiver listens
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the receiver may miss the first events
 			c := r.Dial(rig.Join(rig.VIP4, 7))
 			clients = append(clients, c.LocalAddr().String())
 			if err := errors.Join(rig.Exchange(c, "hello"), c.Close()); err != nil {
@@ -41,7 +41,7 @@ func TestFlowLog(t *testing.T) {
 			}
 			var errs []error
 			for _, client := range clients {
-				err := loggedFlow(name, client)
+				err := findFlow(name, client)
 				if err == nil {
 					return nil
 				}
@@ -52,8 +52,9 @@ func TestFlowLog(t *testing.T) {
 	}
 }
 
-// loggedFlow finds the beginning and the end of a client's connection.
-func loggedFlow(name, client string) error {
+// findFlow returns an error unless a flow log has the beginning and the end of a client's
+// connection.
+func findFlow(name, client string) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func loggedFlow(name, client string) error {
 			acts = append(acts, e.Act)
 		}
 		if e.Client == client && (e.VIP != rig.Join(rig.VIP4, 7) || e.ServName != "echo" || !strings.HasSuffix(e.Endpoint, ":5001")) {
-			return fmt.Errorf("%q is not about it", line)
+			return fmt.Errorf("%q is of another connection", line)
 		}
 	}
 	if got := strings.Join(acts, " "); got != "opened assured closing ended" && got != "opened assured closing" {

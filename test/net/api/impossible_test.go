@@ -16,16 +16,16 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestImpossibleServices checks services in the state directory that the data path cannot hold,
-// such as those of an earlier version or another limit. The daemon reports each with its reason,
-// starts, and lets users change and delete them.
+// TestImpossibleServices checks services in the state directory that the data path cannot apply,
+// such as those of an earlier version with other limits. The daemon starts, and reports each of
+// them with the reason. Users can change and delete them.
 func TestImpossibleServices(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
 	const services = 600
-	apiOf(r).call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, -1)}))
+	newAPI(r).call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixedServices(services, -1)}))
 	r.Stop()
 	rings := storeRings(t, filepath.Join(r.Dir(), "state"))
 	if err := r.Start(t.Context()); err != nil {
@@ -33,7 +33,7 @@ func TestImpossibleServices(t *testing.T) {
 	}
 
 	var failed v1.StatusList
-	_, body := apiOf(r).call("GET", "status/objects?kind=service&failed=true", nil)
+	_, body := newAPI(r).call("GET", "status/objects?kind=service&failed=true", nil)
 	if err := json.Unmarshal(body, &failed); err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,8 @@ func TestImpossibleServices(t *testing.T) {
 	}
 }
 
-// storeRings puts five services into a state directory that form a ring: each has the next as its
-// endpoint. The API would refuse them; state files are not validated.
+// storeRings adds services to a state directory that form rings: each has the next one as its
+// endpoint. The API would refuse them, but the daemon does not validate state files.
 func storeRings(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	state, err := desired.Open(dir, slog.New(slog.DiscardHandler))

@@ -16,8 +16,8 @@ import (
 // lockAll locks each file and folder that the user can open, and holds the locks.
 const lockAll = `for path in $(find "$@" 2>/dev/null); do if { exec {fd}<"$path"; } 2>/dev/null && flock -n "$fd"; then echo "locked $path"; fi; done; echo done; exec sleep 600`
 
-// TestLocksOfOthers checks that another user who locks every file of the daemon that it can open
-// does not delay a start, and cannot open any file of the state or the pins.
+// TestLocksOfOthers checks that another user cannot open any file of the state or the pins, and
+// cannot delay a start by locking files.
 func TestLocksOfOthers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -31,13 +31,13 @@ func TestLocksOfOthers(t *testing.T) {
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if !strings.HasSuffix(holder.Output(), "done\n") {
-			return fmt.Errorf("nothing is locked yet: %s", holder.Output())
+			return fmt.Errorf("the script has not ended: %s", holder.Output())
 		}
 		return nil
 	})
 	locked := holder.Output()
 	if !strings.Contains(locked, "locked /run/loxilb\n") {
-		t.Errorf("the test locks nothing:\n%s", locked)
+		t.Errorf("the script has locked no file:\n%s", locked)
 	}
 	for _, path := range []string{state, pins, "/run/loxilb/lock"} {
 		if strings.Contains(locked, "locked "+path) {

@@ -1,5 +1,5 @@
-// Package api_test tests what users of a running daemon's API see: permissions, limits, applied
-// configuration and logs.
+// Package api_test tests the API of a running daemon: permissions, limits, applied configuration,
+// traces and logs.
 package api_test
 
 import (

@@ -21,9 +21,9 @@ import (
 	"loxilb/test/ruletest"
 )
 
-// TestRulesScale checks that the maximum number of firewall rules, with patterns that are the most
-// expensive to compile, is in force soon after the request. An additional rule takes less time, and
-// so does a start with all rules.
+// TestRulesScale checks that the maximum number of firewall rules takes effect soon after the
+// request. The rules have the patterns that take longest to compile. An additional rule takes less
+// time, and so does a start with all rules.
 func TestRulesScale(t *testing.T) {
 	rig.Long(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -37,7 +37,7 @@ func TestRulesScale(t *testing.T) {
 			}
 			r := rig.New(t, rig.Options{})
 			r.ServeSource(r.LB, ":7100", ":7100")
-			a := apiOf(r)
+			a := newAPI(r)
 			const client, here = "100.100.100.1", "100.100.100.254:7100"
 			a.rule(t, policy.Rule{Source: netip.MustParsePrefix(client + "/32"), Preference: 65534})
 			idle := peakMemory(r)
@@ -59,7 +59,7 @@ func TestRulesScale(t *testing.T) {
 			})
 			if c, err := dialShortly(t, r.Client, here); err == nil {
 				c()
-				t.Error("the emergency rule does not hold when its request is answered")
+				t.Error("the additional rule has no effect when its request is answered")
 			}
 			r.Stop()
 			start := time.Now()
@@ -67,7 +67,7 @@ func TestRulesScale(t *testing.T) {
 			took[2], used[2] = time.Since(start), processorTime(t, r)
 			if c, err := dialShortly(t, r.Client, here); err == nil {
 				c()
-				t.Error("the emergency rule does not hold after a start")
+				t.Error("the additional rule has no effect after a start")
 			}
 			t.Logf("%d rules took %v, %v of CPU and %d MB; one more %v, %v of CPU; a start %v, %v of CPU; a packet looks at %v nodes and %v rules at most",
 				len(sets[name])+1, took[0].Round(time.Millisecond), used[0], more>>10, took[1].Round(time.Millisecond), used[1],
@@ -83,7 +83,7 @@ func TestRulesScale(t *testing.T) {
 	}
 }
 
-// rule makes a rule.
+// rule creates a rule.
 func (a *api) rule(t *testing.T, rule policy.Rule) {
 	t.Helper()
 	e := entriesOf([]policy.Rule{rule.Normal()})[0]
@@ -101,7 +101,7 @@ func dialShortly(t *testing.T, h *netnstest.Host, address string) (hangUp func()
 	return func() { _ = c.Close() }, nil
 }
 
-// entriesOf returns rules in the form of the API.
+// entriesOf converts rules to the API's type.
 func entriesOf(rules []policy.Rule) []v1.FirewallRule {
 	out := make([]v1.FirewallRule, len(rules))
 	text := func(p netip.Prefix) string {

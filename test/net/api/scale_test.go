@@ -21,10 +21,10 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// big is the number of services in the tests of scale, each with bigEndpoints endpoints.
+// Numbers of services, and of endpoints of each service, in tests of scale.
 const (
-	big          = 10000
-	bigEndpoints = 10
+	manyServices        = 10000
+	endpointsPerService = 10
 )
 
 // api calls a daemon's REST API over one connection.
@@ -33,7 +33,7 @@ type api struct {
 	client *http.Client
 }
 
-func apiOf(r *rig.Rig) *api {
+func newAPI(r *rig.Rig) *api {
 	return &api{t: r.T, client: &http.Client{
 		Timeout: 2 * time.Minute,
 		Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -42,8 +42,8 @@ func apiOf(r *rig.Rig) *api {
 	}}
 }
 
-// call makes a request, fails the test unless the status is 200, and returns how long the request
-// took and the body.
+// call makes a request, and returns how long it took and the body of the response. The test ends
+// unless the status is 200.
 func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	a.t.Helper()
 	start := time.Now()
@@ -74,18 +74,18 @@ func (a *api) answer(method, path string, body []byte) (int, []byte) {
 	return res.StatusCode, answer
 }
 
-// bigVIP returns the VIP of service number n.
-func bigVIP(n int) netip.Addr {
+// vipOf returns the VIP of service number n.
+func vipOf(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// bigService returns service number n, at port 80. Its first endpoint is the topology's endpoint
+// serviceOf returns service number n, at port 80. Its first endpoint is the topology's endpoint
 // that answers as ep1.
-func bigService(n int) v1.LoadbalanceEntry {
+func serviceOf(n int) v1.LoadbalanceEntry {
 	e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
-		ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Name: "service-" + strconv.Itoa(n),
+		ExternalIP: vipOf(n).String(), Port: 80, Protocol: "tcp", Name: "service-" + strconv.Itoa(n),
 	}}
-	for i := range bigEndpoints {
+	for i := range endpointsPerService {
 		host, port := 1, 5001
 		if i > 0 {
 			host, port = 2+(n+i)%250, 8080+i
@@ -104,20 +104,20 @@ func encode(t testing.TB, v any) []byte {
 	return b
 }
 
-// bulk returns one request that creates services from to to-1.
-func bulk(t testing.TB, from, to int) []byte {
+// createRequests returns the body of a request that creates the services from to to-1.
+func createRequests(t testing.TB, from, to int) []byte {
 	t.Helper()
 	var list []v1.LoadbalanceEntry
 	for n := from; n < to; n++ {
-		list = append(list, bigService(n))
+		list = append(list, serviceOf(n))
 	}
 	return encode(t, v1.LoadbalanceRequest{LbAttr: list})
 }
 
-// one returns a request that creates service n.
-func one(t testing.TB, n int) []byte {
+// createRequest returns the body of a request that creates service n.
+func createRequest(t testing.TB, n int) []byte {
 	t.Helper()
-	e := bigService(n)
+	e := serviceOf(n)
 	return encode(t, v1.LoadbalanceRequest{ServiceArguments: &e.ServiceArguments, Endpoints: e.Endpoints})
 }
 
@@ -138,32 +138,32 @@ func memoryOf(r *rig.Rig, field string) string {
 // mapMemory returns the memory of the daemon's maps in KiB, as reported by the kernel.
 func mapMemory(r *rig.Rig) int { return mapmemory.OfProcess(r.Pid()) >> 10 }
 
-// TestScale checks that 10,000 services with 10 endpoints each are balanced as soon as the one
-// request that creates them is answered, that changing one of them takes as long as changing a lone
-// service, and that a restart loses no request. It asserts ratios of times only, and prints the
-// times, which depend on the load of the machine.
+// TestScale checks that 10,000 services with 10 endpoints each answer as soon as one request has
+// created them. A change of one of them takes as long as a change of a single service, and no
+// client fails during a restart. The test compares ratios of times, since times depend on the
+// machine's load.
 func TestScale(t *testing.T) {
 	args := []string{"--metrics-detail=service"} // the default
 	many, few := rig.New(t, rig.Options{Args: args}), rig.New(t, rig.Options{Args: args})
 	for _, r := range []*rig.Rig{many, few} {
 		r.ServeNames()
 	}
-	a, b := apiOf(many), apiOf(few)
+	a, b := newAPI(many), newAPI(few)
 	t.Logf("memory with no service: %s", memoryOf(many, "VmRSS"))
-	body := bulk(t, 0, big)
+	body := createRequests(t, 0, manyServices)
 	took, _ := a.call("POST", "config/loadbalancer", body)
-	t.Logf("POST of %d services of %d endpoints (%d KiB): %v", big, bigEndpoints, len(body)>>10, took)
-	for _, n := range []int{0, 1, big - 1} { // round robin begins with the first endpoint
-		many.WantAnswers(rig.Join(bigVIP(n).String(), 80), "ep1")
+	t.Logf("POST of %d services of %d endpoints (%d KiB): %v", manyServices, endpointsPerService, len(body)>>10, took)
+	for _, n := range []int{0, 1, manyServices - 1} { // round robin begins with the first endpoint
+		many.WantAnswers(rig.Join(vipOf(n).String(), 80), "ep1")
 	}
-	t.Logf("memory then: %s, at most %s; maps in the kernel %d kB", memoryOf(many, "VmRSS"), memoryOf(many, "VmHWM"), mapMemory(many))
+	t.Logf("memory with all services: %s, at most %s; maps in the kernel %d kB", memoryOf(many, "VmRSS"), memoryOf(many, "VmHWM"), mapMemory(many))
 
 	compareChanges(t, a, b)
 
 	took, answer := a.call("GET", "config/loadbalancer/all", nil)
 	t.Logf("GET all: %v, %d KiB", took, len(answer)>>10)
 	var list v1.LoadbalanceList
-	if err := json.Unmarshal(answer, &list); err != nil || len(list.LbAttr) != big {
+	if err := json.Unmarshal(answer, &list); err != nil || len(list.LbAttr) != manyServices {
 		t.Errorf("%d services are listed, %v", len(list.LbAttr), err)
 	}
 	took, answer = a.call("GET", "metrics", nil)
@@ -172,36 +172,36 @@ func TestScale(t *testing.T) {
 		t.Errorf("GET metrics answers %d bytes", len(answer))
 	}
 
-	restartBig(t, many)
+	restartUnderRequests(t, many)
 	if rig.IsLong() {
 		oneByOne(t, b)
 	}
 
 	took, _ = a.call("DELETE", "config/loadbalancer/all", nil)
 	t.Logf("DELETE all: %v", took)
-	many.WantNoAnswer(rig.Join(bigVIP(5).String(), 80))
+	many.WantNoAnswer(rig.Join(vipOf(5).String(), 80))
 	took, _ = a.call("POST", "config/loadbalancer", body)
 	t.Logf("POST of all again: %v", took)
-	many.WantAnswers(rig.Join(bigVIP(5).String(), 80), "ep1")
+	many.WantAnswers(rig.Join(vipOf(5).String(), 80), "ep1")
 	t.Logf("memory at the end: %s", memoryOf(many, "VmRSS"))
 }
 
-// compareChanges creates, updates and deletes one service, alternately among many services and
-// alone.
+// compareChanges creates, updates and deletes one service, alternately on a daemon with many
+// services and on one with few.
 func compareChanges(t *testing.T, many, few *api) {
 	t.Helper()
-	const n = big + 1
-	changed := bigService(n)
-	changed.Endpoints = changed.Endpoints[:bigEndpoints-1]
+	const n = manyServices + 1
+	changed := serviceOf(n)
+	changed.Endpoints = changed.Endpoints[:endpointsPerService-1]
 	steps := []struct {
 		name, method, path string
 		body               []byte
 	}{
-		{"create", "POST", "config/loadbalancer", one(t, n)},
+		{"create", "POST", "config/loadbalancer", createRequest(t, n)},
 		{"update", "POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{
 			ServiceArguments: &changed.ServiceArguments, Endpoints: changed.Endpoints,
 		})},
-		{"delete", "DELETE", "config/loadbalancer/externalipaddress/" + bigVIP(n).String() + "/port/80/protocol/tcp", nil},
+		{"delete", "DELETE", "config/loadbalancer/externalipaddress/" + vipOf(n).String() + "/port/80/protocol/tcp", nil},
 	}
 	took := make([][2][]time.Duration, len(steps))
 	for range 200 {
@@ -219,47 +219,47 @@ func compareChanges(t *testing.T, many, few *api) {
 		at := func(d []time.Duration, percent int) time.Duration {
 			return d[len(d)*percent/100].Round(10 * time.Microsecond)
 		}
-		t.Logf("%s one beside %d others: median %v, 90 %% %v, 99 %% %v; alone: %v, %v, %v", step.name, big,
+		t.Logf("%s one among %d others: median %v, 90 %% %v, 99 %% %v; alone: %v, %v, %v", step.name, manyServices,
 			at(beside, 50), at(beside, 90), at(beside, 99), at(alone, 50), at(alone, 90), at(alone, 99))
 		if at(beside, 50) > 4*at(alone, 50) {
-			t.Errorf("to %s one service takes longer beside others", step.name)
+			t.Errorf("to %s one service takes longer among others", step.name)
 		}
 	}
 }
 
-// oneByOne creates the same number of services with one request each.
+// oneByOne creates all services with one request each.
 func oneByOne(t *testing.T, a *api) {
 	t.Helper()
-	took := make([]time.Duration, big)
+	took := make([]time.Duration, manyServices)
 	start := time.Now()
 	for n := range took {
-		took[n], _ = a.call("POST", "config/loadbalancer", one(t, n))
+		took[n], _ = a.call("POST", "config/loadbalancer", createRequest(t, n))
 	}
 	total := time.Since(start)
-	const part = big / 10
-	first, last := took[:part], took[big-part:]
+	const part = manyServices / 10
+	first, last := took[:part], took[manyServices-part:]
 	slices.Sort(first)
 	slices.Sort(last)
-	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", big, total, part, first[part/2], last[part/2])
+	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", manyServices, total, part, first[part/2], last[part/2])
 }
 
-// restartBig restarts the daemon during requests, each of which goes to another service.
-func restartBig(t *testing.T, r *rig.Rig) {
+// restartUnderRequests restarts the daemon while a client sends requests, each to another service.
+func restartUnderRequests(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan int, 1)
 	go func() {
 		asked := 0
 		defer func() { done <- asked }()
-		for n := 100; n < big-1; n++ {
+		for n := 100; n < manyServices-1; n++ {
 			select {
 			case <-stop:
 				return
 			default:
 			}
 			asked++
-			// its own port: one that a connection to another service has just closed may still be
-			// taken at ep1, and the next endpoint does not exist
-			if who, err := r.AskFrom(10000+n, rig.Join(bigVIP(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
+			// Each request has a port of its own. ep1 may still have a connection from a port that was used
+			// for another service, and the next endpoint does not exist.
+			if who, err := r.AskFrom(10000+n, rig.Join(vipOf(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
 				t.Errorf("request %d while the daemon restarts: %q, %v", asked, who, err)
 				return
 			}
@@ -268,7 +268,7 @@ func restartBig(t *testing.T, r *rig.Rig) {
 	r.Stop()
 	start := time.Now()
 	r.Restart()
-	t.Logf("restart with %d services: ready after %v, memory %s", big, time.Since(start), memoryOf(r, "VmRSS"))
+	t.Logf("restart with %d services: ready after %v, memory %s", manyServices, time.Since(start), memoryOf(r, "VmRSS"))
 	close(stop)
 	t.Logf("%d requests answered meanwhile", <-done)
 }

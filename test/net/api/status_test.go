@@ -12,8 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestStatusAndEvents checks that changes of a service show in its status and in the stream of
-// events.
+// TestStatusAndEvents checks that the status and the stream of events show changes of a service.
 func TestStatusAndEvents(t *testing.T) {
 	t.Parallel()
 	h, d := newDaemon(t, labtest.New(t), "lb")
@@ -33,12 +32,12 @@ func TestStatusAndEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(watch.Stop)
-	// Nothing shows when the stream has begun: repeat a change until its event arrives.
+	// The start of the stream is not visible: repeat a change until its event arrives.
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		loxicmd("create", "lb", "20.20.20.1", "--tcp=80:80", "--endpoints=10.0.0.1:1")
 		loxicmd("delete", "lb", "20.20.20.1", "--tcp=80")
 		if out := watch.Output(); !strings.Contains(out, service+" applied\n") || !strings.Contains(out, service+" removed\n") {
-			return errors.New("followed: " + out)
+			return errors.New("events so far: " + out)
 		}
 		return nil
 	})

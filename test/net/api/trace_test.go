@@ -28,12 +28,12 @@ func trace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Stop)
-	prints(t, p, "tracing")
+	awaitOutput(t, p, "tracing")
 	return p
 }
 
-// prints waits until the output of a process matches all patterns.
-func prints(t testing.TB, p *netnstest.Process, patterns ...string) {
+// awaitOutput waits until the output of a process matches all patterns.
+func awaitOutput(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
 		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
@@ -61,7 +61,7 @@ func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	return r
 }
 
-func ask(r *rig.Rig) {
+func request(r *rig.Rig) {
 	r.T.Helper()
 	c := r.Dial(rig.Join(rig.VIP4, 80))
 	if _, err := rig.AskSource(c); err != nil {
@@ -70,16 +70,16 @@ func ask(r *rig.Rig) {
 	_ = c.Close()
 }
 
-// refused sends a request to the service without endpoints.
-func refused(r *rig.Rig) {
+// askRefused sends a request to the service without endpoints.
+func askRefused(r *rig.Rig) {
 	if c, err := r.Client.DialContext(r.T.Context(), "tcp", rig.Join(rig.VIP4, 81)); err == nil {
 		_ = c.Close()
 		r.T.Error("a service without endpoints answers")
 	}
 }
 
-// attached returns the ids of the programs at the client's interface.
-func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
+// attachedPrograms returns the ids of the programs at the client's interface.
+func attachedPrograms(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 	t.Helper()
 	err := r.LB.Do(func() error {
 		l, err := netlink.LinkByName("client")
@@ -109,12 +109,11 @@ func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
 }
 
 // TestTrace checks that traces at each hook show packets before and after translation, in both
-// directions, with the reason of drops, to several clients with different filters. After the
-// clients disconnect, even if they were killed, the former programs are attached again, and no
-// packet was lost.
+// directions, with the reason of drops, to several clients with different filters. After clients
+// disconnect or are killed, the former programs are attached again. No packet is lost.
 //
-// P68 trace shows packets before and after translation with their verdict, and leaves nothing
-// behind, however it ends
+// P68 trace shows packets before and after translation with their verdict; however it ends, the
+// former programs are attached again
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	const client, vip, endpoint = `100\.100\.100\.1:\d+`, `20\.20\.20\.1`, `31\.31\.31\.1:7000`
@@ -127,20 +126,20 @@ func TestTrace(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := tracedRig(t, c.args)
-			before := attached(t, r)
+			before := attachedPrograms(t, r)
 			web, drops := trace(t, r, "service web"), trace(t, r, "reason no-endpoint tcp")
 			nothing := trace(t, r, "host 100.100.100.99")
-			if during := attached(t, r); slices.Equal(during, before) {
-				t.Error("no program was exchanged")
+			if during := attachedPrograms(t, r); slices.Equal(during, before) {
+				t.Error("no program was replaced")
 			}
-			ask(r)
-			refused(r)
-			prints(t, web,
+			request(r)
+			askRefused(r)
+			awaitOutput(t, web,
 				`^in client tcp `+client+` > `+vip+`:80 S seq \d+ ttl 64  # [0-9:.]+\n`+
 					`out ep1 tcp `+client+` > `+endpoint+` S seq \d+ ttl 63  # forward \d`,
 				`^in ep1 tcp `+endpoint+` > `+client+` SA .*\n`+`out client tcp `+vip+`:80 > `+client+` SA .*  # forward`,
 				`^in client tcp `+client+` > `+vip+`:80 PA .* len 10  # [0-9:.]+`+c.at+`\n`+`out ep1 tcp `+client+` > `+endpoint+` PA .* len 10  # forward`)
-			prints(t, drops, `^in client tcp `+client+` > `+vip+`:81 S seq \d+ ttl 64 reason=no-endpoint  # [0-9:.]+\n`+
+			awaitOutput(t, drops, `^in client tcp `+client+` > `+vip+`:81 S seq \d+ ttl 64 reason=no-endpoint  # [0-9:.]+\n`+
 				`out client tcp `+vip+`:81 > `+client+` RA .*  # answer`)
 			for _, other := range []struct {
 				p    *netnstest.Process
@@ -154,19 +153,19 @@ func TestTrace(t *testing.T) {
 			nothing.Stop()
 			drops.Kill()
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
-				if now := attached(t, r); !slices.Equal(now, before) {
+				if now := attachedPrograms(t, r); !slices.Equal(now, before) {
 					return fmt.Errorf("the attached programs are %v, want %v as before the trace", now, before)
 				}
 				return nil
 			})
-			ask(r)
+			request(r)
 		})
 	}
 }
 
-// tags returns the tags of programs (the kernel's hashes of their code): a program with tracing has
-// another tag.
-func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
+// programTags returns the tags of programs (the kernel's hashes of their code). A program with
+// tracing has another tag.
+func programTags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	t.Helper()
 	for _, id := range ids {
 		p, err := ebpf.NewProgramFromID(id)
@@ -183,14 +182,14 @@ func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
 	return list
 }
 
-// TestTraceBounds checks that a fifth trace and an invalid filter are refused, that a trace ends
-// after the requested number of packets, and that the daemon after a killed one removes its traces
-// without losing a packet.
-func TestTraceBounds(t *testing.T) {
+// TestTraceLimits checks that a fifth trace and an invalid filter are refused, and that a trace
+// ends after the requested number of packets. The start after a kill removes programs with tracing,
+// and no packet is lost.
+func TestTraceLimits(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)
-	before := attached(t, r)
-	plain := tags(t, before)
+	before := attachedPrograms(t, r)
+	plain := programTags(t, before)
 	for _, c := range []struct{ words, want string }{
 		{"reason bad-luck", `reason "bad-luck" is none for which packets are dropped.*no-endpoint`},
 		{"service nobody", `service "nobody" does not exist`},
@@ -211,42 +210,42 @@ func TestTraceBounds(t *testing.T) {
 	if out, err := r.Command("trace"); err == nil || !strings.Contains(err.Error()+out, "4 traces are running, which is the limit") {
 		t.Errorf("a fifth trace: %v %s", err, out)
 	}
-	ask(r)
+	request(r)
 	if err := counted.Wait(); err != nil || strings.Count(counted.Output(), "\nin ") != 2 {
 		t.Errorf(`got %v: %s, want no error, "\nin " twice in counted`, err, counted.Output())
 	}
-	prints(t, four[2], "^out ")
-	during := attached(t, r)
-	if slices.Equal(tags(t, during), plain) {
+	awaitOutput(t, four[2], "^out ")
+	during := attachedPrograms(t, r)
+	if slices.Equal(programTags(t, during), plain) {
 		t.Error("during a trace, the attached programs are the ones without tracing")
 	}
 	r.Kill()
-	ask(r)
-	if left := attached(t, r); !slices.Equal(left, during) {
+	request(r)
+	if left := attachedPrograms(t, r); !slices.Equal(left, during) {
 		t.Errorf("the attached programs are %v, want %v as when the daemon was killed", left, during)
 	}
 	r.Restart()
-	if now := attached(t, r); slices.Equal(now, before) || slices.Equal(now, during) {
+	if now := attachedPrograms(t, r); slices.Equal(now, before) || slices.Equal(now, during) {
 		t.Errorf("programs %v are still attached after a restart", now)
-	} else if !slices.Equal(tags(t, now), plain) {
+	} else if !slices.Equal(programTags(t, now), plain) {
 		t.Error("programs with tracing are still attached after a restart")
 	}
-	ask(r)
-	// within 10 s the programs with tracing could be rolled back to
+	request(r)
+	// For 10 s after the start, a rollback could attach the programs with tracing again.
 	labtest.Eventually(t, 3*rig.Patience, func(context.Context) error {
 		_, err := r.Command("trace", "host", "100.100.100.99", "--for=1s")
 		return err
 	})
 	again := trace(t, r, "service web --for=1s")
-	ask(r)
-	prints(t, again, "^out ")
+	request(r)
+	awaitOutput(t, again, "^out ")
 	if err := again.Wait(); err != nil {
 		t.Errorf("%v: %s", err, again.Output())
 	}
 }
 
-// TestTraceLoss checks that a client that stops reading delays nothing, and receives the number of
-// packets that it missed.
+// TestTraceLoss checks that a client that stops reading delays no packet and no other trace, and
+// receives the number of packets that it missed.
 func TestTraceLoss(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -265,19 +264,19 @@ func TestTraceLoss(t *testing.T) {
 		}
 	}
 	p.Signal(syscall.SIGCONT)
-	prints(t, p, `\d{4,} events lost`)
+	awaitOutput(t, p, `\d{4,} events lost`)
 	r.WantNoDrops()
 }
 
-// TestTraceCapture checks with tshark that a capture has both sides, the interfaces' names, and the
-// verdict of each packet.
+// TestTraceCapture checks with tshark that a capture has packets before and after translation, the
+// interfaces' names, and the verdict of each packet.
 func TestTraceCapture(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)
 	file := filepath.Join(t.TempDir(), "web.pcapng")
 	p := trace(t, r, "vip "+rig.VIP4+" port 81 -c 1 -w "+file)
-	ask(r)
-	refused(r)
+	request(r)
+	askRefused(r)
 	if err := p.Wait(); err != nil {
 		t.Fatalf("%v: %s", err, p.Output())
 	}

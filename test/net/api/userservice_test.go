@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestUserService checks that users log in and can do what their roles allow, that tokens stay
-// valid after a daemon is killed, and that root needs no token by the socket or on loopback.
+// TestUserService checks that users can log in and do what their roles allow, and that tokens stay
+// valid after a daemon was killed. Root needs no token over the socket or loopback.
 func TestUserService(t *testing.T) {
 	t.Parallel()
 	h, d := newDaemon(t, labtest.New(t), "lb", "--userservice")
@@ -40,16 +40,16 @@ func TestUserService(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for line, want := range map[string]string{
-			askCode + url + "/version": "401",
-			askCode + "-H Authorization:" + tokens["view"] + " " + url + "/version":                                     "200",
-			askCode + "-H Authorization:" + tokens["view"] + " " + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":     "200",
-			askCode + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":                                                  "401",
-			askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/status/trace":                             "403",
-			askCode + "-H Authorization:" + tokens["view"] + " -X DELETE " + url + "/config/loadbalancer/all":           "403",
-			askCode + "-H Authorization:" + tokens["operate"] + " -X DELETE " + url + "/config/loadbalancer/all":        "200",
-			askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/audit":                                    "403",
-			asNobody + askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/config/loadbalancer/all":       "200",
-			askCode + url + `/auth/login -H Content-Type:application/json -d {"username":"view","password":"guessing"}`: "401",
+			printCode + url + "/version": "401",
+			printCode + "-H Authorization:" + tokens["view"] + " " + url + "/version":                                     "200",
+			printCode + "-H Authorization:" + tokens["view"] + " " + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":     "200",
+			printCode + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":                                                  "401",
+			printCode + "-H Authorization:" + tokens["operate"] + " " + url + "/status/trace":                             "403",
+			printCode + "-H Authorization:" + tokens["view"] + " -X DELETE " + url + "/config/loadbalancer/all":           "403",
+			printCode + "-H Authorization:" + tokens["operate"] + " -X DELETE " + url + "/config/loadbalancer/all":        "200",
+			printCode + "-H Authorization:" + tokens["operate"] + " " + url + "/audit":                                    "403",
+			asNobody + printCode + "-H Authorization:" + tokens["operate"] + " " + url + "/config/loadbalancer/all":       "200",
+			printCode + url + `/auth/login -H Content-Type:application/json -d {"username":"view","password":"guessing"}`: "401",
 		} {
 			if out, err := h.Run(strings.Fields(line)...); out != want {
 				t.Errorf("%s, %s: %q %v, want %s", when, line, out, err, want)
@@ -84,6 +84,6 @@ func TestLogs(t *testing.T) {
 		t.Errorf("got %s %v, want no error, `\"logLevel\": \"error\"` in out", out, err)
 	}
 	if log := d.Log(); !strings.Contains(log, "before=info now=debug") || strings.Contains(log, "before=debug now=error") {
-		t.Errorf("the change of the level is not in the log, or lines below it are:\n%s", log)
+		t.Errorf("the log lacks the change of the level, or has lines below the level:\n%s", log)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestWatchConnections checks that a watcher is notified of a connection from its first packet to
-// its end, with its counters and the side that closed it.
+// TestWatchConnections checks that a watch prints a connection from its first packet to its end,
+// with its counters and the side that closed it.
 func TestWatchConnections(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -31,7 +31,7 @@ func TestWatchConnections(t *testing.T) {
 		}
 		return nil
 	}
-	// Nothing shows when the stream has begun: open connections until one shows.
+	// The start of the stream is not visible: open connections until one is printed.
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		c := r.Dial(rig.Join(rig.VIP4, 80))
 		if _, err := rig.AskSource(c); err != nil {

@@ -1,4 +1,4 @@
-// Package bgp_test tests BGP by the daemon, with real routers.
+// Package bgp_test tests the daemon's BGP with real routers.
 package bgp_test
 
 import (

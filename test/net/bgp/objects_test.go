@@ -24,7 +24,8 @@ const (
 	patience  = 30 * time.Second
 )
 
-// frrConfig is that of the router, at the client of the standard topology.
+// frrConfig returns the configuration of the router, which runs on the client of the standard
+// topology.
 func frrConfig(password string) string {
 	return fmt.Sprintf(`router bgp %s
  bgp router-id 100.100.100.1
@@ -54,7 +55,7 @@ func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
 	await.NoError(t, patience, func() error {
 		list := neighbors(t, r).BgpNeiAttr
 		if len(list) != 1 || (list[0].State == "Established") != up {
-			return fmt.Errorf("the session should be up: %t; it is %+v", up, list)
+			return fmt.Errorf("the session is %+v, want up: %t", list, up)
 		}
 		got = list[0]
 		return nil
@@ -62,8 +63,8 @@ func awaitState(t *testing.T, r *rig.Rig, up bool) v1.BgpNeighbor {
 	return got
 }
 
-// TestObjects checks that commands set up a session with a real router, that saved files keep it
-// without showing its password, and that its state is shown everywhere.
+// TestObjects checks that commands create a session with a real router, that saved files contain it
+// without its password, and that all commands show its state.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--bgp"}})
@@ -89,7 +90,7 @@ func TestObjects(t *testing.T) {
 	}
 	r.EventuallyMetric(1, "bgp_session_up", "neighbor="+router())
 
-	// a saved configuration keeps the session, and has no password
+	// A saved configuration keeps the session, and has no password.
 	saved := filepath.Join(dir, "saved.yaml")
 	text := r.Loxicmd("save -f -")
 	if err := os.WriteFile(saved, []byte(text), 0o600); err != nil {
@@ -105,7 +106,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("the session was restarted: %+v", again)
 	}
 
-	// the router goes, and comes back
+	// The router is stopped and started.
 	if err := frr.Configure("router bgp "+routerASN, "neighbor "+node()+" shutdown"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,13 +131,13 @@ func TestObjects(t *testing.T) {
 	}
 	awaitState(t, r, true)
 
-	// deleting the speaker ends the session with a reason
+	// Deleting the speaker ends the session with a reason.
 	r.Loxicmd("delete bgp")
 	awaitState(t, r, false)
 	await.NoError(t, patience, func() error {
 		n, err := frr.Neighbor(node())
 		if err == nil && !strings.Contains(n.LastMessage, "switched off") {
-			err = fmt.Errorf("FRR has not heard that the speaker was switched off: %+v", n)
+			err = fmt.Errorf("FRR was not notified that the speaker was deleted: %+v", n)
 		}
 		return err
 	})
@@ -148,7 +149,7 @@ func TestObjects(t *testing.T) {
 	withoutFlag(t, r)
 }
 
-// withoutFlag checks a daemon without --bgp: it keeps stored objects, its statuses report them, and
+// withoutFlag checks a daemon without --bgp: it keeps stored objects, reports them in statuses, and
 // refuses new ones.
 func withoutFlag(t *testing.T, r *rig.Rig) {
 	t.Helper()

@@ -50,7 +50,7 @@ func bundle(t *testing.T, r *rig.Rig, args ...string) map[string]string {
 // TestBundle checks that the bundle of a running daemon has each part, no secret of a service's
 // probe, and no address of a client unless requested.
 //
-// P67 A support bundle has no secret, and no address of a client unless asked for
+// P67 A support bundle has no secret, and no address of a client unless requested
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

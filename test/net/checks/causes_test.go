@@ -12,19 +12,19 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestCauses checks that doctor names the cause when clients do not reach an endpoint, or not with
-// large packets: a stopped server, a firewall that drops silently, a wrong gateway at the endpoint,
-// a link that drops large packets, and replies that bypass the balancer. Each view of problems
-// shows the last of these. After the repair none of them is shown.
+// TestCauses checks that doctor reports why clients do not reach an endpoint, or not with large
+// packets: a stopped server, a firewall that drops packets, a wrong gateway on the endpoint, a link
+// that drops large packets, and replies that bypass the balancer. All commands that list problems
+// show the last one, until it is repaired.
 //
-// P69 doctor names why clients do not reach an endpoint, as far as the balancer can tell
+// P69 doctor reports why clients do not reach an endpoint, as far as the balancer can detect it
 func TestCauses(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	second, third := r.Endpoints[1], r.Endpoints[2]
-	// 99.99.99.1 is an address of ep1, which sends replies from there to a gateway that does not
-	// exist
+	// 99.99.99.1 is an address of ep1. ep1 sends replies from this address to a gateway that does not
+	// exist.
 	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.1")
 	rig.MustRun(t, r.Endpoints[0], "ip", "addr", "add", "99.99.99.1/32", "dev", "lo")
 	rig.MustRun(t, r.Endpoints[0], "ip", "route", "add", "default", "via", "31.31.31.99", "table", "7")
@@ -35,7 +35,7 @@ func TestCauses(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=32.32.32.1:1,17.17.17.1:1", rig.VIP4)
 	rig.MustRun(t, third, "nft", "table ip wall { chain in { type filter hook input priority 0; tcp dport 5003 drop; }; }")
 	rig.MustRun(t, third, "nft", "table ip narrow { chain in { type filter hook input priority 0; ip length > 1280 drop; }; }")
-	shows := func(line string, words ...string) {
+	awaitText := func(line string, words ...string) {
 		t.Helper()
 		labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 			out, _ := r.Command(strings.Fields(line)...)
@@ -47,38 +47,38 @@ func TestCauses(t *testing.T) {
 			return nil
 		})
 	}
-	shows("doctor",
+	awaitText("doctor",
 		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens on that port",
 		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the routes are up: a firewall drops that port, or its server hangs",
 		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer",
 		"it does not answer ping either: its machine is off, its route back to this machine is wrong (check its gateway)",
 		"endpoint 17.17.17.1 answers pings of 1280 bytes, but not larger ones of up to 1500", "--mss=1220")
 	r.Loxicmd("create lb %s --tcp=84:5998 --endpoints=31.31.31.1:1", rig.VIP4)
-	shows("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
+	awaitText("doctor", "endpoint 31.31.31.1:5998 does not accept connections of this machine: connection refused")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.99")
 	r.Loxicmd("create lb %s --tcp=85:5001 --endpoints=32.32.32.1:1", rig.VIP4)
-	alone := dial(r, "20.20.20.1:85")
-	shows("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
+	alone := dialRepeatedly(r, "20.20.20.1:85")
+	awaitText("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
 	alone()
-	stop := dial(r, "20.20.20.1:80")
+	stop := dialRepeatedly(r, "20.20.20.1:80")
 	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"
 	for _, line := range []string{"doctor", "get status --failed -o json", "describe lb 20.20.20.1:80/tcp", "get events"} {
-		shows(line, words)
+		awaitText(line, words)
 	}
-	shows("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 bypass this machine")
+	awaitText("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 bypass this machine")
 	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.254")
 	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
 		if out, _ := r.Command("get", "status", "--failed"); strings.Contains(out, words) {
-			return fmt.Errorf("the problem is still shown after its repair: %s", out)
+			return fmt.Errorf("the repaired problem is still listed: %s", out)
 		}
 		return nil
 	})
-	shows("explain --client 100.100.100.1 --endpoint 32.32.32.1", "none failed", "forwarded: it opens a connection, to 32.32.32.1:5001\n")
+	awaitText("explain --client 100.100.100.1 --endpoint 32.32.32.1", "none failed", "forwarded: it opens a connection, to 32.32.32.1:5001\n")
 	stop()
 }
 
-// dial opens connections at intervals, and ignores whether they succeed.
-func dial(r *rig.Rig, address string) (stop func()) {
+// dialRepeatedly opens connections at intervals until stop is called, and ignores errors.
+func dialRepeatedly(r *rig.Rig, address string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var dialling sync.WaitGroup
 	for range 2 {

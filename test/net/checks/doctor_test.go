@@ -10,9 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// ofMachine returns the checks of what all namespaces of the machine share: their results depend on
-// the machine that runs the test.
-func ofMachine() []string {
+// machineChecks returns the ids of checks whose results depend on the machine that runs the test.
+func machineChecks() []string {
 	return []string{
 		"kernel", "jit", "bpffs", "program-statistics", "neighbour-table", "clock", "cgroup", "memory", "descriptors", "disk",
 		"queues", "interrupts", "governor", "next-hops",
@@ -31,7 +30,7 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, f := range d.Findings {
-		if !slices.Contains(ofMachine(), f.Check) {
+		if !slices.Contains(machineChecks(), f.Check) {
 			ids = append(ids, f.Id)
 		}
 	}
@@ -39,17 +38,17 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 	return ids
 }
 
-// TestDoctor checks that doctor finds nothing in a working network, finds each fault with its
-// remedy, and with --fix repairs only what is safe, and only on request.
+// TestDoctor checks that doctor reports no fault in a working network, and each fault with its
+// remedy in others. With --fix, it makes only safe repairs, after a confirmation.
 //
-// P63 doctor finds nothing where nothing is wrong, and changes nothing unless asked to
+// P63 doctor reports nothing in a working network, and changes nothing without --fix
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	if got := findings(t, r); got != nil {
-		t.Errorf("nothing is wrong, and these are found: %v", got)
+		t.Errorf("findings in a working network: %v", got)
 	}
 	rig.MustRun(t, r.LB, "sysctl", "-qw", "net.ipv4.conf.ep1.rp_filter=1")
 	rig.MustRun(t, r.LB, "ip", "link", "set", "ep2", "mtu", "1400")
@@ -77,6 +76,6 @@ func TestDoctor(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	if got := findings(t, r); resp.StatusCode != 200 || !slices.Equal(got, []string{"mtu:ep2", "vips:" + rig.VIP4}) {
-		t.Errorf("%s; left is %v", resp.Status, got)
+		t.Errorf("%s; remaining findings: %v", resp.Status, got)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// warnings returns the lines of the daemon's log at the levels warning and error that contain
-// words.
+// warnings returns the lines of the daemon's log that have the level warning or error and contain a
+// text.
 func warnings(r *rig.Rig, words string) (list []string) {
 	for line := range strings.Lines(r.Log()) {
 		if (strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR")) && strings.Contains(line, words) {
@@ -23,12 +23,12 @@ func warnings(r *rig.Rig, words string) (list []string) {
 	return list
 }
 
-// TestQuietLog checks that a service that refuses clients each second has one log line at once, and
-// a summary. Both name the service, and their sum is the number of dropped packets. An endpoint
-// whose route refuses packets is named, too.
+// TestWarningSummaries checks that a service that refuses clients every second has one log line
+// immediately, and later a summary. Both name the service, and their sum is the number of dropped
+// packets. The same holds for an endpoint whose route refuses packets.
 //
-// P76 A repeated warning about a service has one line at once, and then summaries
-func TestQuietLog(t *testing.T) {
+// P76 A repeated warning about a service is logged once immediately, and then in summaries
+func TestWarningSummaries(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
@@ -37,7 +37,7 @@ func TestQuietLog(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=99.99.99.1:1 --outlier=off", rig.VIP4)
 	r.Loxicmd("drain endpoint 31.31.31.1")
 	const seconds = 6
-	pace := time.NewTicker(100 * time.Millisecond) // of clients that retry
+	pace := time.NewTicker(100 * time.Millisecond) // time between retries of clients
 	defer pace.Stop()
 	for end := time.Now().Add(seconds * time.Second); time.Now().Before(end); <-pace.C {
 		for port := 80; port < 82; port++ {
@@ -50,7 +50,7 @@ func TestQuietLog(t *testing.T) {
 		}
 	}
 	total := r.Metric("drops_total", "reason=no-endpoint")
-	r.Stop() // a last check writes the summaries
+	r.Stop() // writes the summaries
 	all := warnings(r, "packets dropped")
 	web, route := warnings(r, "reason=no-endpoint"), warnings(r, "reason=route-unreachable")
 	if len(all) != 4 || len(web) != 2 || len(route) != 2 {
@@ -72,7 +72,7 @@ func TestQuietLog(t *testing.T) {
 		}
 	}
 	if list := warnings(r, ""); len(list) > 8 {
-		t.Errorf("%d warnings in all:\n%s", len(list), strings.Join(list, ""))
+		t.Errorf("%d warnings in total:\n%s", len(list), strings.Join(list, ""))
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package checks_test tests the commands that find faults: doctor, verify, bundle, and the log.
+// Package checks_test tests how faults are reported: by doctor, verify, bundle and the log.
 package checks_test
 
 import (

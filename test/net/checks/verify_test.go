@@ -50,10 +50,10 @@ func damage(t testing.TB, r *rig.Rig, name string) {
 }
 
 // TestVerify checks that verify finds damaged map rows, reports each in one sentence, and repairs
-// them. While services, rules and endpoints change, it raises no false alarm.
+// them. It reports no correct row while services, rules and endpoints change.
 //
-// P59 verify finds each row that differs from the configuration, repairs it, and raises no false
-// alarm while everything changes
+// P59 verify finds and repairs each row that differs from the configuration, and reports no correct
+// row while the configuration changes
 func TestVerify(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -85,8 +85,8 @@ func TestVerify(t *testing.T) {
 	}
 	verify(0)
 	stop, churning := make(chan struct{}), sync.WaitGroup{}
-	churning.Go(func() { churn(r, stop) })
-	churning.Go(func() { flap(r, stop) })
+	churning.Go(func() { changeServices(r, stop) })
+	churning.Go(func() { alternateHostState(r, stop) })
 	for began := time.Now(); time.Since(began) < 6*time.Second; {
 		verify(0)
 	}
@@ -95,8 +95,8 @@ func TestVerify(t *testing.T) {
 	verify(0, "--all-connections")
 }
 
-// churn creates and deletes services, weights and rules until stop is closed.
-func churn(r *rig.Rig, stop <-chan struct{}) {
+// changeServices creates and deletes services and rules, and changes weights, until stop is closed.
+func changeServices(r *rig.Rig, stop <-chan struct{}) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for {
 		select {
@@ -117,8 +117,8 @@ func churn(r *rig.Rig, stop <-chan struct{}) {
 	}
 }
 
-// flap reports an endpoint as down and up, as an agent does, until stop is closed.
-func flap(r *rig.Rig, stop <-chan struct{}) {
+// alternateHostState reports an endpoint as down and up, as an agent does, until stop is closed.
+func alternateHostState(r *rig.Rig, stop <-chan struct{}) {
 	client := r.LB.HTTPClient(rig.Patience)
 	for state := "red"; ; {
 		select {

@@ -8,9 +8,10 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestClusterScripts checks what scripts for two balancers of the existing loxilb do: its flags of
-// a cluster without a secret, services that both nodes get, the role by keepalived's script, and
-// reads of the role and of BGP. --compat keeps the API at the place that they use.
+// TestClusterScripts runs what scripts for two balancers of the existing loxilb do. They use its
+// flags of a cluster without a secret, create services on both nodes, set the role as keepalived's
+// script does, and read the role and the state of BGP. --compat keeps the API at the URL that they
+// use.
 func TestClusterScripts(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--compat", "--config-path=" + t.TempDir(), "--bgp", "--cluster=172.17.0.3", "--self=0", "--ka=172.17.0.3:172.17.0.2"}})
@@ -30,7 +31,7 @@ func TestClusterScripts(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
-	r.EventuallyShows("get hastate", "MASTER") // the peer of --ka is silent; scripts decide from then on
+	r.EventuallyShows("get hastate", "MASTER") // by BFD, as the peer of --ka is silent; from here on, scripts set the role
 	const asJSON = " -H 'accept: application/json' -H 'Content-Type: application/json'"
 	for _, role := range []string{"BACKUP", "MASTER"} { // as keepalived's script calls, without a VIP
 		shell("curl -sSf -X 'POST' '" + api + "cistate'" + asJSON + ` -d '{ "instance": "default", "state" : "` + role + `" }'`)
@@ -44,6 +45,6 @@ func TestClusterScripts(t *testing.T) {
 		t.Errorf(`got %v, want no "rror" in out`, out)
 	}
 	if log := r.Log(); !strings.Contains(log, "give all nodes the same --cluster-key") {
-		t.Errorf("the log does not say why connections are not exchanged:\n%s", log)
+		t.Errorf("the log does not report why connections are not exchanged:\n%s", log)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestCompat checks that the options of a manifest and a file saved by the existing loxilb are
-// enough to start the daemon. Other machines reach the API, and its changes stay in effect until
-// the file changes again.
+// TestCompat checks that the daemon starts with the options of a manifest and a file saved by the
+// existing loxilb. Other machines reach the API, and changes by the API stay in effect until the
+// file changes.
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,9 +10,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// contract runs a part of the script of a user of the existing loxilb, with loxicmd and the API
-// where the script expects them, and returns its output.
-func contract(r *rig.Rig, part, dir string) string {
+// runScript runs a part of a script written for the existing loxilb, with loxicmd and the API where
+// the script expects them, and returns its output.
+func runScript(r *rig.Rig, part, dir string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("env", "LOXILB_COMPAT=1", "PATH="+rig.Bin()+":"+os.Getenv("PATH"), "sh", "testdata/contract.sh", part, dir)
 	if err != nil {
@@ -21,8 +21,8 @@ func contract(r *rig.Rig, part, dir string) string {
 	return out
 }
 
-// headers returns the columns of the first table of an output.
-func headers(t *testing.T, out, first string) []string {
+// tableHeader returns the columns of the first table whose first column is the given one.
+func tableHeader(t *testing.T, out, first string) []string {
 	t.Helper()
 	for line := range strings.Lines(out) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
@@ -37,7 +37,7 @@ func headers(t *testing.T, out, first string) []string {
 	return nil
 }
 
-func read(t *testing.T, dir, name string) string {
+func readFile(t *testing.T, dir, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -54,7 +54,7 @@ func TestContractScript(t *testing.T) {
 	r.ServeNames()
 	r.ServeUDPEcho()
 	dir := t.TempDir()
-	works := func() {
+	wantWorking := func() {
 		t.Helper()
 		r.WantAnswers("20.20.20.1:2020", "ep1", "ep2", "ep3")
 		for _, vip := range []string{"20.20.20.2:2020", "20.20.20.3:2020", "20.20.20.4:2020", "20.20.20.8:3007", "20.20.20.9:2020", "[2001:db8:20::1]:2020"} {
@@ -66,10 +66,10 @@ func TestContractScript(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
-	contract(r, "setup", dir)
-	works()
+	runScript(r, "setup", dir)
+	wantWorking()
 
-	shown := contract(r, "show", dir)
+	shown := runScript(r, "show", dir)
 	for first, want := range map[string]string{
 		"Ext IP":       "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor",
 		"Host":         "Host,Name,ptype,port,duration,retries,minDelay,avgDelay,maxDelay,State",
@@ -77,19 +77,19 @@ func TestContractScript(t *testing.T) {
 		"Instance":     "Instance,HAState",
 		"Service Name": "Service Name,destIP,srcIP,dport,sport,proto,ident,state,act,packets,bytes",
 	} {
-		if got := strings.Join(headers(t, shown, first), ","); !strings.HasPrefix(strings.ToLower(got), strings.ToLower(want)) {
+		if got := strings.Join(tableHeader(t, shown, first), ","); !strings.HasPrefix(strings.ToLower(got), strings.ToLower(want)) {
 			t.Errorf("columns %s, want %s", got, want)
 		}
 	}
 	for _, want := range []string{"| prio", "priority", "persist", "fullnat", "onearm", "dsr", "3000-3010", "Allow,FwMark(10)", "Drop"} {
 		if !strings.Contains(shown, want) {
-			t.Errorf("nothing shows %q:\n%s", want, shown)
+			t.Errorf("no command prints %q:\n%s", want, shown)
 		}
 	}
 
-	contract(r, "save", dir)
+	runScript(r, "save", dir)
 	for name, key := range map[string]string{"lbconfig.txt": "lbAttr", "EPconfig.txt": "Attr", "FWconfig.txt": "fwAttr"} {
-		text := read(t, dir, name)
+		text := readFile(t, dir, name)
 		var saved map[string][]map[string]any
 		if err := json.Unmarshal([]byte(text), &saved); err != nil || len(saved[key]) == 0 {
 			t.Errorf("%s: got %v\n%s, want objects in the saved file", name, err, text)
@@ -97,23 +97,23 @@ func TestContractScript(t *testing.T) {
 	}
 	r.Stop()
 	r.Restart()
-	works()
+	wantWorking()
 
-	contract(r, "delete", dir)
+	runScript(r, "delete", dir)
 	r.WantNoAnswer("20.20.20.1:2020")
 	for _, kind := range []string{"lb", "ep", "firewall"} {
 		if out := r.Loxicmd("get %s -o json", kind); strings.Contains(out, "20.20.20.") || strings.Contains(out, "web1") {
 			t.Errorf("%s remain:\n%s", kind, out)
 		}
 	}
-	contract(r, "restore", dir)
-	works()
+	runScript(r, "restore", dir)
+	wantWorking()
 	again := t.TempDir()
-	contract(r, "save", again)
+	runScript(r, "save", again)
 	for _, name := range []string{"lbconfig.txt", "FWconfig.txt"} {
-		if before, after := read(t, dir, name), read(t, again, name); before != after {
+		if before, after := readFile(t, dir, name), readFile(t, again, name); before != after {
 			t.Errorf("%s, applied and saved, is:\n%s\nwant\n%s", name, after, before)
 		}
 	}
-	contract(r, "restore", dir) // everything exists already: running a script twice must succeed
+	runScript(r, "restore", dir) // everything exists already: running a script twice must succeed
 }

@@ -17,8 +17,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestDocs runs the commands of the documents in their order, each document on a balancer without
-// objects: lines that are indented by four spaces, and on an endpoint blocks fenced as `endpoint`.
+// TestDocs runs the commands of each document in their order, on a balancer without objects. Lines
+// indented by four spaces run on the balancer, blocks fenced as `endpoint` on an endpoint.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range documents(t) {
@@ -33,7 +33,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// document holds the commands that a document asks its readers to type.
+// document is a document with its commands.
 type document struct {
 	name     string
 	text     string
@@ -59,8 +59,7 @@ func documents(t *testing.T) []string {
 	return names
 }
 
-// readDocument finds the commands of a document, and fails the test for a command that it cannot
-// run.
+// readDocument reads a document and its commands. The test fails if it cannot run a command.
 func readDocument(t *testing.T, name string) document {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(rig.Root, name))
@@ -80,7 +79,7 @@ func readDocument(t *testing.T, name string) document {
 			fence = ""
 		case fence == "```endpoint":
 			d.commands = append(d.commands, command{line, true})
-		case fence == "" && is && runs(indented):
+		case fence == "" && is && runsOnBalancer(indented):
 			d.commands = append(d.commands, command{line: indented})
 		case fence == "" && is && regexp.MustCompile(`^(make|[A-Z_]+=\S+ .*make) `).MatchString(indented):
 			wantTarget(t, name, indented)
@@ -89,14 +88,14 @@ func readDocument(t *testing.T, name string) document {
 	return d
 }
 
-// runs reports whether a line is a command of a program in the balancer's namespace. Others (make,
-// apt, systemctl, ssh) have tests of their own.
-func runs(line string) bool {
+// runsOnBalancer reports whether a line is a command that the test can run in the balancer's
+// namespace. Others (make, apt, systemctl, ssh) have other tests.
+func runsOnBalancer(line string) bool {
 	program, _, _ := strings.Cut(line, " ")
 	return slices.Contains([]string{"loxicmd", "curl", "echo", "for", "ip", "nft", "rm", "sysctl", "tcpdump"}, program)
 }
 
-// wantTarget fails the test if the Makefile lacks a target of a `make` command.
+// wantTarget fails the test if a `make` command has a target that the Makefile lacks.
 func wantTarget(t *testing.T, name, line string) {
 	t.Helper()
 	makefile, err := os.ReadFile(filepath.Join(rig.Root, "Makefile"))
@@ -124,11 +123,11 @@ func (d document) run(t *testing.T) {
 		c.run(t, r, dir)
 	}
 	if strings.Contains(r.Log(), "level=ERROR") {
-		t.Error("a command made the daemon complain")
+		t.Error("a command made the daemon log an error")
 	}
 }
 
-// prepare creates what a document assumes to exist.
+// prepare creates the objects that a document assumes to exist.
 func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
 	switch d.name {
@@ -164,7 +163,7 @@ func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 // run runs a command as a reader would, and fails the test if the command fails.
 func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
-	host, line := r.LB, strings.NewReplacer( // paths of an installed machine become those of the test
+	host, line := r.LB, strings.NewReplacer( // the test has other paths than an installed package
 		"/etc/keepalived/keepalived.conf", filepath.Join(dir, "keepalived.conf"),
 		"/var/lib/loxilb/", filepath.Join(r.Dir(), "state")+"/",
 		"/tmp/hello", filepath.Join(dir, "hello"),
@@ -189,13 +188,13 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 		})
 		return
 	}
-	if out, err := host.Run("sh", "-c", shell); err != nil && !c.found(err) {
+	if out, err := host.Run("sh", "-c", shell); err != nil && !c.isFinding(err) {
 		t.Errorf("%s: got %v: %s, want success, or the exit code for a finding", c.line, err, out)
 	}
 }
 
-// found reports whether an error is an exit code that means "something was found".
-func (c command) found(err error) bool {
+// isFinding reports whether an error is an exit code that reports a finding of the command.
+func (c command) isFinding(err error) bool {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return false

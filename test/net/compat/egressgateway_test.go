@@ -16,11 +16,11 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// egressPair is a pair of nodes that lead what the server opens outwards through the master. The
-// server's default route leads to one node, whatever its role.
+// egressPair is a pair of nodes that send outgoing connections of the server through the master.
+// The server's default route leads to one of the nodes, whatever its role.
 type egressPair struct{ *pair }
 
-// Addresses outside, that only default routes lead to, and those that connections leave with.
+// Destinations that only default routes lead to, and the shared source addresses.
 const (
 	outside4 = "198.51.100.1"
 	outside6 = "2001:db8:ffff::1"
@@ -50,19 +50,19 @@ func newEgressPair(t *testing.T, args ...string) *egressPair {
 	return p
 }
 
-// leavesThrough checks that a new connection of the server soon leaves through a node,
-// with the shared address.
-func (p *egressPair) leavesThrough(n *node) {
+// wantEgressThrough waits until new connections of the server leave through a node, with the shared
+// address.
+func (p *egressPair) wantEgressThrough(n *node) {
 	p.t.Helper()
 	for _, network := range []string{"tcp", "udp"} {
 		for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
-			p.leavesAs(n, network, to.address, to.source)
+			p.wantEgressAs(n, network, to.address, to.source)
 		}
 	}
 }
 
-// leavesAs checks that of one network, address and source.
-func (p *egressPair) leavesAs(n *node, network, address, source string) {
+// wantEgressAs waits until a new connection of the server to an address has the given source.
+func (p *egressPair) wantEgressAs(n *node, network, address, source string) {
 	p.t.Helper()
 	labtest.Eventually(p.t, rig.Patience, func(ctx context.Context) error {
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
@@ -76,13 +76,13 @@ func (p *egressPair) leavesAs(n *node, network, address, source string) {
 		if got, err := rig.AskSource(c); err != nil || got != source {
 			return fmt.Errorf("%s to %s: seen as %q, want %s: %w", network, address, got, source, err)
 		}
-		return n.translates(c)
+		return n.checkTranslates(c)
 	})
 }
 
-// carriesFragments checks that datagrams in fragments leave with the shared address: only the first
-// fragment has the ports that a rule is found by.
-func (p *egressPair) carriesFragments() {
+// wantFragments checks that fragmented datagrams leave with the shared address, although only the
+// first fragment has the ports.
+func (p *egressPair) wantFragments() {
 	p.t.Helper()
 	for _, to := range []struct{ address, source string }{{outside4, egress4}, {outside6, egress6}} {
 		c, err := p.server.DialContext(p.t.Context(), "udp", rig.Join(to.address, 7000))
@@ -105,8 +105,8 @@ func (p *egressPair) carriesFragments() {
 	}
 }
 
-// translates reports whether a node translates the connection.
-func (n *node) translates(c net.Conn) error {
+// checkTranslates returns an error unless a node translates the connection.
+func (n *node) checkTranslates(c net.Conn) error {
 	_, port, _ := net.SplitHostPort(c.LocalAddr().String())
 	out, err := n.Command("get", "ct", "-o", "json")
 	if err == nil && !strings.Contains(out, `"sourcePort": `+port) {
@@ -115,9 +115,9 @@ func (n *node) translates(c net.Conn) error {
 	return err
 }
 
-// TestEgressGateway checks that connections outwards leave through the current master with the
-// shared address, whichever node the server sends them to, and follow a change of roles; and that
-// a node without the role leaves no packet with the server's own address.
+// TestEgressGateway checks that outgoing connections leave through the current master with the
+// shared address, whichever node the server sends them to, also after a change of roles. Without a
+// master, no packet leaves with the server's own address.
 func TestEgressGateway(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t)
@@ -130,11 +130,11 @@ func TestEgressGateway(t *testing.T) {
 		other.Loxicmd("set hastate BACKUP --instance=default")
 		master.Loxicmd("set hastate MASTER --instance=default")
 		begun := time.Now()
-		p.leavesThrough(master)
+		p.wantEgressThrough(master)
 		t.Logf("connections leave through .%s after %v", master.addressEnd, time.Since(begun).Round(time.Millisecond))
 	}
 	b.Loxicmd("set hastate BACKUP --instance=default") // there is no master now
-	await.NoError(t, rig.Patience, func() error {      // the rules follow the role a moment later
+	await.NoError(t, rig.Patience, func() error {      // rules change after the role, with a delay
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		c, err := p.server.DialContext(ctx, "tcp", net.JoinHostPort(outside4, "7000"))
@@ -146,16 +146,16 @@ func TestEgressGateway(t *testing.T) {
 	})
 }
 
-// TestEgressGatewayRepairs checks that a node leads packets again after others have removed its
-// tunnels or rules, after its interface was renamed, whatever interfaces --whitelist names, and to
-// an owner behind a router.
+// TestEgressGatewayRepairs checks that a node restores its tunnels and rules after someone else has
+// removed them or renamed its interface. It does so whatever interfaces --whitelist names, and also
+// if the owner is behind a router.
 func TestEgressGatewayRepairs(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t, "--whitelist=^eth")
 	a, b := p.nodes[0], p.nodes[1]
 	b.Loxicmd("set hastate MASTER --instance=default")
-	p.leavesThrough(b)
-	p.carriesFragments()
+	p.wantEgressThrough(b)
+	p.wantFragments()
 	tunnels := "for i in $(ip -o link show type vxlan | cut -d: -f2); do ip link "
 	for what, command := range map[string]string{
 		"tunnels are removed": tunnels + "del $i; done",
@@ -167,15 +167,15 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	} {
 		t.Log(what)
 		rig.MustRun(t, a.LB, "sh", "-c", command)
-		p.leavesThrough(b)
+		p.wantEgressThrough(b)
 	}
-	// an owner that only the default route leads to
+	// Only the default route leads to the owner.
 	for _, n := range p.nodes {
 		n.Loxicmd("create firewall --firewallRule=sourceIP:31.31.31.1/32,preference:7 --snat=192.0.2.77 --egress")
 	}
 	rig.MustRun(t, p.router, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	rig.MustRun(t, p.router, "ip", "route", "add", "192.0.2.77", "via", "100.100.100.252")
-	p.leavesAs(b, "tcp", outside4, "192.0.2.77")
+	p.wantEgressAs(b, "tcp", outside4, "192.0.2.77")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out, err := a.LB.Run("ip", "-o", "link", "show", "type", "vxlan")
 		if err == nil && (!strings.Contains(out, "mtu 1350") || !strings.Contains(out, "mtu 1330")) {
@@ -185,7 +185,8 @@ func TestEgressGatewayRepairs(t *testing.T) {
 	})
 }
 
-// TestEgressGatewayEnds checks that rules, the tunnels and the flag end without leftovers.
+// TestEgressGatewayEnds checks that tunnels and rules are removed with the objects and the flag
+// that require them.
 func TestEgressGatewayEnds(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t)
@@ -202,20 +203,20 @@ func TestEgressGatewayEnds(t *testing.T) {
 	a.Restart()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out := left(); out != "" {
-			return fmt.Errorf("without --clusterinterface there is still: %s", out)
+			return fmt.Errorf("without --clusterinterface, the kernel still has: %s", out)
 		}
 		return nil
 	})
 }
 
-// TestEgressGatewayHandsOver checks that a node that loses the role ends connections that it
-// translated: their answers go to the new master, and the client learns it by a reset.
+// TestEgressGatewayHandsOver checks that a node that loses the role resets the connections that it
+// translates: their answers go to the new master.
 func TestEgressGatewayHandsOver(t *testing.T) {
 	t.Parallel()
 	p := newEgressPair(t)
 	a, b := p.nodes[0], p.nodes[1]
 	a.Loxicmd("set hastate MASTER --instance=default")
-	p.leavesThrough(a)
+	p.wantEgressThrough(a)
 	c, err := p.server.DialContext(t.Context(), "tcp", rig.Join(outside4, 7000))
 	if err != nil {
 		t.Fatal(err)
@@ -227,5 +228,5 @@ func TestEgressGatewayHandsOver(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection does not end by a reset: %v", err)
 	}
-	p.leavesThrough(b)
+	p.wantEgressThrough(b)
 }

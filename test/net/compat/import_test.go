@@ -10,9 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestImportPage checks each task in docs/import.md that shows two programs side by side: the other
-// program accepts its configuration, and importing it makes the same service as the loxicmd line
-// below it.
+// TestImportPage checks each task of docs/import.md: the other program accepts the configuration,
+// and importing it creates the same service as the loxicmd command below it.
 func TestImportPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(rig.Root, "docs/import.md"))
@@ -47,7 +46,7 @@ func TestImportPage(t *testing.T) {
 	}
 }
 
-// checkSyntax checks a file by the program whose format it has. ipvsadm cannot check files.
+// checkSyntax checks a file with the program that reads this format. ipvsadm cannot check files.
 func checkSyntax(t *testing.T, r *rig.Rig, format, file string) {
 	t.Helper()
 	check := map[string][]string{"nft": {"nft", "-c", "-f", file}, "haproxy": {"haproxy", "-c", "-f", file}, "keepalived": {"keepalived", "-t", "-f", file}}[format]
@@ -59,8 +58,8 @@ func checkSyntax(t *testing.T, r *rig.Rig, format, file string) {
 	}
 }
 
-// sameService imports a file on an empty balancer, and checks that the command then changes
-// nothing.
+// sameService imports a file on a balancer without services, and checks that the command then
+// changes nothing.
 func sameService(t *testing.T, r *rig.Rig, format, file, line string) {
 	t.Helper()
 	yaml, err := r.Command("import", "--strict", format, file)

@@ -1,5 +1,5 @@
 // Package compat_test tests files and scripts written for the existing loxilb and keepalived, and
-// the commands in our documents.
+// the commands in the documents of this repository.
 package compat_test
 
 import (

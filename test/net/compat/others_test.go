@@ -54,7 +54,7 @@ func (c *counter) count() (n uint64) {
 	return n
 }
 
-// attachTCX attaches the program to an interface's ingress hook, after the programs that are there.
+// attachTCX attaches the program to an interface's ingress hook, after the attached programs.
 func (c *counter) attachTCX(h *netnstest.Host, name string) {
 	c.t.Helper()
 	c.attach(h, name, func(index int) error {
@@ -92,11 +92,11 @@ func (c *counter) attach(h *netnstest.Host, name string, f func(index int) error
 	}
 }
 
-// TestOtherPrograms checks that other programs at the same hook see the same packets while loxilb's
-// program is attached, adopted and detached: a program before it sees all packets, and one after it
-// those that it passes on.
+// TestOtherPrograms checks that other programs at the same hook get packets while loxilb's program
+// is attached, adopted and detached. A program before it gets all packets. A program after it gets
+// the packets that loxilb does not balance.
 //
-// P34 Programs of others at a hook keep working, whatever happens to loxilb's
+// P34 Other programs at a hook work while loxilb's program is attached, replaced and detached
 func TestOtherPrograms(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {
@@ -123,15 +123,15 @@ func TestOtherPrograms(t *testing.T) {
 					r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep1")
 				}
 				if seen := first.count() - was; balanced && seen < 8 {
-					t.Errorf("the program before ours has seen %d packets of two connections", seen)
+					t.Errorf("the program before loxilb's has seen only %d packets of two connections", seen)
 				}
 				if seen := last.count() - wasLast; seen > 4 { // some ARP requests
-					t.Errorf("the program behind ours has seen %d packets that were balanced", seen)
+					t.Errorf("the program after loxilb's has seen %d balanced packets", seen)
 				}
 				was, wasLast = first.count(), last.count()
 				rig.MustRun(t, r.Client, "ping", "-c3", "-i0.01", "100.100.100.254")
 				if a, b := first.count()-was, last.count()-wasLast; a < 3 || b < 3 {
-					t.Errorf("of three echo requests, the program before ours has seen %d, the one behind it %d", a, b)
+					t.Errorf("of three echo requests, the program before loxilb's has seen %d, the one after it %d", a, b)
 				}
 			}
 			check(true)

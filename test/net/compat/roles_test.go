@@ -319,22 +319,22 @@ func TestInstances(t *testing.T) {
 	r.Loxicmd("create lb 20.20.20.1 --tcp=80:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst1 --mode=fullnat")
 	r.Loxicmd("create lb 20.20.20.1 --tcp=81:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst2 --mode=fullnat")
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7000 --endpoints=31.31.31.1:1 --name=web")
-	has := func(first, second bool) {
+	wantAddresses := func(first, second bool) {
 		t.Helper()
 		if r.HasAddress("20.20.20.1") != first || r.HasAddress("20.20.20.2") != second {
 			t.Errorf("20.20.20.1: %v, want %v; 20.20.20.2: %v, want %v", !first, first, r.HasAddress("20.20.20.2"), second)
 		}
 	}
-	has(true, true)
+	wantAddresses(true, true)
 	r.Loxicmd("set hastate BACKUP --instance=llb-inst1")
-	has(true, true)
+	wantAddresses(true, true)
 	r.Loxicmd("set hastate FAULT --instance=llb-inst2")
-	has(false, true)
+	wantAddresses(false, true)
 	r.WantSource(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // the VIP is still routed here
 	r.Loxicmd("set hastate BACKUP")
-	has(false, false)
+	wantAddresses(false, false)
 	r.Loxicmd("set ha master --instance=llb-inst1 --vip=20.20.20.77")
-	has(true, false)
+	wantAddresses(true, false)
 	if !r.HasAddress("20.20.20.77") {
 		t.Error("no node has the cluster's address")
 	}
@@ -343,11 +343,11 @@ func TestInstances(t *testing.T) {
 	r.Loxicmd("set hastate MASTER --instance=llb-inst1")
 	r.WantSource(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1")
 	r.Loxicmd("delete lb 20.20.20.1 --tcp=80")
-	has(false, false)
+	wantAddresses(false, false)
 	for _, i := range []string{"llb-inst0", "llb-inst1", "llb-inst2"} {
 		r.Loxicmd("set hastate NOT_DEFINED --instance=%s", i)
 	}
-	has(true, true)
+	wantAddresses(true, true)
 	if out := r.Loxicmd("get ha"); !strings.Contains(out, "llb-inst0 | NOT_DEFINED") || strings.Contains(out, "llb-inst1") {
 		t.Errorf(`got %v, want "llb-inst0 | NOT_DEFINED" in out, no "llb-inst1" in out`, out)
 	}

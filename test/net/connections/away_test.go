@@ -13,13 +13,14 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestTableWithoutDaemon checks that new clients of TCP, UDP and ICMP are served after the daemon
-// was killed, even ten times as many as the table holds: the kernel removes expired connections.
+// TestTableWithoutDaemon checks that TCP, UDP and ICMP clients can open connections after the
+// daemon was killed, even ten times as many as the table holds: the packet path removes expired
+// ones.
 func TestTableWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	const connections, turnovers, rate = 1024, 10, 250
-	// All these connections are half-open for a second, and a service may use half of the share
-	// for half-open connections: the largest share has room for them.
+	// All these connections are half-open for a second. A service may use half of the share for
+	// half-open connections, so the test configures the largest share.
 	r := rig.New(t, rig.Options{Args: []string{fmt.Sprintf("--ct-max=%d", connections), "--half-open-max=33"}})
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":5001", netnstest.Echo); err != nil {
@@ -30,7 +31,7 @@ func TestTableWithoutDaemon(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s --inatimeout=1", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --icmp --endpoints=%s --inatimeout=1", rig.VIP4, rig.Endpoints4())
-	kinds := []func(*rig.Rig, int) error{oneTCP, oneUDP, oneTCP, oneEcho, oneTCP}
+	kinds := []func(*rig.Rig, int) error{exchangeTCP, exchangeUDP, exchangeTCP, exchangePing, exchangeTCP}
 	for i, open := range kinds {
 		if err := open(r, i); err != nil {
 			t.Fatal(err)
@@ -69,8 +70,8 @@ func TestTableWithoutDaemon(t *testing.T) {
 	}
 }
 
-// oneTCP opens a connection, exchanges a line with an echo server, and closes the connection.
-func oneTCP(r *rig.Rig, _ int) error {
+// exchangeTCP opens a connection, exchanges a line with an echo server, and closes the connection.
+func exchangeTCP(r *rig.Rig, _ int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "tcp", rig.Join(rig.VIP4, 80))
 	if err != nil {
 		return err
@@ -79,8 +80,8 @@ func oneTCP(r *rig.Rig, _ int) error {
 	return rig.Exchange(c, "hello")
 }
 
-// oneUDP exchanges a datagram with an echo server.
-func oneUDP(r *rig.Rig, _ int) error {
+// exchangeUDP exchanges a datagram with an echo server.
+func exchangeUDP(r *rig.Rig, _ int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "udp", rig.Join(rig.VIP4, 53))
 	if err != nil {
 		return err
@@ -90,8 +91,8 @@ func oneUDP(r *rig.Rig, _ int) error {
 	return err
 }
 
-// oneEcho sends an echo request with an identifier of its own, and waits for the reply.
-func oneEcho(r *rig.Rig, id int) error {
+// exchangePing sends an ICMP echo request with the given identifier, and waits for the reply.
+func exchangePing(r *rig.Rig, id int) error {
 	c, err := r.Client.DialContext(r.T.Context(), "ip4:icmp", rig.VIP4)
 	if err != nil {
 		return err

@@ -16,11 +16,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// ends counts how the connections of the endpoints' servers end.
-type ends struct{ reset, other atomic.Int64 }
+// endCounter counts the connections of the endpoints' servers that ended by a RST, and others.
+type endCounter struct{ reset, other atomic.Int64 }
 
-// want waits until n connections have ended by a RST, and fails the test if others ended otherwise.
-func (e *ends) want(t *testing.T, n int) {
+// wantResets waits until n connections have ended by a RST. The test fails if a connection ended
+// otherwise.
+func (e *endCounter) wantResets(t *testing.T, n int) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if reset, other := int(e.reset.Load()), e.other.Load(); reset != n || other != 0 {
@@ -30,11 +31,11 @@ func (e *ends) want(t *testing.T, n int) {
 	})
 }
 
-// serveCountedEcho starts an echo server at port 7 and more ports of every endpoint, which records
+// serveCountedEcho starts echo servers at port 7 and the given ports of every endpoint. They count
 // how connections end.
-func serveCountedEcho(r *rig.Rig, more ...int) *ends {
+func serveCountedEcho(r *rig.Rig, more ...int) *endCounter {
 	r.T.Helper()
-	e := &ends{}
+	e := &endCounter{}
 	for _, h := range append(r.Endpoints[:], r.LB) {
 		for _, port := range append([]int{7}, more...) {
 			if err := h.ServeTCP(fmt.Sprintf(":%d", port), e.serve); err != nil {
@@ -46,7 +47,7 @@ func serveCountedEcho(r *rig.Rig, more ...int) *ends {
 }
 
 // serve echoes, and counts how the connection ends.
-func (e *ends) serve(c *net.TCPConn) {
+func (e *endCounter) serve(c *net.TCPConn) {
 	buf := make([]byte, 256)
 	for {
 		n, err := c.Read(buf)
@@ -64,8 +65,8 @@ func (e *ends) serve(c *net.TCPConn) {
 	}
 }
 
-// open opens connections of the client, and exchanges a line over each.
-func open(r *rig.Rig, address string, n int) []*net.TCPConn {
+// openConnections opens connections of the client, and exchanges a line over each.
+func openConnections(r *rig.Rig, address string, n int) []*net.TCPConn {
 	r.T.Helper()
 	all := make([]*net.TCPConn, n)
 	for i := range all {
@@ -77,8 +78,8 @@ func open(r *rig.Rig, address string, n int) []*net.TCPConn {
 	return all
 }
 
-// resetAfter waits until a client's connection is reset, and returns how long that took.
-func resetAfter(c *net.TCPConn, patience time.Duration) (time.Duration, error) {
+// awaitReset waits until a client's connection is reset, and returns how long that took.
+func awaitReset(c *net.TCPConn, patience time.Duration) (time.Duration, error) {
 	start := time.Now()
 	if err := c.SetReadDeadline(start.Add(patience)); err != nil {
 		return 0, err
@@ -90,14 +91,14 @@ func resetAfter(c *net.TCPConn, patience time.Duration) (time.Duration, error) {
 	return time.Since(start), nil
 }
 
-// allReset waits until all of these clients are reset, and returns how long the last one took.
-func allReset(t *testing.T, all []*net.TCPConn, patience time.Duration) (last time.Duration) {
+// awaitResets waits until all connections are reset, and returns how long the last one took.
+func awaitResets(t *testing.T, all []*net.TCPConn, patience time.Duration) (last time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, c := range all {
 		wg.Go(func() {
-			took, err := resetAfter(c, patience)
+			took, err := awaitReset(c, patience)
 			if err != nil {
 				t.Errorf("connection %v > %v is not reset: %v", c.LocalAddr(), c.RemoteAddr(), err)
 			}
@@ -110,9 +111,9 @@ func allReset(t *testing.T, all []*net.TCPConn, patience time.Duration) (last ti
 	return last
 }
 
-// busy uses connections until the returned function is called, which fails the test if one of them
-// has ended.
-func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
+// keepUsing exchanges data over connections until stop is called. The test fails if one of them
+// ends.
+func keepUsing(t *testing.T, all []*net.TCPConn) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -120,7 +121,7 @@ func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 		wg.Go(func() {
 			for {
 				if err := rig.Exchange(c, "go on"); err != nil {
-					t.Errorf("a connection that is in use, %v > %v: %v", c.LocalAddr(), c.RemoteAddr(), err)
+					t.Errorf("connection %v > %v, which is in use: %v", c.LocalAddr(), c.RemoteAddr(), err)
 					return
 				}
 				select {
@@ -134,8 +135,8 @@ func busy(t *testing.T, all []*net.TCPConn) (stop func()) {
 	return func() { close(done); wg.Wait() }
 }
 
-// createTranslations creates a service for each kind of translation, with echo servers behind, and
-// returns the addresses that a client dials, from port 80 up. flags are appended to each command.
+// createTranslations creates a service for each kind of translation, and returns their addresses.
+// Their endpoints are echo servers. flags are appended to each command.
 func createTranslations(r *rig.Rig, flags string) []string {
 	r.T.Helper()
 	var addresses []string
@@ -155,33 +156,33 @@ func createTranslations(r *rig.Rig, flags string) []string {
 	return addresses
 }
 
-// strictSources turns on strict reverse path filtering in the balancer: it refuses packets from
-// sources that it would not reach by the interface at which they arrive.
-func strictSources(t testing.TB, s *netnstest.Standard) {
+// enableStrictRPF enables strict reverse path filtering in the balancer: the kernel drops a packet
+// unless the route to its source leads to the interface at which it has arrived.
+func enableStrictRPF(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	if err := s.LB.Sysctl("net/ipv4/conf/all/rp_filter", "1"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestIdleEnds checks for each kind of translation that 100 idle connections end for both sides
-// soon after their timeout, and that connections in use stay.
+// TestIdleEnds checks, for each kind of translation, that 100 idle connections are reset soon after
+// their timeout, and that connections in use continue.
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 100, 3 * time.Second
-	r := rig.New(t, rig.Options{Before: strictSources})
+	r := rig.New(t, rig.Options{Before: enableStrictRPF})
 	ended := serveCountedEcho(r)
 	var idle, used []*net.TCPConn
 	for _, address := range createTranslations(r, "--inatimeout=3") {
-		used = append(used, open(r, address, 1)...)
-		idle = append(idle, open(r, address, each)...)
+		used = append(used, openConnections(r, address, 1)...)
+		idle = append(idle, openConnections(r, address, each)...)
 	}
-	stop := busy(t, used)
+	stop := keepUsing(t, used)
 	const sweepPeriod, slack = 5 * time.Second, 2 * time.Second
-	last := allReset(t, idle, timeout+slack+sweepPeriod+rig.Patience)
-	t.Logf("%d connections, silent for %v, had ended after %v", len(idle), timeout, last)
+	last := awaitResets(t, idle, timeout+slack+sweepPeriod+rig.Patience)
+	t.Logf("%d connections with an idle timeout of %v ended within %v", len(idle), timeout, last)
 	stop()
-	ended.want(t, len(idle))
+	ended.wantResets(t, len(idle))
 	if got := int(r.Metric("idle_resets_total")); got != len(idle) {
 		t.Errorf("%d ends are counted, want %d", got, len(idle))
 	}

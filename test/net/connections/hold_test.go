@@ -25,9 +25,9 @@ import (
 // holdArg as the first argument makes this program a helper process.
 const holdArg = "hold-connections"
 
-// TestHold holds 6,000 connections open at once, 30,000 with -long, and checks that after a restart
-// of the daemon each of them still carries a byte there and back. A process may have 20,000 open
-// files here, so each endpoint is a process, and the clients are two.
+// TestHold holds 6,000 connections open, 30,000 with -long, and checks that each of them still
+// carries a byte in both directions after a restart of the daemon. A process can have 20,000 open
+// files here, so each endpoint is a process, and there are two client processes.
 //
 // P3
 func TestHold(t *testing.T) {
@@ -92,7 +92,7 @@ func waitFor(t testing.TB, p *netnstest.Process, line string, patience time.Dura
 	t.Helper()
 	labtest.Eventually(t, patience, func(context.Context) error {
 		if strings.Contains("\n"+p.Output(), "\n"+line) {
-			return nil // even if it has ended since
+			return nil // even if the process has ended meanwhile
 		}
 		return fmt.Errorf("the process has printed %q so far", p.Output())
 	})
@@ -108,7 +108,7 @@ func holdMain(args []string) int {
 	case len(args) == 3 && args[0] == "try":
 		var n int
 		if n, err = strconv.Atoi(args[2]); err == nil {
-			holdTry(args[1], n)
+			holdAndReport(args[1], n)
 		}
 	case len(args) == 4 && args[0] == "dial":
 		var n int
@@ -126,7 +126,7 @@ func holdMain(args []string) int {
 }
 
 func holdServe(address string) error {
-	// several processes may listen, as one may not have enough files for all connections
+	// Several processes listen: one cannot have enough open files for all connections.
 	reuse := func(_, _ string, raw syscall.RawConn) (err error) {
 		return errors.Join(raw.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
@@ -173,9 +173,10 @@ func holdDial(address string, n int, goFile string) error {
 	return err
 }
 
-// holdTry opens n connections and prints how many succeeded, how many were refused, and how long
-// the slowest refusal took. It then exchanges a byte over each, and holds them until it is stopped.
-func holdTry(address string, n int) {
+// holdAndReport opens n connections and prints how many succeeded, how many were refused, and how
+// long the slowest refusal took. It then exchanges a byte over each, and holds them until it is
+// killed.
+func holdAndReport(address string, n int) {
 	const workers = 32
 	var mu sync.Mutex
 	var held []net.Conn
@@ -210,7 +211,7 @@ func holdTry(address string, n int) {
 		}
 	}
 	fmt.Println("alive", alive)
-	select {} // until it is stopped
+	select {} // until this process is killed
 }
 
 func dialMany(address string, n int) ([]net.Conn, error) {

@@ -14,9 +14,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// killed runs kill ct with these flags, and returns the numbers that it prints: connections ended
-// and connections reset.
-func killed(r *rig.Rig, flags string) (ended, reset int) {
+// runKill runs kill ct with the given flags, and returns the printed numbers of ended connections,
+// and of those that were reset.
+func runKill(r *rig.Rig, flags string) (ended, reset int) {
 	r.T.Helper()
 	out := r.Loxicmd("kill ct %s", flags)
 	m := regexp.MustCompile(`^(\d+) connections ended, (\d+) of them with a RST or ABORT`).FindStringSubmatch(out)
@@ -28,25 +28,25 @@ func killed(r *rig.Rig, flags string) (ended, reset int) {
 	return ended, reset
 }
 
-// TestKill checks for each kind of translation that the selected connections end for both sides at
-// the requested pace, and that others continue.
+// TestKill checks, for each kind of translation, that the selected connections are reset at the
+// requested rate, and that others continue.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const each, rate = 20, 100
-	r := rig.New(t, rig.Options{Before: strictSources})
+	r := rig.New(t, rig.Options{Before: enableStrictRPF})
 	ended := serveCountedEcho(r)
 	addresses := createTranslations(r, "")
 	var chosen, others []*net.TCPConn
 	for _, address := range addresses {
-		chosen = append(chosen, open(r, address, each)...)
+		chosen = append(chosen, openConnections(r, address, each)...)
 	}
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7 --endpoints=%s", rig.Endpoints4())
-	others = open(r, rig.Join("20.20.20.2", 80), 3)
-	stop := busy(t, others)
+	others = openConnections(r, rig.Join("20.20.20.2", 80), 3)
+	stop := keepUsing(t, others)
 	start := time.Now()
 	sum, reset := 0, 0
 	for _, vip := range []string{rig.VIP4, rig.VIP6} {
-		n, m := killed(r, fmt.Sprintf("--vip=%s --rate=%d", vip, rate))
+		n, m := runKill(r, fmt.Sprintf("--vip=%s --rate=%d", vip, rate))
 		sum, reset = sum+n, reset+m
 	}
 	took := time.Since(start)
@@ -56,18 +56,18 @@ func TestKill(t *testing.T) {
 	if least := time.Duration(len(chosen)-2) * time.Second / rate; took < least-time.Second/10 {
 		t.Errorf("%d connections ended within %v, want %d a second", sum, took, rate)
 	}
-	allReset(t, chosen, rig.Patience)
+	awaitResets(t, chosen, rig.Patience)
 	stop()
-	ended.want(t, len(chosen))
-	if n, _ := killed(r, "--vip="+rig.VIP4); n != 0 {
+	ended.wantResets(t, len(chosen))
+	if n, _ := runKill(r, "--vip="+rig.VIP4); n != 0 {
 		t.Errorf("%d connections were ended again", n)
 	}
 	if _, err := r.Command("kill", "ct"); err == nil {
-		t.Error("kill ct without a choice is not refused")
+		t.Error("kill ct without a filter is not refused")
 	}
 }
 
-// TestKillTransfers checks that transfers at full speed end too, in either direction.
+// TestKillTransfers checks that kill ct also ends transfers at full speed, in both directions.
 func TestKillTransfers(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -92,12 +92,12 @@ func TestKillTransfers(t *testing.T) {
 	go func() { _, err := io.Copy(io.Discard, down); done <- err }()
 	go func() { _, err := io.Copy(up, zeros{}); done <- err }()
 	for n := 0; n < 2; {
-		m, _ := killed(r, "--vip="+rig.VIP4+" --state=est")
+		m, _ := runKill(r, "--vip="+rig.VIP4+" --state=est")
 		n += m
 	}
 	for range 2 {
 		if err := <-done; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
-			t.Errorf("a transfer has ended by %v, not by a RST", err)
+			t.Errorf("a transfer ended with %v, want a RST", err)
 		}
 	}
 }
@@ -137,7 +137,7 @@ func TestKillUDP(t *testing.T) {
 	if again := ask(); again != first {
 		t.Fatalf("%q, then %q", first, again)
 	}
-	if n, reset := killed(r, "--proto=udp --source=100.100.100.0/24"); n != 1 || reset != 0 {
+	if n, reset := runKill(r, "--proto=udp --source=100.100.100.0/24"); n != 1 || reset != 0 {
 		t.Errorf("%d flows ended, %d reset; want 1, silently", n, reset)
 	}
 	if second := ask(); second == first {

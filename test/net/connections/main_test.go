@@ -1,5 +1,5 @@
-// Package connections_test tests connections from their opening to their end: many at once, in
-// large transfers, and during a drain.
+// Package connections_test tests connections: many at a time, in large transfers, and how drains,
+// deletions, timeouts and kills end them.
 package connections_test
 
 import (

@@ -11,9 +11,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHeldPorts opens 70,000 connections to one endpoint at once. With one source address in mode
-// onearm, 64,000 get a source port and the others are refused at once; with two addresses all get
-// one. Each connection carries a byte there and back while all others are held. A process may have
+// TestHeldPorts holds 70,000 connections to one endpoint. With one source address in mode onearm,
+// 64,000 get a source port and the others are refused immediately. With two addresses, all get one.
+// Each connection carries a byte in both directions while all others are held. A process can have
 // 20,000 open files here, so both ends are several processes.
 func TestHeldPorts(t *testing.T) {
 	rig.Long(t)
@@ -49,7 +49,7 @@ func TestHeldPorts(t *testing.T) {
 		for _, p := range servers {
 			waitFor(t, p, "listening", rig.Patience)
 		}
-		// every client process has its own port of the service, so client ports suffice
+		// Each client process uses another port of the service, so each has enough client ports.
 		r.Loxicmd("create lb %s --tcp=80-%d:5001 --endpoints=%s:1 %s", c.vip, 80+processes-1, c.endpoint, c.flags)
 		began, before := time.Now(), r.Metric("drops_total", "reason=snat-ports-exhausted")
 		for i := range processes {

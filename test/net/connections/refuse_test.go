@@ -14,7 +14,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// wantRefused fails the test unless sending to the address is refused at once.
+// wantRefused fails the test unless a connection or datagram to the address is refused immediately.
 func wantRefused(r *rig.Rig, network, address string) {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), rig.Patience)
@@ -36,9 +36,9 @@ func wantRefused(r *rig.Rig, network, address string) {
 }
 
 // TestRefused checks that a client of a service without endpoints, or of a closed port of an
-// endpoint, is refused at once.
+// endpoint, is refused immediately.
 //
-// P12 Clients of a service without endpoints are refused at once
+// P12 Clients of a service without endpoints are refused immediately
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -56,7 +56,7 @@ func TestRefused(t *testing.T) {
 	r.WantNoAnswer(rig.Join(rig.VIP4, 82))
 }
 
-// TestTimeExceeded checks that the balancer answers a packet whose TTL ends there.
+// TestTimeExceeded checks that the balancer answers a packet whose TTL expires there.
 func TestTimeExceeded(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -93,7 +93,7 @@ func TestTimeExceeded(t *testing.T) {
 	}
 }
 
-// TestFragments checks that datagrams larger than a link pass in both directions.
+// TestFragments checks that datagrams larger than the MTU of a link pass in both directions.
 func TestFragments(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -115,9 +115,9 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestPathMTU transfers data, with -long a gibibyte, from a network of jumbo frames into an
-// ordinary one, and each way over a path that is narrower behind the balancer than both ends
-// assume. They learn of it by ICMP, or use smaller segments from the beginning.
+// TestPathMTU transfers data (with -long, a gibibyte) from a network of jumbo frames into an
+// ordinary one, and in both directions over a path whose MTU is smaller behind the balancer than at
+// both ends. The ends are notified by ICMP, or use smaller segments from the beginning.
 func TestPathMTU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -155,8 +155,8 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestPathMTUWithoutDF checks that a sender that does not set DF is also notified of a narrower
-// path, and sends smaller packets.
+// TestPathMTUWithoutDF checks that a sender that does not set DF is also notified of a smaller path
+// MTU, and sends smaller packets.
 func TestPathMTUWithoutDF(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -180,8 +180,8 @@ func TestPathMTUWithoutDF(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("x", 1472)
-	if got, err := rig.Datagram(c, text); err != nil || !strings.HasSuffix(got, text) { // the text repeats itself
-		t.Errorf("the sender has not learned: %d bytes, %v", len(got), err)
+	if got, err := rig.Datagram(c, text); err != nil || !strings.HasSuffix(got, text) { // the answer begins with the name of the server
+		t.Errorf("the sender ignores the path MTU: got %d bytes, %v", len(got), err)
 	}
 	if r.Metric("drops_total", "reason=too-big") == 0 {
 		t.Error("no packet was too big for the path")

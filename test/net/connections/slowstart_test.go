@@ -10,19 +10,19 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// P42 A returning endpoint gets a tenth of its share of new connections at first, and all of it
-// after the configured time, over a restart too; no connection is affected
+// P42 A returning endpoint at first gets a tenth of its share of new connections, and all of it
+// after the configured time, also across a restart; open connections are not affected
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	const slow = 12 * time.Second
 	r := rig.Shared(t)
 	serveCountedEcho(r)
 	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --slow-start=%v", rig.VIP4, rig.Endpoints4(), slow)
-	stop := busy(t, open(r, rig.Join(rig.VIP4, 80), 9))
+	stop := keepUsing(t, openConnections(r, rig.Join(rig.VIP4, 80), 9))
 	share := func(n int) int {
 		t.Helper()
-		all := open(r, rig.Join(rig.VIP4, 80), n)
-		here, _ := connectionsAt(r, "31.31.31.1", all)
+		all := openConnections(r, rig.Join(rig.VIP4, 80), n)
+		here, _ := splitByEndpoint(r, "31.31.31.1", all)
 		for _, c := range all { // polled often, and open files are limited
 			if err := c.Close(); err != nil {
 				t.Fatal(err)
@@ -42,8 +42,7 @@ func TestSlowStart(t *testing.T) {
 	})
 	r.Loxicmd("undrain endpoint 31.31.31.1")
 	start := time.Now()
-	// atMost holds on a busy machine too: the weight grows with time, compared with two full
-	// weights.
+	// atMost also holds on a busy machine: it computes the limit from the time that has passed.
 	atMost := func(when string) {
 		t.Helper()
 		n, grown := share(21), min(1, max(0.1, time.Since(start).Seconds()/slow.Seconds()))
@@ -56,7 +55,7 @@ func TestSlowStart(t *testing.T) {
 	r.Restart()
 	atMost("after a restart")
 	labtest.Eventually(t, slow+rig.Patience, func(context.Context) error {
-		for _, n := range []int{9, 45} { // most attempts end with the 9, which cost less
+		for _, n := range []int{9, 45} { // most attempts fail at 9, which takes less time
 			if got := share(n); got != n/3 {
 				return fmt.Errorf("of %d connections the endpoint has %d", n, got)
 			}

@@ -10,8 +10,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestTransfer transfers data each way over one connection, the second one after a half-close of
-// the first. With -long, it is a gibibyte.
+// TestTransfer transfers data in both directions over one connection, the second time after a
+// half-close. With -long, it is a gibibyte.
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	volume := rig.TransferSize()
@@ -32,8 +32,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestHalfClose checks that after the client has finished sending, the endpoint can continue to
-// send without a limit, and the reverse.
+// TestHalfClose checks that one end can send without a limit after the other one has finished
+// sending, for both ends.
 func TestHalfClose(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)

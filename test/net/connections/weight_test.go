@@ -18,18 +18,18 @@ func TestSetWeight(t *testing.T) {
 	var all []*net.TCPConn
 	for port, name := range map[int]string{80: "a", 81: "b"} {
 		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s --select=priority --name=%s", rig.VIP4, port, rig.Endpoints4(), name)
-		all = append(all, open(r, rig.Join(rig.VIP4, port), 9)...)
+		all = append(all, openConnections(r, rig.Join(rig.VIP4, port), 9)...)
 	}
-	stop := busy(t, all)
+	stop := keepUsing(t, all)
 	took := func(port, n int) int {
 		t.Helper()
-		here, _ := connectionsAt(r, "31.31.31.1", open(r, rig.Join(rig.VIP4, port), n))
+		here, _ := splitByEndpoint(r, "31.31.31.1", openConnections(r, rig.Join(rig.VIP4, port), n))
 		return len(here)
 	}
 	r.Loxicmd("set endpoint 31.31.31.1:7 --weight=4 --servName=a")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if n, other := took(80, 18), took(81, 18); n != 12 || other != 6 {
-			return fmt.Errorf("of 18 connections each the endpoint has %d where its weight is 4 of 6, and %d where it is 1 of 3", n, other)
+			return fmt.Errorf("of 18 connections each, the endpoint has %d with weight 4 of 6, and %d with weight 1 of 3", n, other)
 		}
 		return nil
 	})

@@ -17,18 +17,17 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// example is a question to explain, and texts that the answer must contain.
+// example is a query to explain, and texts that the answer must contain.
 type example struct {
 	what, question string
-	shows          []string
+	wants          []string
 }
 
-// TestBrokenNetworks checks that explain names the fault: a stopped endpoint, one behind a
-// firewall, a gateway that does not exist, an MTU that is too small, and replies that take another
-// path. Without a fault it names the endpoint, and the packet then goes there. The same holds over
-// IPv6.
+// TestBrokenNetworks checks that explain reports the fault: a stopped endpoint, a firewall before
+// an endpoint, a missing gateway, an MTU that is too small, and replies that take another path.
+// Without a fault, it prints the endpoint that the packet then reaches. The same holds over IPv6.
 //
-// P66 explain names the cause of a broken network, as far as it shows at the balancer
+// P66 explain reports the fault of a network, as far as the balancer can detect it
 func TestBrokenNetworks(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -73,7 +72,7 @@ func TestBrokenNetworks(t *testing.T) {
 		{"IPv6, a gateway that is not there", from6 + "83", []string{"2001:db8:31::77, which does not answer neighbour discovery", "does not arrive"}},
 		{"IPv6, in reverse", "client=2001:db8:100::1&endpoint=2001:db8:31::1", []string{"2001:db8:100::1 reaches 2001:db8:31::1 by 1 of 1 service"}},
 	} {
-		eventually(t, r, c, func() {})
+		awaitExplanation(t, r, c, func() {})
 	}
 	dial := func() {
 		var dialling sync.WaitGroup
@@ -88,14 +87,14 @@ func TestBrokenNetworks(t *testing.T) {
 		}
 		dialling.Wait()
 	}
-	eventually(t, r, example{"replies that bypass the balancer", from4 + "85", []string{
+	awaitExplanation(t, r, example{"replies that bypass the balancer", from4 + "85", []string{
 		"not answered at all", "the endpoint's answers to 100.100.100.1 bypass this machine", "where many are not answered",
 	}}, dial)
-	manyAtOnce(t, r)
+	askSimultaneously(t, r)
 	r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1")
 }
 
-// ask uses the REST API, as starting loxicmd takes longer than the answer.
+// ask sends a query to the REST API: starting loxicmd would take longer than the answer.
 func ask(client *http.Client, question string) (a v1.Explanation, err error) {
 	resp, err := client.Get("http://127.0.0.1:11111/netlox/v1/explain?" + question)
 	if err != nil {
@@ -109,20 +108,20 @@ func ask(client *http.Client, question string) (a v1.Explanation, err error) {
 	return a, errors.Join(err, json.Unmarshal(body, &a))
 }
 
-// words returns all texts of an answer.
-func words(a *v1.Explanation) string {
+// allText returns all texts of an answer.
+func allText(a *v1.Explanation) string {
 	var b strings.Builder
 	for _, s := range a.Steps {
 		fmt.Fprintf(&b, "%s %s %s\n", s.State, s.Stage, s.Text)
 	}
 	for i := range a.Paths {
-		b.WriteString(words(&a.Paths[i]))
+		b.WriteString(allText(&a.Paths[i]))
 	}
 	return b.String() + a.Reason + "\n" + a.Summary + "\n"
 }
 
-// eventually asks until the answer contains all texts.
-func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
+// awaitExplanation repeats a query until the answer contains all texts.
+func awaitExplanation(t *testing.T, r *rig.Rig, c example, before func()) {
 	t.Helper()
 	client := r.LB.HTTPClient(rig.Patience)
 	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
@@ -131,19 +130,20 @@ func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
 		if err != nil {
 			return err
 		}
-		text := words(&a)
-		for _, w := range c.shows {
+		text := allText(&a)
+		for _, w := range c.wants {
 			if !strings.Contains(text, w) {
-				return fmt.Errorf("%s: explain %s does not say %q:\n%s", c.what, c.question, w, text)
+				return fmt.Errorf("%s: explain %s does not print %q:\n%s", c.what, c.question, w, text)
 			}
 		}
 		return nil
 	})
 }
 
-// manyAtOnce checks that each of a hundred simultaneous questions is answered, or refused with 503,
-// that all answers agree with the command line, and that the connection goes where they say.
-func manyAtOnce(t *testing.T, r *rig.Rig) {
+// askSimultaneously checks that each of a hundred simultaneous queries is answered, or refused with
+// code 503. All answers must have the endpoint that the command prints and that a connection then
+// reaches.
+func askSimultaneously(t *testing.T, r *rig.Rig) {
 	var asking sync.WaitGroup
 	answered := make(chan string, 100)
 	client := r.LB.HTTPClient(rig.Patience)
@@ -174,9 +174,9 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 }
 
-// TestWhatIsMet checks that explain names the outer header of a tunnel, policers, mirrors and
+// TestOtherObjects checks that explain reports the outer header of a tunnel, policers, mirrors and
 // records, and interfaces that loxilb does not handle.
-func TestWhatIsMet(t *testing.T) {
+func TestOtherObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--blacklist=^ep2$"}})
 	r.ServeNames()
@@ -203,9 +203,9 @@ func TestWhatIsMet(t *testing.T) {
 		{"GUE", "from=100.100.100.1&to=20.20.20.1:82", []string{"in a tunnel: GUE, the outer header 17.17.17.254:", " > 17.17.17.1:6080; packets of up to 1472 bytes fit"}},
 		{"an interface that is not attached", "from=32.32.32.1&to=20.20.20.1:80", []string{"left to the kernel: loxilb is not attached to ep2"}},
 	} {
-		eventually(t, r, c, func() {})
+		awaitExplanation(t, r, c, func() {})
 	}
-	eventually(t, r, example{
+	awaitExplanation(t, r, example{
 		"over a rate", "from=100.100.100.1&to=20.20.20.1:83",
 		[]string{"exceeds the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"},
 	}, func() {
@@ -216,11 +216,12 @@ func TestWhatIsMet(t *testing.T) {
 		}
 	})
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
-	ofVLAN(t, r)
+	checkVLAN(t, r)
 }
 
-// ofVLAN checks that packets of a VLAN arrive at its interface, if the kernel supports VLANs.
-func ofVLAN(t *testing.T, r *rig.Rig) {
+// checkVLAN checks that explain uses the VLAN's interface for packets of a VLAN, if the kernel
+// supports VLANs.
+func checkVLAN(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	if out, err := r.LB.Run("ip", "link", "add", "link", "client", "name", "client.7", "type", "vlan", "id", "7"); err != nil {
 		if !strings.Contains(out, "Unknown device type") {
@@ -231,7 +232,7 @@ func ofVLAN(t *testing.T, r *rig.Rig) {
 	}
 	rig.MustRun(t, r.LB, "ip", "address", "add", "107.0.0.254/24", "dev", "client.7")
 	rig.MustRun(t, r.LB, "ip", "link", "set", "client.7", "up")
-	eventually(t, r, example{"a VLAN", "from=107.0.0.1&to=20.20.20.1:80", []string{"received on client.7,", "to 31.31.31.1:5001"}}, func() {})
+	awaitExplanation(t, r, example{"a VLAN", "from=107.0.0.1&to=20.20.20.1:80", []string{"received on client.7,", "to 31.31.31.1:5001"}}, func() {})
 	for _, line := range []string{
 		"link add link eth0 name eth0.7 type vlan id 7", "address add 107.0.0.1/24 dev eth0.7", "link set eth0.7 up", "route add 20.20.20.1 via 107.0.0.254 src 107.0.0.1",
 	} {

@@ -1,4 +1,4 @@
-// Package explain_test tests explain in networks with a fault.
+// Package explain_test tests the command explain in networks with and without faults.
 package explain_test
 
 import (

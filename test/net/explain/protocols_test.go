@@ -10,9 +10,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestProxyAndFTP checks that explain names the header of the PROXY protocol, without a warning
-// about packets that the client never sends, and the endpoint of a data connection of FTP. Asking
-// does not use up what the control connection has announced.
+// TestProxyAndFTP checks that explain reports the header of the PROXY protocol, without a warning
+// about packets that the client never sends, and the endpoint of an FTP data connection. The query
+// does not use up the announcement of the control connection.
 func TestProxyAndFTP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -23,23 +23,23 @@ func TestProxyAndFTP(t *testing.T) {
 		"from=100.100.100.1&to=20.20.20.1:80": 28, "from=2001:db8:100::1&to=[2001:db8:20::1]:80": 52,
 	} {
 		shows := []string{fmt.Sprintf("ok header a PROXY protocol header of %d bytes", length), fmt.Sprintf("MTU %d", 1500-length)}
-		eventually(t, r, example{"PROXY protocol", question, shows}, func() {})
-		if text := words(explained(t, r, question)); strings.Contains(text, "do not fit") {
+		awaitExplanation(t, r, example{"PROXY protocol", question, shows}, func() {})
+		if text := allText(explainOnce(t, r, question)); strings.Contains(text, "do not fit") {
 			t.Errorf("explain %s warns about packets that the client does not send:\n%s", question, text)
 		}
 	}
 	rig.MustRun(t, r.LB, "ip", "link", "set", "ep1", "mtu", "1400")
-	eventually(t, r, example{"PROXY protocol, a small MTU", "from=100.100.100.1&to=20.20.20.1:80", []string{
+	awaitExplanation(t, r, example{"PROXY protocol, a small MTU", "from=100.100.100.1&to=20.20.20.1:80", []string{
 		"warning mtu packets over 1400 bytes do not fit there",
 	}}, func() {})
-	announce(t, r)
+	serveAnnouncing(t, r)
 	c := r.Dial(rig.Join(rig.VIP4, 21))
 	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.HasPrefix(line, "229 ") {
 		t.Fatalf("got %q, %v, want a reply to EPSV", line, err)
 	}
-	at := strings.TrimSuffix(explained(t, r, fmt.Sprintf("from=%s&to=20.20.20.1:21", c.LocalAddr())).Endpoint, ":2121")
+	at := strings.TrimSuffix(explainOnce(t, r, fmt.Sprintf("from=%s&to=20.20.20.1:21", c.LocalAddr())).Endpoint, ":2121")
 	for range 2 {
-		text := words(explained(t, r, "from=100.100.100.1&to=20.20.20.1:30000"))
+		text := allText(explainOnce(t, r, "from=100.100.100.1&to=20.20.20.1:30000"))
 		for _, want := range []string{
 			fmt.Sprintf("ok endpoint %s:2121: it has the client's control connection of FTP", at),
 			fmt.Sprintf("it opens a connection, to %s:30000", at),
@@ -52,8 +52,9 @@ func TestProxyAndFTP(t *testing.T) {
 	_ = r.Dial(rig.Join(rig.VIP4, 30000)).Close()
 }
 
-// announce serves control connections that announce port 30000 at once, and data connections.
-func announce(t *testing.T, r *rig.Rig) {
+// serveAnnouncing starts FTP servers that announce port 30000 on each control connection, and
+// servers of data connections.
+func serveAnnouncing(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	for _, h := range r.Endpoints[:2] {
 		for _, port := range []string{":2121", ":30000"} {
@@ -78,8 +79,8 @@ func announce(t *testing.T, r *rig.Rig) {
 	}
 }
 
-// explained asks once.
-func explained(t *testing.T, r *rig.Rig, question string) *v1.Explanation {
+// explainOnce sends a query once.
+func explainOnce(t *testing.T, r *rig.Rig, question string) *v1.Explanation {
 	t.Helper()
 	a, err := ask(r.LB.HTTPClient(rig.Patience), question)
 	if err != nil {

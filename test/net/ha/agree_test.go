@@ -8,18 +8,18 @@ import (
 	"loxilb/test/await"
 )
 
-// agree checks in each state that all views of a node report the same about its VIP, of a service
-// that is up.
-func agree(t *testing.T, p *pair) {
+// checkViews brings a node into each state, and checks that all commands report this state of its
+// VIP.
+func checkViews(t *testing.T, p *pair) {
 	t.Helper()
 	n := p.nodes[0]
 	for _, c := range []struct {
-		state, command string // that leads to the state
-		list, why      string // what get lb and the reasons have
-		node           string // what get node has
-		role           string // what explain has; "": nothing
-		finding        bool   // of the doctor
-		announced      string // what explain has; "": what list and why say
+		state, command string // the command leads to the state
+		list, why      string // in get lb: announced or withdrawn, and the reason
+		node           string // in get node
+		role           string // in explain
+		finding        bool   // doctor reports the VIP
+		announced      string // in explain; "": from list and why
 	}{
 		{state: "up", list: "announced", why: "an endpoint takes connections", node: "1 announced"},
 		{state: "down", command: "drain endpoint " + endpointAddr(0) + ":80", list: "withdrawn", why: "no endpoint takes connections", node: "1 not announced", finding: true},
@@ -49,7 +49,7 @@ func agree(t *testing.T, p *pair) {
 			n.loxicmd("%s", strings.ReplaceAll(c.command, "%s", router))
 		}
 		await.NoError(t, patience, func() error {
-			explained, _ := n.Command("explain", "--from="+router, "--to="+vip+":80") // 4: it does not arrive
+			explained, _ := n.Command("explain", "--from="+router, "--to="+vip+":80") // exit code 4: the packet does not arrive
 			if !strings.Contains(explained, c.role) {
 				return fmt.Errorf("%s: explain has no %q:\n%s", c.state, c.role, explained)
 			}
@@ -85,7 +85,7 @@ func agree(t *testing.T, p *pair) {
 				return fmt.Errorf("%s: doctor:\n%s", c.state, doctor)
 			}
 			if found := strings.Contains(doctor, vip+"/32 is not announced: "+c.why); found != c.finding {
-				return fmt.Errorf("%s: doctor, with a finding %t:\n%s", c.state, found, doctor)
+				return fmt.Errorf("%s: doctor reports the VIP: %t, want %t:\n%s", c.state, found, c.finding, doctor)
 			}
 			return nil
 		})

@@ -18,13 +18,14 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// requestRate is how many connections per second are opened during a drain, each for a request.
+// requestRate is the number of connections per second during a drain, each for one request.
 const requestRate = 1000
 
-// TestDrainUnderLoad drains a node under requests. Then both nodes are upgraded as docs/ha.md says.
+// TestDrainUnderLoad drains a node under load, and then upgrades both nodes as docs/ha.md
+// describes.
 //
-// P82 The drain of a node behind an ECMP router, and the upgrade of both nodes one after the other,
-// fail no request in mode dsr with hash.
+// P82 In mode dsr with hash, no request fails during the drain of a node behind an ECMP router, and
+// during the upgrade of both nodes one after the other.
 func TestDrainUnderLoad(t *testing.T) {
 	p := newPair(t)
 	for _, h := range p.servers {
@@ -35,13 +36,13 @@ func TestDrainUnderLoad(t *testing.T) {
 		n.loxicmd("create lb %s --tcp=81:81 --endpoints=%s:1,%s:1 --mode=dsr --select=hash --bgp", vip, endpointAddr(0), endpointAddr(1))
 		n.loxicmd("create lb %s --tcp=81:81 --endpoints=%s:1,%s:1 --mode=onearm --bgp", onearm, endpointAddr(0), endpointAddr(1))
 	}
-	p.awaitHops(vip, 2)
-	p.awaitHops(onearm, 2)
+	p.awaitNextHops(vip, 2)
+	p.awaitNextHops(onearm, 2)
 
-	direct := hold(t, p.client, vip+":81", 100)
+	directReturn := hold(t, p.client, vip+":81", 100)
 	translated := hold(t, p.client, onearm+":81", 100)
-	crowd := startCrowd(p.client, vip+":81")
-	await.True(t, patience, "requests", func() bool { return crowd.done.Load() > requestRate })
+	requests := startRequests(p.client, vip+":81")
+	await.True(t, patience, "requests", func() bool { return requests.done.Load() > requestRate })
 	n := p.nodes[0]
 	open := n.connections(onearm)
 	n.loxicmd("node drain")
@@ -52,37 +53,37 @@ func TestDrainUnderLoad(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("drained after %v, %d of %d requests failed: %v", time.Since(began).Round(time.Millisecond), crowd.failed.Load(), crowd.done.Load(), crowd.first())
+	t.Logf("drained after %v, %d of %d requests failed: %v", time.Since(began).Round(time.Millisecond), requests.failed.Load(), requests.done.Load(), requests.firstErrors())
 	if hops := p.nextHops(vip); len(hops) != 1 || hops[0] != p.nodes[1].addr {
-		t.Errorf("the VIP is reached through %v", hops)
+		t.Errorf("the router's next hops to the VIP are %v", hops)
 	}
-	await.NoError(t, patience, func() error { // the router may not have read the end of the session yet
+	await.NoError(t, patience, func() error { // the router closes the session with a delay
 		s, err := p.frr.Neighbor(n.addr)
 		if err == nil && s.State == "Established" {
 			err = errors.New("the session of a drained node is established")
 		}
 		return err
 	})
-	if n := countBroken(direct); n != 0 {
-		t.Errorf("dsr: %d of %d held connections are broken", n, len(direct))
+	if n := countBroken(directReturn); n != 0 {
+		t.Errorf("dsr: %d of %d held connections are broken", n, len(directReturn))
 	}
 	broken := countBroken(translated)
-	t.Logf("onearm: %d of %d held connections are broken; the node had %d", broken, len(translated), open)
+	t.Logf("onearm: %d of %d held connections are broken; the drained node had %d", broken, len(translated), open)
 	if broken > open {
-		t.Errorf("onearm: more connections are broken than the node had")
+		t.Errorf("onearm: more connections are broken than the drained node had")
 	}
 	for _, n := range p.nodes { // the first one is drained already
 		n.upgrade()
-		p.awaitHops(vip, 2)
+		p.awaitNextHops(vip, 2)
 	}
-	crowd.stop()
-	if crowd.failed.Load() > 0 {
-		t.Errorf("%d of %d requests failed: %v", crowd.failed.Load(), crowd.done.Load(), crowd.first())
+	requests.stop()
+	if requests.failed.Load() > 0 {
+		t.Errorf("%d of %d requests failed: %v", requests.failed.Load(), requests.done.Load(), requests.firstErrors())
 	}
-	t.Logf("%d requests", crowd.done.Load())
+	t.Logf("%d requests", requests.done.Load())
 }
 
-// upgrade drains a node, replaces its daemon, and puts it back into service.
+// upgrade drains a node, restarts its daemon, and ends the drain.
 func (n *node) upgrade() {
 	n.t.Helper()
 	n.loxicmd("node drain --wait")
@@ -126,7 +127,7 @@ func answerLines(c *net.TCPConn) {
 	}
 }
 
-// hold opens connections, and keeps them open until the test ends.
+// hold opens connections, which stay open until the test ends.
 func hold(t *testing.T, from *netnstest.Host, address string, count int) (list []net.Conn) {
 	t.Helper()
 	for range count {
@@ -157,7 +158,7 @@ func countBroken(list []net.Conn) int {
 	return int(failed.Load())
 }
 
-// exchange sends a line and reads it back.
+// exchange sends a line, and returns an error unless the server returns it.
 func exchange(c net.Conn, until time.Time) error {
 	if err := c.SetDeadline(until); err != nil {
 		return err
@@ -167,13 +168,13 @@ func exchange(c net.Conn, until time.Time) error {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	if err == nil && line != "hello\n" {
-		err = fmt.Errorf("the node answers %q", line)
+		err = fmt.Errorf("the server answers %q", line)
 	}
 	return err
 }
 
-// crowd opens connections at a rate, each for one request.
-type crowd struct {
+// requester opens requestRate connections per second, each for one request.
+type requester struct {
 	done, failed atomic.Int64
 	cancel       context.CancelFunc
 	all          sync.WaitGroup
@@ -182,10 +183,10 @@ type crowd struct {
 	errs []string
 }
 
-// startCrowd starts clients of a host. They share threads in its namespace: a thread for each
-// connection would cost more than the connection.
-func startCrowd(from *netnstest.Host, address string) *crowd {
-	c := &crowd{}
+// startRequests starts the requests from a host. They share threads in its namespace: a thread for
+// each connection would cost more than the connection.
+func startRequests(from *netnstest.Host, address string) *requester {
+	c := &requester{}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
 	const threads = 20
@@ -208,7 +209,7 @@ func startCrowd(from *netnstest.Host, address string) *crowd {
 	return c
 }
 
-func (c *crowd) request(address string) {
+func (c *requester) request(address string) {
 	began := time.Now()
 	conn, err := net.DialTimeout("tcp", address, patience)
 	if err == nil {
@@ -224,14 +225,14 @@ func (c *crowd) request(address string) {
 	}
 }
 
-// first returns the first errors.
-func (c *crowd) first() []string {
+// firstErrors returns the first errors.
+func (c *requester) firstErrors() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.errs[:min(len(c.errs), 3)])
 }
 
-func (c *crowd) stop() {
+func (c *requester) stop() {
 	c.cancel()
 	c.all.Wait()
 }

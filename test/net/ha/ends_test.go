@@ -12,13 +12,13 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestMissedEnds checks that connections which end while two nodes cannot reach each other end at
-// both once they can: copies of the other node's connections, and connections that the other node
-// opened before their packets moved here.
+// TestMissedEnds checks that connections that end while two nodes cannot reach each other end at
+// both nodes after they are connected again. This holds for copies of the other node's connections,
+// and for connections that the other node has opened.
 func TestMissedEnds(t *testing.T) {
 	t.Parallel()
 	const connections, service = 5, "20.20.20.1:80"
-	p := newCouple(t)
+	p := newClusterPair(t)
 	client, server := p.serve()
 	var held []net.Conn
 	for node := len(p.nodes) - 1; node >= 0; node-- {
@@ -30,14 +30,14 @@ func TestMissedEnds(t *testing.T) {
 		}
 	}
 	if broken := countBroken(held); broken > 0 {
-		t.Fatalf("%d connections of %d do not continue through the other node", broken, len(held))
+		t.Fatalf("%d of %d connections do not continue through the other node", broken, len(held))
 	}
 	rig.MustRun(t, p.nodes[1].host, "nft", "table ip cut { chain input { type filter hook input priority 0; iifname eth0 drop; }; }")
 	for _, c := range held {
 		must(t, c.Close())
 	}
 	p.awaitEntries(0, "", 0) // node 0 has removed them
-	await.NoError(t, patience, func() error { return p.isDown(0) })
+	await.NoError(t, patience, func() error { return p.checkDown(0) })
 	p.awaitOpen(1, len(held))
 	rig.MustRun(t, p.nodes[1].host, "nft", "delete", "table", "ip", "cut")
 	p.awaitUp("10.4.0.2")
@@ -46,13 +46,14 @@ func TestMissedEnds(t *testing.T) {
 	}
 }
 
-// TestAsymmetricClose checks that connections end soon at both nodes when packets of clients pass
-// one and those of endpoints the other, as after a change of routes: each node misses half of the
-// FINs and acknowledgements. Otherwise they would count for another two minutes.
+// TestAsymmetricClose checks that connections end soon at both nodes if packets of clients pass one
+// node and packets of endpoints the other, as after a change of routes. Each node misses half of
+// the FINs and acknowledgements. Without the other node's records, it would count the connections
+// for another two minutes.
 func TestAsymmetricClose(t *testing.T) {
 	t.Parallel()
 	const connections, service = 5, "20.20.20.1:80"
-	p := newCouple(t)
+	p := newClusterPair(t)
 	client, server := p.serve()
 	p.routeThrough(client, "10.1", 1)
 	p.routeThrough(server, "10.9", 1)
@@ -62,7 +63,7 @@ func TestAsymmetricClose(t *testing.T) {
 	}
 	p.routeThrough(client, "10.1", 0)
 	if broken := countBroken(held); broken > 0 {
-		t.Fatalf("%d connections of %d do not continue through two nodes", broken, len(held))
+		t.Fatalf("%d of %d connections do not continue through two nodes", broken, len(held))
 	}
 	for _, c := range held {
 		must(t, c.Close())
@@ -74,8 +75,8 @@ func TestAsymmetricClose(t *testing.T) {
 	}
 }
 
-// serve creates a client, a server, and a service of both nodes that leads there.
-func (p *couple) serve() (client, server *netnstest.Host) {
+// serve creates a client, a server, and a service on both nodes.
+func (p *clusterPair) serve() (client, server *netnstest.Host) {
 	p.t.Helper()
 	client, server = p.host("client", "10.1.%d.%d"), p.host("server", "10.9.%d.%d")
 	must(p.t, server.ServeTCP("10.9.9.9:80", answerLines))
@@ -88,15 +89,17 @@ func (p *couple) serve() (client, server *netnstest.Host) {
 	return client, server
 }
 
-// routeThrough routes packets of a host through a node. prefix begins the host's addresses.
-func (p *couple) routeThrough(h *netnstest.Host, prefix string, node int) {
+// routeThrough routes packets of a host through a node. prefix is the beginning of the host's
+// addresses.
+func (p *clusterPair) routeThrough(h *netnstest.Host, prefix string, node int) {
 	p.t.Helper()
 	rig.MustRun(p.t, h, "ip", "route", "replace", "default", "via", fmt.Sprintf("%s.%d.1", prefix, node), "src", prefix+".9.9")
 }
 
-// host returns a new host with a link to each node. form is the form of addresses, by the number of
-// the node, and 1 for the node or 2 for the host. The host also has 9 and 9, on both links.
-func (p *couple) host(name, form string) *netnstest.Host {
+// host returns a new host with a link to each node. form is the format of addresses: its arguments
+// are the number of the node, and 1 for the node or 2 for the host. Both nodes also route the
+// address of 9 and 9 to the host.
+func (p *clusterPair) host(name, form string) *netnstest.Host {
 	p.t.Helper()
 	h, err := p.lab.Host(name)
 	must(p.t, err)
@@ -114,13 +117,13 @@ func (p *couple) host(name, form string) *netnstest.Host {
 }
 
 // awaitOpen waits until a node has want open connections.
-func (p *couple) awaitOpen(node, want int) {
+func (p *clusterPair) awaitOpen(node, want int) {
 	p.t.Helper()
 	p.awaitEntries(node, " est ", 2*want) // a line for each direction
 }
 
 // awaitEntries waits until a node has want entries that contain text.
-func (p *couple) awaitEntries(node int, text string, want int) {
+func (p *clusterPair) awaitEntries(node int, text string, want int) {
 	p.t.Helper()
 	await.NoError(p.t, patience, func() error {
 		out, err := p.nodes[node].Command("get", "ct")
@@ -137,8 +140,8 @@ func (p *couple) awaitEntries(node int, text string, want int) {
 	})
 }
 
-// isDown returns an error unless a node reports the other one as down.
-func (p *couple) isDown(node int) error {
+// checkDown returns an error unless a node reports the other one as down.
+func (p *clusterPair) checkDown(node int) error {
 	list, _, err := p.peers(node)
 	if err == nil && (len(list) != 1 || list[0].State != "down") {
 		err = fmt.Errorf("node %d shows %+v", node, list)

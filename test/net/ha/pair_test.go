@@ -25,7 +25,7 @@ const (
 	nodeASN  = 65010
 )
 
-// pair is two nodes between a router and two servers, which both nodes reach by links of their own:
+// pair is two nodes between a router and two servers. Each node has a link to each server:
 //
 //	client - router - a, b - server1, server2
 //
@@ -140,7 +140,7 @@ func (n *node) start() {
 	n.loxicmd("create bgpneighbor %s1 65001", strings.TrimSuffix(n.addr, "2"))
 }
 
-// loxicmd runs a command, its words separated by spaces.
+// loxicmd runs loxicmd with the given line as its arguments.
 func (n *node) loxicmd(line string, args ...any) string {
 	n.t.Helper()
 	out, err := n.Command(strings.Fields(fmt.Sprintf(line, args...))...)
@@ -150,7 +150,7 @@ func (n *node) loxicmd(line string, args ...any) string {
 	return out
 }
 
-// nextHops returns through which nodes the router's kernel reaches a VIP.
+// nextHops returns the next hops of the router's kernel to a VIP.
 func (p *pair) nextHops(vip string) (list []string) {
 	to := netip.MustParseAddr(vip).AsSlice()
 	routes, err := p.router.Netlink().RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: 254}, netlink.RT_FILTER_TABLE)
@@ -169,8 +169,8 @@ func (p *pair) nextHops(vip string) (list []string) {
 	return list
 }
 
-// awaitHops waits until the router reaches the VIP through so many nodes.
-func (p *pair) awaitHops(vip string, hops int) {
+// awaitNextHops waits until the router has the given number of next hops to a VIP.
+func (p *pair) awaitNextHops(vip string, hops int) {
 	p.t.Helper()
 	began := time.Now()
 	for len(p.nextHops(vip)) != hops {
@@ -181,14 +181,14 @@ func (p *pair) awaitHops(vip string, hops int) {
 	}
 }
 
-// hostState reports the state of an endpoint, as an agent does.
-func (n *node) hostState(address, state string) {
+// reportState reports the state of an endpoint, as an agent does.
+func (n *node) reportState(address, state string) {
 	n.t.Helper()
 	n.request(http.MethodPost, "endpointhoststate", fmt.Sprintf(`{"hostName":%q,"state":%q}`, address, state))
 }
 
-// request changes something below /config. It is for measurements: on a busy machine, a command
-// takes longer than what it asks for.
+// request sends a request to a path below /config. It is for measurements: a command takes longer
+// on a busy machine.
 func (n *node) request(method, path, body string) {
 	n.t.Helper()
 	req, err := http.NewRequestWithContext(n.t.Context(), method, "http://127.0.0.1:11111/netlox/v1/config/"+path, strings.NewReader(body))
@@ -202,8 +202,8 @@ func (n *node) request(method, path, body string) {
 	}
 }
 
-// role sets the role of a node.
-func (n *node) role(state string) {
+// setRole sets the role of a node.
+func (n *node) setRole(state string) {
 	n.t.Helper()
 	n.request(http.MethodPost, "cistate", fmt.Sprintf(`{"instance":"default","state":%q,"vip":"0.0.0.0"}`, state))
 }

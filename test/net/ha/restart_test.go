@@ -11,13 +11,13 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRestartKeepsRoutes restarts a daemon with SIGTERM: the router keeps its route throughout. A
-// node that is drained stays so over restarts.
+// TestRestartKeepsRoutes checks that the router keeps its route while a daemon ends by SIGTERM and
+// starts again. A drained node stays drained after a restart.
 func TestRestartKeepsRoutes(t *testing.T) {
 	p := newPair(t)
 	n := p.nodes[0]
 	n.loxicmd("create lb %s --tcp=80:80 --endpoints=%s:1 --mode=onearm --monitor --bgp", vip, endpointAddr(0))
-	p.awaitHops(vip, 1)
+	p.awaitNextHops(vip, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	lost := make(chan string, 1)
 	go func() {
@@ -38,7 +38,7 @@ func TestRestartKeepsRoutes(t *testing.T) {
 		}
 		return nil
 	})
-	await.Steady(t, time.Second, func() error { // stale routes are removed with End-of-RIB
+	await.Steady(t, time.Second, func() error { // the router removes stale routes at End-of-RIB
 		select {
 		case hops := <-lost:
 			return fmt.Errorf("during the restart, the router had the next hops %s", hops)
@@ -52,7 +52,7 @@ func TestRestartKeepsRoutes(t *testing.T) {
 	}
 
 	n.loxicmd("node drain --deadline=1s")
-	p.awaitHops(vip, 0)
+	p.awaitNextHops(vip, 0)
 	n.Stop()
 	short, end := context.WithTimeout(t.Context(), 5*time.Second)
 	defer end()
@@ -60,20 +60,20 @@ func TestRestartKeepsRoutes(t *testing.T) {
 		t.Error("a drained node is ready")
 	}
 	var out string
-	await.NoError(t, rig.StartPatience, func() (err error) { // it may still load its programs
+	await.NoError(t, rig.StartPatience, func() (err error) { // the daemon may still be loading its programs
 		out, err = n.Command("get", "node")
 		return err
 	})
 	if !strings.Contains(out, "drained since") {
-		t.Errorf("get node says:\n%s", out)
+		t.Errorf("get node prints:\n%s", out)
 	}
 	if s, err := p.frr.Neighbor(n.addr); err != nil || s.State == "Established" {
 		t.Errorf("the session of a drained node is %s, %v", s.State, err)
 	}
 	n.loxicmd("node resume")
-	p.awaitHops(vip, 1)
+	p.awaitNextHops(vip, 1)
 	if out := n.loxicmd("node drain --deadline=1s --exit --wait"); !strings.Contains(out, "drained; the daemon has exited") {
-		t.Errorf("node drain --wait says:\n%s", out)
+		t.Errorf("node drain --wait prints:\n%s", out)
 	}
 	if err := n.Wait(); err == nil || !strings.Contains(err.Error(), "exit status 75") {
 		t.Errorf("the daemon ended with %v", err)

@@ -17,13 +17,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// couple is two nodes of a cluster. The first one finds the second one by name.
-type couple struct {
+// clusterPair is two nodes of a cluster. The first one has the second one's name in --cluster.
+type clusterPair struct {
 	t     *testing.T
 	lab   *netnstest.Lab
 	nodes [2]*member
-	keys  [2]string // files
-	hosts string    // file, /etc/hosts of the first node
+	keys  [2]string // paths of key files
+	hosts string    // path of the first node's /etc/hosts
 }
 
 const (
@@ -32,10 +32,10 @@ const (
 	nextKey  = "fedcba9876543210fedcba9876543210"
 )
 
-func newCouple(t *testing.T) *couple {
+func newClusterPair(t *testing.T) *clusterPair {
 	t.Helper()
 	lab, dir := labtest.New(t), t.TempDir()
-	p := &couple{t: t, lab: lab, hosts: filepath.Join(dir, "hosts")}
+	p := &clusterPair{t: t, lab: lab, hosts: filepath.Join(dir, "hosts")}
 	p.resolveTo("10.4.0.2")
 	must(t, os.WriteFile(filepath.Join(dir, "resolv.conf"), nil, 0o600))
 	var ends [2]netnstest.End
@@ -61,7 +61,7 @@ func newCouple(t *testing.T) *couple {
 				t.Logf("log of %s:\n%s", m.host.Name, m.Log())
 			}
 		})
-		if i == 0 { // its own /etc/hosts
+		if i == 0 { // with another /etc/hosts
 			m.Stop()
 			m.Wrap("unshare", "-m", "sh", "-c", fmt.Sprintf(`mount --bind %s /etc/hosts && mount --bind %s/resolv.conf /etc/resolv.conf && exec "$@"`, p.hosts, dir), "sh")
 			must(t, m.Start(ctx))
@@ -71,7 +71,7 @@ func newCouple(t *testing.T) *couple {
 	return p
 }
 
-func (p *couple) resolveTo(addresses ...string) {
+func (p *clusterPair) resolveTo(addresses ...string) {
 	p.t.Helper()
 	text := "127.0.0.1 localhost\n"
 	for _, a := range addresses {
@@ -80,18 +80,18 @@ func (p *couple) resolveTo(addresses ...string) {
 	must(p.t, os.WriteFile(p.hosts, []byte(text), 0o600))
 }
 
-func (p *couple) write(i int, keys ...string) {
+func (p *clusterPair) write(i int, keys ...string) {
 	p.t.Helper()
 	must(p.t, os.WriteFile(p.keys[i], []byte(strings.Join(keys, "\n")+"\n"), 0o600))
 }
 
-// clusterPeer is what GET /status/cluster shows of the other node.
+// clusterPeer is the other node in the answer to GET /status/cluster.
 type clusterPeer struct {
 	Node, Address, State, Reason string
 	BulkCopies                   int
 }
 
-func (p *couple) peers(i int) (list []clusterPeer, problems []string, err error) {
+func (p *clusterPair) peers(i int) (list []clusterPeer, problems []string, err error) {
 	_, answer, _, err := p.nodes[i].request("GET", "/status/cluster", "")
 	var out struct {
 		Peers    []clusterPeer
@@ -103,8 +103,9 @@ func (p *couple) peers(i int) (list []clusterPeer, problems []string, err error)
 	return out.Peers, out.Problems, err
 }
 
-// awaitUp waits until both nodes are connected, the first one by an address of the second one.
-func (p *couple) awaitUp(address string) {
+// awaitUp waits until both nodes are connected, and the first one uses the given address of the
+// second one.
+func (p *clusterPair) awaitUp(address string) {
 	p.t.Helper()
 	for i := range p.nodes {
 		await.NoError(p.t, patience, func() error {
@@ -117,12 +118,12 @@ func (p *couple) awaitUp(address string) {
 	}
 }
 
-// says waits until commands of a node contain a text.
-func (p *couple) says(i int, want string, commands ...string) {
+// awaitOutput waits until the output of commands on a node contains a text.
+func (p *clusterPair) awaitOutput(i int, want string, commands ...string) {
 	p.t.Helper()
 	for _, command := range commands {
 		await.NoError(p.t, patience, func() error {
-			out, _ := p.nodes[i].Command(strings.Fields(command)...) // doctor fails if it finds something
+			out, _ := p.nodes[i].Command(strings.Fields(command)...) // doctor exits with 1 if it reports a problem
 			if !strings.Contains(out, want) {
 				return fmt.Errorf("%s of node %d shows %s, want %q", command, i, out, want)
 			}
@@ -131,11 +132,11 @@ func (p *couple) says(i int, want string, commands ...string) {
 	}
 }
 
-// TestClusterKeyReplaced checks that nodes take another key while they run: with both keys in
-// between, they are connected after each step, and without, they say why they are not.
+// TestClusterKeyReplaced checks that nodes replace their key while they run. If they accept both
+// keys in between, they are connected after each step. Otherwise, they report the reason.
 func TestClusterKeyReplaced(t *testing.T) {
 	t.Parallel()
-	p := newCouple(t)
+	p := newClusterPair(t)
 	for n, keys := range [][]string{{firstKey, nextKey}, {nextKey}} {
 		for i, m := range p.nodes {
 			p.write(i, keys...)
@@ -153,34 +154,34 @@ func TestClusterKeyReplaced(t *testing.T) {
 		}
 	}
 	p.write(1, "damaged")
-	p.says(1, "has a key of 7 characters in line 1", "get cluster", "doctor")
+	p.awaitOutput(1, "has a key of 7 characters in line 1", "get cluster", "doctor")
 	p.awaitUp("10.4.0.2")
 	p.write(1, firstKey)
-	p.says(0, "the peer has another --cluster-key", "get cluster", "get node -o wide", "doctor")
-	p.says(1, "the peer has another --cluster-key", "get cluster", "get node -o wide", "doctor")
+	p.awaitOutput(0, "the peer has another --cluster-key", "get cluster", "get node -o wide", "doctor")
+	p.awaitOutput(1, "the peer has another --cluster-key", "get cluster", "get node -o wide", "doctor")
 	p.write(1, nextKey)
 	p.awaitUp("10.4.0.2")
 }
 
-// TestClusterNameMoves checks that a node is found again when its name has another address, or
-// several, and stays connected while the name cannot be resolved.
+// TestClusterNameMoves checks that nodes connect again after the name of one has another address,
+// and stay connected when it has several addresses, or cannot be resolved.
 func TestClusterNameMoves(t *testing.T) {
 	t.Parallel()
-	p := newCouple(t)
+	p := newClusterPair(t)
 	b := p.nodes[1].host
 	rig.MustRun(t, b, "ip", "address", "del", "10.4.0.2/24", "dev", "eth0")
 	rig.MustRun(t, b, "ip", "address", "add", "10.4.0.3/24", "dev", "eth0")
 	began := time.Now()
 	p.resolveTo("10.4.0.3")
 	p.awaitUp("10.4.0.3")
-	t.Logf("found again after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("connected again after %v", time.Since(began).Round(time.Millisecond))
 	await.NoError(t, patience, func() error {
 		ss, err := p.nodes[0].host.Start(netnstest.Command{Args: []string{"ss", "-Htn", "state", "established", "dst", "10.4.0.2:22222"}})
 		if err == nil {
 			err = ss.Wait()
 		}
 		if out := ss.Output(); err == nil && out != "" {
-			err = fmt.Errorf("the connection to the former address is still there: %s", out)
+			err = fmt.Errorf("the connection to the former address still exists: %s", out)
 		}
 		return err
 	})
@@ -192,10 +193,10 @@ func TestClusterNameMoves(t *testing.T) {
 		return strings.Contains(p.nodes[0].Log(), "10.4.0.4")
 	})
 	p.resolveTo()
-	p.says(0, "the name b.cluster.test:22222 cannot be resolved", "doctor")
-	p.says(0, "10.4.0.3:22222, 10.4.0.4:22222 of before stays in use", "get cluster", "doctor")
+	p.awaitOutput(0, "the name b.cluster.test:22222 cannot be resolved", "doctor")
+	p.awaitOutput(0, "10.4.0.3:22222, 10.4.0.4:22222 of before stays in use", "get cluster", "doctor")
 	p.awaitUp("10.4.0.3")
 	if now, _, err := p.peers(0); err != nil || len(now) != 1 || now[0].BulkCopies != list[0].BulkCopies {
-		t.Errorf("with a second address, and then none, the peer became %+v, before %+v: %v", now, list, err)
+		t.Errorf("after a second address, and then none, the peers are %+v, before %+v: %v", now, list, err)
 	}
 }

@@ -29,7 +29,7 @@ type etcdPair struct {
 	nodes        [2]*member
 }
 
-// member is a node.
+// member is a node, with its number from 0.
 type member struct {
 	*netnstest.Daemon
 	host   *netnstest.Host
@@ -84,7 +84,7 @@ func newEtcdPair(t *testing.T) *etcdPair {
 	return s
 }
 
-// startEtcd starts a server whose data is in a directory.
+// startEtcd starts etcd with the data in a directory.
 func (s *etcdPair) startEtcd(dir string) {
 	s.t.Helper()
 	var err error
@@ -141,7 +141,7 @@ func (s *etcdPair) put(m *member, vip, name string) string {
 	return h.Get("ETag")
 }
 
-// awaitShown waits until a node shows texts in the answer of a path.
+// awaitShown waits until the answer to GET path on a node contains all texts.
 func (s *etcdPair) awaitShown(m *member, path string, want ...string) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
@@ -155,8 +155,8 @@ func (s *etcdPair) awaitShown(m *member, path string, want ...string) {
 	})
 }
 
-// wantServed checks that the client reaches services through a.
-func (s *etcdPair) wantServed(vips ...string) {
+// wantReachable checks that the client reaches services through the first node.
+func (s *etcdPair) wantReachable(vips ...string) {
 	s.t.Helper()
 	for _, vip := range vips {
 		await.NoError(s.t, patience, func() error {
@@ -171,21 +171,22 @@ func (s *etcdPair) wantServed(vips ...string) {
 
 const allServices = "/config/loadbalancer/all"
 
-// TestSharedStore writes at one node and reads at another, kills etcd, restarts a node meanwhile,
-// cuts a node off, and damages an entry.
+// TestSharedStore changes services on one node and reads them on the other. It kills etcd, restarts
+// a node meanwhile, disconnects a node, and damages entries.
+//
 // P86 With --store, packets and starts of the daemon do not need etcd: the last known services
 // apply.
 func TestSharedStore(t *testing.T) {
 	t.Parallel()
 	s := newEtcdPair(t)
 	a, b := s.nodes[0], s.nodes[1]
-	s.awaitWritable(a) // etcd may have been slower than the daemons
+	s.awaitWritable(a) // etcd may have started later than the daemons
 	s.awaitWritable(b)
 	tag := s.put(a, "20.20.20.1", "first")
 	s.awaitShown(b, allServices, `"first"`)
 	s.put(b, "20.20.20.2", "second")
 	s.awaitShown(a, allServices, `"first"`, `"second"`)
-	s.wantServed("20.20.20.1", "20.20.20.2")
+	s.wantReachable("20.20.20.1", "20.20.20.2")
 	s.awaitShown(a, "/status/node", `"name":"b"`, `"version":"`)
 	s.raceChanges(tag)
 	s.loseEtcd(a, b)
@@ -193,8 +194,8 @@ func TestSharedStore(t *testing.T) {
 	s.cutLink(a, b)
 }
 
-// raceChanges changes one version of a service at both nodes at the same time: one of them is
-// refused.
+// raceChanges changes the same version of a service on both nodes at the same time, and checks that
+// one change is refused.
 func (s *etcdPair) raceChanges(tag string) {
 	s.t.Helper()
 	var codes [2]int
@@ -248,9 +249,9 @@ func (s *etcdPair) loseEtcd(a, b *member) {
 	must(s.t, a.Start(ctx))
 	s.awaitShown(a, allServices, `"round4`, `"second"`)
 	if _, _, h, err := a.request(http.MethodGet, allServices, ""); err != nil || h.Get("Age") != "" || !strings.Contains(h.Get("Warning"), "from before ") {
-		s.t.Errorf("a read of a node that has never reached etcd: %v %v", err, h)
+		s.t.Errorf("a read from a node that has not reached etcd since its start: %v %v", err, h)
 	}
-	s.wantServed("20.20.20.1", "20.20.20.2")
+	s.wantReachable("20.20.20.1", "20.20.20.2")
 	if code, answer, _, err := a.request(http.MethodPost, "/config/vlan", `{"vid":7}`); err != nil || code != http.StatusOK {
 		s.t.Errorf("an object of the node without etcd: %v %d %s", err, code, answer)
 	}
@@ -276,19 +277,19 @@ func (s *etcdPair) etcdArgs() string {
 	return strings.Split(out, "\x00")[1]
 }
 
-// awaitWritable waits until a node can change shared objects again.
+// awaitWritable waits until a node can change shared objects.
 func (s *etcdPair) awaitWritable(m *member) {
 	s.t.Helper()
 	await.NoError(s.t, patience, func() error {
 		_, _, h, err := m.request(http.MethodGet, allServices, "")
 		if err == nil && h.Get("Warning") != "" {
-			err = fmt.Errorf("%s is old: %v", m.host.Name, h)
+			err = fmt.Errorf("%s answers with old objects: %v", m.host.Name, h)
 		}
 		return err
 	})
 }
 
-// damageEntries writes entries that are not objects.
+// damageEntries writes entries to etcd that are not valid objects, and deletes one.
 func (s *etcdPair) damageEntries(a, b *member) {
 	s.t.Helper()
 	s.etcdctl("put", "/test/service/20.20.20.2:80/tcp", "garbage")
@@ -297,7 +298,7 @@ func (s *etcdPair) damageEntries(a, b *member) {
 		s.awaitShown(m, "/status/objects?failed=true", `"service/20.20.20.2:80/tcp"`, "its value is not an object of loxilb", `"strange"`)
 		s.awaitShown(m, allServices, `"second"`, `"fourth"`)
 	}
-	s.wantServed("20.20.20.2")
+	s.wantReachable("20.20.20.2")
 	s.put(b, "20.20.20.2", "repaired")
 	s.awaitShown(a, allServices, `"repaired"`)
 	s.etcdctl("del", "/test/service/20.20.20.4:80/tcp")
@@ -310,7 +311,7 @@ func (s *etcdPair) damageEntries(a, b *member) {
 	})
 }
 
-// cutLink takes the link of b to etcd down for a while.
+// cutLink sets the link between b and etcd down for a while.
 func (s *etcdPair) cutLink(a, b *member) {
 	s.t.Helper()
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "down")
@@ -319,7 +320,7 @@ func (s *etcdPair) cutLink(a, b *member) {
 	start := time.Now()
 	if code, answer, _, err := b.request(http.MethodPost, "/config/loadbalancer", service("20.20.20.6", "cut")); err != nil ||
 		code != http.StatusServiceUnavailable || time.Since(start) > 2*time.Second {
-		s.t.Errorf("a write of a node that is cut off, after %v: %v %d %s", time.Since(start), err, code, answer)
+		s.t.Errorf("a change on a node without etcd, after %v: %v %d %s", time.Since(start), err, code, answer)
 	}
 	rig.MustRun(s.t, s.etcd, "ip", "link", "set", "dev", "b", "up")
 	s.awaitShown(b, allServices, `"meanwhile"`)

@@ -10,13 +10,13 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyServe waits until new connections go to each of these servers, and to no others.
-func eventuallyServe(r *rig.Rig, address string, want ...string) {
+// awaitServers waits until exactly these servers get new connections.
+func awaitServers(r *rig.Rig, address string, want ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
 		var got []string
 		for range 6 {
-			c, who, err := greet(r, address)
+			c, who, err := dialServer(r, address)
 			if err != nil {
 				return err
 			}
@@ -31,12 +31,12 @@ func eventuallyServe(r *rig.Rig, address string, want ...string) {
 	})
 }
 
-// P41 Backups get new connections only while too few of the endpoints before them are available;
-// connections stay where they are when that changes
+// P41 Backups get new connections only while too few endpoints of lower levels are available; open
+// connections keep their endpoints when that changes
 func TestBackups(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := restartableServers(r)
+	servers := startServers(r)
 	names := make([]string, len(servers))
 	for i, h := range r.Endpoints {
 		names[i] = h.Name
@@ -45,17 +45,17 @@ func TestBackups(t *testing.T) {
 	address := rig.Join(rig.VIP4, 2020)
 	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " up ")
 	r.EventuallyShows("get lb -o wide", "32.32.32.1", " 1@1 ", " standby ")
-	eventuallyServe(r, address, names[0])
+	awaitServers(r, address, names[0])
 	first := r.Dial(address)
 	servers[0].stop()
-	eventuallyServe(r, address, names[1])
+	awaitServers(r, address, names[1])
 	second := r.Dial(address)
 	servers[1].stop()
-	eventuallyServe(r, address, names[2])
+	awaitServers(r, address, names[2])
 	r.EventuallyShows("get lb -o wide", "17.17.17.1", " 1@2 ", " up ")
 	third := r.Dial(address)
 	servers[0].start()
-	eventuallyServe(r, address, names[0])
+	awaitServers(r, address, names[0])
 	r.EventuallyShows("get lb -o wide", "17.17.17.1", " 1@2 ", " standby ")
 	for i, c := range []interface {
 		Write([]byte) (int, error)
@@ -71,11 +71,11 @@ func TestBackups(t *testing.T) {
 	}
 	servers[1].start()
 	r.Loxicmd("drain endpoint 31.31.31.1:5001")
-	eventuallyServe(r, address, names[1])
+	awaitServers(r, address, names[1])
 	r.Loxicmd("undrain endpoint 31.31.31.1:5001")
-	eventuallyServe(r, address, names[0])
+	awaitServers(r, address, names[0])
 	r.Loxicmd("create lb %s --tcp=2020:5001 --endpoints=31.31.31.1:1,17.17.17.1:1 --backup=32.32.32.1:1 --failover-below=60 --monitor --probe-interval=200ms", rig.VIP4)
-	eventuallyServe(r, address, names[0], names[2])
+	awaitServers(r, address, names[0], names[2])
 	servers[2].stop()
-	eventuallyServe(r, address, names[0], names[1])
+	awaitServers(r, address, names[0], names[1])
 }

@@ -20,16 +20,16 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// wired is a rig whose links to the balancer are wires that can inject faults.
-type wired struct {
+// wireRig is a rig whose hosts are connected to the balancer by faulty wires.
+type wireRig struct {
 	*rig.Rig
-	wires map[string]*faulty.Wire // by the host at the far end
+	wires map[string]*faulty.Wire // by name of the host
 }
 
-func newWired(t testing.TB, o rig.Options) *wired {
+func newWireRig(t testing.TB, o rig.Options) *wireRig {
 	t.Helper()
 	const seed = 1
-	w := &wired{wires: map[string]*faulty.Wire{}}
+	w := &wireRig{wires: map[string]*faulty.Wire{}}
 	o.Link = func(l *netnstest.Lab, a, b netnstest.End, mtu int) (err error) {
 		w.wires[a.Host.Name], err = faulty.Join(l, a, b, mtu, seed+uint64(len(w.wires)))
 		return err
@@ -38,8 +38,8 @@ func newWired(t testing.TB, o rig.Options) *wired {
 	return w
 }
 
-// faults sets the faults of every wire, in both directions.
-func (w *wired) faults(f faulty.Faults) {
+// setFaults sets the faults of every wire, in both directions.
+func (w *wireRig) setFaults(f faulty.Faults) {
 	w.T.Helper()
 	for _, each := range w.wires {
 		if err := each.Set(f); err != nil {
@@ -48,9 +48,9 @@ func (w *wired) faults(f faulty.Faults) {
 	}
 }
 
-// damage flips bits in a share of the packets to the balancer. Packets from it stay intact: two
-// flipped bits can cancel each other in a checksum.
-func (w *wired) damage(share float64) {
+// setCorruption flips a bit in a share of the packets to the balancer. Packets from the balancer
+// stay intact: two flipped bits can cancel each other in a checksum.
+func (w *wireRig) setCorruption(share float64) {
 	w.T.Helper()
 	for _, each := range w.wires {
 		if err := each.Forward.Set(faulty.Faults{Corrupt: share}); err != nil {
@@ -59,8 +59,8 @@ func (w *wired) damage(share float64) {
 	}
 }
 
-// happened returns the counts of all wires, both directions together.
-func (w *wired) happened() (sum faulty.Counts) {
+// counts returns the sum of the counts of all wires, in both directions.
+func (w *wireRig) counts() (sum faulty.Counts) {
 	w.T.Helper()
 	for _, each := range w.wires {
 		for _, d := range []*faulty.Direction{each.Forward, each.Reverse} {
@@ -78,8 +78,8 @@ func (w *wired) happened() (sum faulty.Counts) {
 	return sum
 }
 
-// imperfect returns the faults of a long path through the Internet.
-func imperfect() faulty.Faults {
+// internetFaults returns faults like those of a long path through the Internet.
+func internetFaults() faulty.Faults {
 	return faulty.Faults{Loss: 0.01, Duplicate: 0.01, Delay: 0.02, DelayTime: 3 * time.Millisecond}
 }
 
@@ -107,18 +107,18 @@ func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
 	return at
 }
 
-// TestFaultyTransfers transfers megabytes each way, in each mode, over wires that lose, repeat and
-// delay packets.
+// TestFaultyTransfers transfers megabytes in both directions, in each mode, over wires that lose,
+// duplicate and delay packets.
 //
-// P23 Over links that lose, repeat and reorder packets, transfers are complete and intact, in each
-// mode
+// P23 Over links that lose, duplicate and reorder packets, transfers are complete and intact, in
+// each mode
 func TestFaultyTransfers(t *testing.T) {
 	t.Parallel()
 	const bytes = 10 << 20
 	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){"translated": nil, "dsr": rig.ConfigureDirectReturn} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWired(t, rig.Options{Before: prepare})
+			w := newWireRig(t, rig.Options{Before: prepare})
 			for _, h := range w.Endpoints {
 				if err := h.ServeTCP(":5001", rig.ServeTransfer(bytes)); err != nil {
 					t.Fatal(err)
@@ -132,7 +132,7 @@ func TestFaultyTransfers(t *testing.T) {
 			} else {
 				at = faultyServices(w.Rig, "tcp", 5001)
 			}
-			w.faults(imperfect())
+			w.setFaults(internetFaults())
 			for _, address := range at {
 				start := time.Now()
 				if err := rig.Transfer(w.Dial(address), bytes); err != nil {
@@ -140,7 +140,7 @@ func TestFaultyTransfers(t *testing.T) {
 				}
 				t.Logf("%s: %v", address, time.Since(start).Round(time.Millisecond))
 			}
-			if c := w.happened(); c.Lost == 0 || c.Duplicated == 0 || c.Delayed == 0 {
+			if c := w.counts(); c.Lost == 0 || c.Duplicated == 0 || c.Delayed == 0 {
 				t.Errorf("faults were %+v", c)
 			} else {
 				t.Logf("%+v", c)
@@ -149,15 +149,15 @@ func TestFaultyTransfers(t *testing.T) {
 	}
 }
 
-// sealed returns a datagram with a number and a checksum, so its receiver can detect damage.
-func sealed(n uint32) []byte {
+// withChecksum returns the datagram of a number. Its checksum lets the receiver detect damage.
+func withChecksum(n uint32) []byte {
 	b := binary.BigEndian.AppendUint32(nil, n)
 	b = append(b, make([]byte, 100)...)
 	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-func isWhole(b []byte) bool {
-	return len(b) > 8 && slices.Equal(b, sealed(binary.BigEndian.Uint32(b)))
+func isIntact(b []byte) bool {
+	return len(b) > 8 && slices.Equal(b, withChecksum(binary.BigEndian.Uint32(b)))
 }
 
 // TestCorruption checks that no application receives a packet with a bit flipped before the
@@ -167,8 +167,8 @@ func isWhole(b []byte) bool {
 // P24 A damaged packet never gets a valid checksum
 func TestCorruption(t *testing.T) {
 	t.Parallel()
-	w := newWired(t, rig.Options{})
-	var whole, damaged atomic.Int64
+	w := newWireRig(t, rig.Options{})
+	var intact, damaged atomic.Int64
 	for _, h := range w.Endpoints {
 		p, err := h.ListenPacket("udp", ":5353")
 		if err != nil {
@@ -182,8 +182,8 @@ func TestCorruption(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if isWhole(buf[:n]) {
-					whole.Add(1)
+				if isIntact(buf[:n]) {
+					intact.Add(1)
 				} else {
 					damaged.Add(1)
 				}
@@ -192,18 +192,18 @@ func TestCorruption(t *testing.T) {
 		}()
 	}
 	at := faultyServices(w.Rig, "udp", 5353)
-	w.damage(0.5)
+	w.setCorruption(0.5)
 	for _, address := range at {
-		w.converse(address, 500)
+		w.exchangeDatagrams(address, 500)
 	}
-	c := w.happened()
+	c := w.counts()
 	if damaged.Load() > 0 {
-		t.Errorf("endpoints have got %d damaged datagrams", damaged.Load())
+		t.Errorf("endpoints have received %d damaged datagrams", damaged.Load())
 	}
-	if whole.Load() < 500 || c.Corrupted < 500 {
-		t.Errorf("endpoints have got %d whole datagrams; %+v", whole.Load(), c)
+	if intact.Load() < 500 || c.Corrupted < 500 {
+		t.Errorf("endpoints have received %d intact datagrams, want at least 500; %+v", intact.Load(), c)
 	}
-	t.Logf("%d whole; %+v", whole.Load(), c)
+	t.Logf("%d intact; %+v", intact.Load(), c)
 
 	const bytes = 2 << 20
 	for _, h := range w.Endpoints {
@@ -211,7 +211,7 @@ func TestCorruption(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w.damage(0.01)
+	w.setCorruption(0.01)
 	for _, address := range faultyServices(w.Rig, "tcp", 5001) {
 		if err := rig.Transfer(w.Dial(address), bytes); err != nil {
 			t.Errorf("%s: %v", address, err)
@@ -219,17 +219,17 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// converse sends this many sealed datagrams to an address, or more until a reply arrives: damage
-// may keep neighbors from finding each other for some seconds. It fails the test if a damaged reply
-// arrives, or none.
-func (w *wired) converse(address string, datagrams int) {
+// exchangeDatagrams sends the given number of datagrams to an address, and more until a reply
+// arrives: damaged packets may delay neighbor discovery for some seconds. The test fails if a damaged
+// reply arrives, or no reply.
+func (w *wireRig) exchangeDatagrams(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)
 	replies := 0
 	buf := make([]byte, 2048)
 	end := time.Now().Add(20 * time.Second)
 	for n := 0; n < datagrams || replies == 0 && time.Now().Before(end); n++ {
-		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error, if a port was damaged
+		if _, err := c.Write(withChecksum(uint32(n))); err != nil { // an ICMP error, if a port was damaged
 			continue
 		}
 		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
@@ -240,7 +240,7 @@ func (w *wired) converse(address string, datagrams int) {
 			continue
 		}
 		replies++
-		if !isWhole(buf[:got]) {
+		if !isIntact(buf[:got]) {
 			w.T.Errorf("%s: a damaged answer of %d bytes", address, got)
 		}
 	}
@@ -249,16 +249,16 @@ func (w *wired) converse(address string, datagrams int) {
 	}
 }
 
-// TestPartition cuts off an endpoint for three seconds, with and without probes that notice. Its
-// connections wait and continue; those of other endpoints are not affected.
+// TestPartition disconnects an endpoint for three seconds, with and without probes that detect it.
+// Its connections wait and continue. Connections of other endpoints are not affected.
 //
-// P25 An endpoint that is cut off for some seconds keeps its connections
+// P25 An endpoint that is unreachable for some seconds keeps its connections
 func TestPartition(t *testing.T) {
 	t.Parallel()
 	for name, flags := range map[string]string{"alone": " --probetype=none", "probed": " --monitor --probe-interval=200ms"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWired(t, rig.Options{})
+			w := newWireRig(t, rig.Options{})
 			rig.ServeEcho(w.Rig)
 			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s%s", rig.VIP4, rig.Endpoints4(), flags)
 			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s --mode=fullnat%s", rig.VIP6, rig.Endpoints6(), flags)
@@ -286,13 +286,13 @@ func TestPartition(t *testing.T) {
 }
 
 // TestLossyHandshakes checks that every connection opens and carries data although a fifth of the
-// packets is lost each way, also if the client is challenged.
+// packets is lost in each direction, also if the balancer challenges the client.
 //
 // P26 Connections open while a fifth of all packets is lost
 func TestLossyHandshakes(t *testing.T) {
 	t.Parallel()
 	const connections = 30
-	w := newWired(t, rig.Options{})
+	w := newWireRig(t, rig.Options{})
 	rig.ServeEcho(w.Rig)
 	var at []string
 	for i, flags := range []string{"", " --mode=fullnat", " --syn-protect=always"} {
@@ -321,7 +321,7 @@ func TestLossyHandshakes(t *testing.T) {
 		}
 	}
 	running.Wait()
-	t.Logf("%+v", w.happened())
+	t.Logf("%+v", w.counts())
 }
 
 // TestFaultyCounts checks that duplicates and retransmissions do not count as connections, and that
@@ -331,10 +331,10 @@ func TestLossyHandshakes(t *testing.T) {
 func TestFaultyCounts(t *testing.T) {
 	t.Parallel()
 	const connections = 60
-	w := newWired(t, rig.Options{})
+	w := newWireRig(t, rig.Options{})
 	rig.ServeEcho(w.Rig)
 	at := faultyServices(w.Rig, "tcp", 7)
-	w.faults(faulty.Faults{Loss: 0.02, Duplicate: 0.3})
+	w.setFaults(faulty.Faults{Loss: 0.02, Duplicate: 0.3})
 	var running sync.WaitGroup
 	for _, address := range at {
 		running.Go(func() {
@@ -353,7 +353,7 @@ func TestFaultyCounts(t *testing.T) {
 		})
 	}
 	running.Wait()
-	w.faults(faulty.Faults{})
+	w.setFaults(faulty.Faults{})
 	for _, address := range at {
 		if strings.HasPrefix(address, "100.") { // the service with all local addresses
 			address = strings.Replace(address, "100.100.100.254", "0.0.0.0", 1)
@@ -369,7 +369,7 @@ func TestFaultyCounts(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("%+v", w.happened())
+	t.Logf("%+v", w.counts())
 }
 
 // patientExchange sends a line and waits up to a minute for its echo.

@@ -19,8 +19,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// restartableServer is a server that can be stopped and started again; connections that it has
-// accepted continue.
+// restartableServer is a server that can be stopped and started again. Accepted connections
+// continue.
 type restartableServer struct {
 	t        testing.TB
 	host     *netnstest.Host
@@ -29,31 +29,31 @@ type restartableServer struct {
 	listener net.Listener
 }
 
-func (m *restartableServer) start() {
-	m.t.Helper()
-	l := rebind(m.t, m.host, m.address)
-	m.listener = l
-	m.t.Cleanup(func() { _ = l.Close() })
+func (s *restartableServer) start() {
+	s.t.Helper()
+	l := rebind(s.t, s.host, s.address)
+	s.listener = l
+	s.t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go m.handle(c)
+			go s.handle(c)
 		}
 	}()
 }
 
-func (m *restartableServer) stop() {
-	m.t.Helper()
-	if err := m.listener.Close(); err != nil {
-		m.t.Fatal(err)
+func (s *restartableServer) stop() {
+	s.t.Helper()
+	if err := s.listener.Close(); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
-// rebind listens on a TCP address that another listener has just closed. The address may be busy
-// for a moment: a process that another test forks inherits the descriptor until it calls exec.
+// rebind listens on a TCP address that another listener has just closed. It retries while the
+// address is in use: a process that another test forks inherits the descriptor until it calls exec.
 func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) (err error) {
@@ -63,9 +63,8 @@ func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
 	return l
 }
 
-// restartableServers starts servers in all endpoints that answer each line with their name and the
-// line.
-func restartableServers(r *rig.Rig) []*restartableServer {
+// startServers starts a server on every endpoint. It answers each line with its name and the line.
+func startServers(r *rig.Rig) []*restartableServer {
 	list := make([]*restartableServer, len(r.Endpoints))
 	for i, h := range r.Endpoints {
 		list[i] = &restartableServer{t: r.T, host: h, address: ":5001", handle: func(c net.Conn) {
@@ -85,8 +84,8 @@ func restartableServers(r *rig.Rig) []*restartableServer {
 	return list
 }
 
-// greet opens a connection, and returns it with the name of the server.
-func greet(r *rig.Rig, address string) (net.Conn, string, error) {
+// dialServer opens a connection, and returns it with the name of the server that answers.
+func dialServer(r *rig.Rig, address string) (net.Conn, string, error) {
 	ctx, cancel := context.WithTimeout(r.T.Context(), 2*time.Second)
 	defer cancel()
 	c, err := r.Client.DialContext(ctx, "tcp", address)
@@ -94,12 +93,12 @@ func greet(r *rig.Rig, address string) (net.Conn, string, error) {
 		return nil, "", err
 	}
 	r.Lab.Cleanup(func() { _ = c.Close() })
-	who, err := serverOf(c)
+	who, err := askServer(c)
 	return c, who, err
 }
 
-// serverOf asks the server of a connection for its name.
-func serverOf(c net.Conn) (string, error) {
+// askServer asks the server of a connection for its name.
+func askServer(c net.Conn) (string, error) {
 	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
 		return "", err
 	}
@@ -112,13 +111,12 @@ func serverOf(c net.Conn) (string, error) {
 	return name, err
 }
 
-// wantServers opens connections, none of which may fail, and checks that exactly these servers get
-// some.
+// wantServers opens connections, and checks that none fails, and that exactly these servers answer.
 func wantServers(r *rig.Rig, address string, want ...string) {
 	r.T.Helper()
 	seen := map[string]bool{}
 	for range 30 {
-		c, who, err := greet(r, address)
+		c, who, err := dialServer(r, address)
 		if err != nil {
 			r.T.Fatalf("%s: %v", address, err)
 		}
@@ -135,12 +133,12 @@ func wantServers(r *rig.Rig, address string, want ...string) {
 	}
 }
 
-// TestNewService checks that a service whose servers start after it answers soon after they do,
-// although its first probes have failed.
+// TestNewService checks that a service answers soon after the start of its servers, although its
+// first probes have failed.
 func TestNewService(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := restartableServers(r)
+	servers := startServers(r)
 	for _, s := range servers {
 		s.stop()
 	}
@@ -151,7 +149,7 @@ func TestNewService(t *testing.T) {
 	}
 	begun := time.Now()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		c, _, err := greet(r, rig.Join(rig.VIP4, 80))
+		c, _, err := dialServer(r, rig.Join(rig.VIP4, 80))
 		if err == nil {
 			_ = c.Close()
 		}
@@ -160,17 +158,17 @@ func TestNewService(t *testing.T) {
 	took := time.Since(begun)
 	t.Logf("the service answers after %s", took.Round(time.Millisecond))
 	if took > 1500*time.Millisecond {
-		t.Errorf("the service answers %s after its servers", took)
+		t.Errorf("the service answers %s after the start of its servers", took)
 	}
 }
 
 // TestHealth checks that a failed endpoint gets no new connection after interval x fall, keeps its
-// existing ones, and gets new ones again after it returns. No connection fails in between.
+// existing ones, and gets new ones when it answers again. No connection fails after that interval.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	const interval, fall = 200 * time.Millisecond, 2
 	r := rig.New(t, rig.Options{})
-	servers := restartableServers(r)
+	servers := startServers(r)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --outlier=off --probe-interval=%s --probe-retries=%d", rig.VIP4, rig.Endpoints4(), interval, fall)
 	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		r.EventuallyShows("get ep", ip+"_tcp_5001", " up ")
@@ -179,7 +177,7 @@ func TestHealth(t *testing.T) {
 	wantServers(r, address, "ep1", "ep2", "ep3")
 	var kept net.Conn
 	for kept == nil {
-		c, who, err := greet(r, address)
+		c, who, err := dialServer(r, address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +190,7 @@ func TestHealth(t *testing.T) {
 	start := time.Now()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for range 3 { // round robin: the failed endpoint would refuse one of three
-			c, _, err := greet(r, address)
+			c, _, err := dialServer(r, address)
 			if err != nil {
 				return err
 			}
@@ -205,8 +203,8 @@ func TestHealth(t *testing.T) {
 		t.Errorf("the change of state took %s", d)
 	}
 	wantServers(r, address, "ep1", "ep3")
-	if who, err := serverOf(kept); err != nil || who != "ep2" {
-		t.Errorf("the connection that it had is with %q, %v", who, err)
+	if who, err := askServer(kept); err != nil || who != "ep2" {
+		t.Errorf("%q answers over the existing connection, want ep2: %v", who, err)
 	}
 	for line, words := range map[string][]string{
 		"get ep":                              {"32.32.32.1_tcp_5001", " down ", "refused"},
@@ -224,34 +222,34 @@ func TestHealth(t *testing.T) {
 	servers[1].start()
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " up ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if _, who, err := greet(r, address); err != nil || who != "ep2" {
+		if _, who, err := dialServer(r, address); err != nil || who != "ep2" {
 			return errors.Join(fmt.Errorf("%q answers", who), err)
 		}
 		return nil
 	})
 	wantServers(r, address, "ep1", "ep2", "ep3")
 
-	// A killed and restarted daemon sends no connection to a failed endpoint meanwhile.
+	// No connection goes to a failed endpoint while the daemon is killed and restarted.
 	servers[0].stop()
 	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	stop, result := make(chan struct{}), make(chan error)
 	go func() {
-		made := 0
+		opened := 0
 		for {
 			select {
 			case <-stop:
-				t.Logf("%d connections over the restart", made)
+				t.Logf("%d connections during the restart", opened)
 				result <- nil
 				return
 			default:
 			}
-			c, who, err := greet(r, address)
+			c, who, err := dialServer(r, address)
 			if err != nil {
-				result <- fmt.Errorf("connection %d (%q): %w", made, who, err)
+				result <- fmt.Errorf("connection %d (%q): %w", opened, who, err)
 				return
 			}
 			_ = c.Close()
-			made++
+			opened++
 		}
 	}()
 	r.Kill()
@@ -264,12 +262,12 @@ func TestHealth(t *testing.T) {
 	wantServers(r, address, "ep2", "ep3")
 }
 
-// TestMonitorInPlace turns monitoring of a service on and off in place. With all endpoints down,
-// connections are refused, or go to all.
+// TestMonitorInPlace enables and disables the probes of an existing service. While all endpoints
+// are down, connections are refused, or go to all endpoints with --all-down=panic.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	restartableServers(r)
+	startServers(r)
 	create := func(more string) {
 		t.Helper()
 		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), more)
@@ -285,9 +283,9 @@ func TestMonitorInPlace(t *testing.T) {
 	r.EventuallyShows("get lb", " On ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		start := time.Now()
-		switch _, _, err := greet(r, address); {
+		switch _, _, err := dialServer(r, address); {
 		case err == nil:
-			return errors.New("there is an answer")
+			return errors.New("a server answers")
 		case !strings.Contains(err.Error(), "refused"):
 			return err
 		case time.Since(start) > time.Second:
@@ -323,12 +321,12 @@ func setHostState(r *rig.Rig, address, state string) {
 	}
 }
 
-// TestEndpointObject checks that an endpoint object replaces a service's probe, and that an agent's
-// report overrides any probe.
+// TestEndpointObject checks that an endpoint object replaces a service's probe, and that the report
+// of an agent overrides any probe.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := restartableServers(r)
+	servers := startServers(r)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", rig.VIP4, rig.Endpoints4())
 	address := rig.Join(rig.VIP4, 80)
 	servers[1].stop()
@@ -347,7 +345,7 @@ func TestEndpointObject(t *testing.T) {
 	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for range 3 {
-			if _, who, err := greet(r, address); err != nil || who == "ep1" {
+			if _, who, err := dialServer(r, address); err != nil || who == "ep1" {
 				return errors.Join(fmt.Errorf("%q answers", who), err)
 			}
 		}
@@ -357,7 +355,7 @@ func TestEndpointObject(t *testing.T) {
 	state("green")
 	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " up ")
 	r.EventuallyShows("get lb -o wide", "31.31.31.1", " up ")
-	r.Kill() // objects are stored
+	r.Kill() // a restart keeps objects
 	r.Restart()
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " up ")
 	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001")
@@ -366,12 +364,11 @@ func TestEndpointObject(t *testing.T) {
 }
 
 // TestHealthInModes checks that probes succeed in modes in which endpoints see an address of the
-// load balancer, although connections of clients have the same source address; also over IPv6 and
-// with HTTP. These modes probe by default.
+// load balancer as the source of clients' connections, too. These modes probe by default.
 func TestHealthInModes(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	servers := restartableServers(r)
+	servers := startServers(r)
 	serveNamesAt(r, ":5002")
 	vips := map[string]string{"default": "20.20.20.1", "onearm": "20.20.20.2", "fullnat": "20.20.20.3"}
 	for mode, vip := range vips {
@@ -402,7 +399,7 @@ func TestHealthInModes(t *testing.T) {
 	}
 }
 
-// serveNamesAt starts an HTTP server in every endpoint that answers with its name.
+// serveNamesAt starts an HTTP server on every endpoint that answers with the host's name.
 func serveNamesAt(r *rig.Rig, address string) {
 	r.T.Helper()
 	for _, h := range r.Endpoints {
@@ -412,8 +409,8 @@ func serveNamesAt(r *rig.Rig, address string) {
 	}
 }
 
-// TestApplyEndpoints checks that the output of get endpoint can be applied after all endpoints were
-// deleted.
+// TestApplyEndpoints checks that apply accepts the output of get endpoint, and creates deleted
+// endpoint objects again.
 func TestApplyEndpoints(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -426,13 +423,13 @@ func TestApplyEndpoints(t *testing.T) {
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.Loxicmd("apply -f %s", file) // all exist
+	r.Loxicmd("apply -f %s", file) // changes nothing
 	r.Loxicmd("delete endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001")
 	r.Loxicmd("delete endpoint 32.32.32.1 --probetype=ping")
 	r.Loxicmd("apply -f %s", file)
 	out := r.Loxicmd("get endpoint -o yaml")
 	objects := strings.Count(out, "object: true")
 	if objects != 2 || !strings.Contains(out, "name: named") || !strings.Contains(out, "probeReq: /x") || !strings.Contains(out, "probeInterval: 500ms") {
-		t.Errorf("%d objects after it:\n%s\nbefore:\n%s", objects, out, before)
+		t.Errorf("%d objects after apply:\n%s\nbefore:\n%s", objects, out, before)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// serveAs is the environment variable that makes this program a server with a name.
+// serveAs is the environment variable that makes this program a server with the given name.
 const serveAs = "HEALTH_TEST_SERVES_AS"
 
 // TestMain builds the programs under test.
@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m))
 }
 
-// serve answers each connection's first bytes with a name. It is a process, so a test can stop it.
+// serve answers the first bytes of each connection with a name. It runs in a process of its own, so
+// a test can stop it by SIGSTOP.
 func serve(name string) error {
 	l, err := net.Listen("tcp", ":5001")
 	if err != nil {

@@ -21,14 +21,14 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// soon is the time within which flows of a failed endpoint must have moved.
-const soon = time.Second
+// moveTime is the time within which flows of a failed endpoint must move to another one.
+const moveTime = time.Second
 
 // algorithms returns all load-balancing algorithms.
 func algorithms() []string { return []string{"rr", "hash", "priority", "persist", "lc", "random"} }
 
-// serveDNS starts dnsmasq in an endpoint. It answers www.example with 192.0.2.N, where N is the
-// number of the endpoint.
+// serveDNS starts dnsmasq on an endpoint. It answers queries for www.example with 192.0.2.N, where
+// N is the number of the endpoint.
 func serveDNS(t testing.TB, h *netnstest.Host, number int) *netnstest.Process {
 	t.Helper()
 	p, err := h.Start(netnstest.Command{Args: []string{
@@ -47,8 +47,8 @@ type resolver struct {
 	conn *dns.Conn
 }
 
-// asks returns the number of the endpoint that answers. It never repeats a query.
-func (r *resolver) asks() (int, error) {
+// ask sends a query once, and returns the number of the endpoint that answers.
+func (r *resolver) ask() (int, error) {
 	query := new(dns.Msg).SetQuestion("www.example.", dns.TypeA)
 	if err := r.conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
 		return 0, err
@@ -73,12 +73,12 @@ func (r *resolver) asks() (int, error) {
 	}
 }
 
-// wantOther waits until an endpoint other than gone answers, and returns its number.
-func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
+// wantOtherThan waits until an endpoint other than the former one answers, and returns its number.
+func (r *resolver) wantOtherThan(t testing.TB, former int) (who int) {
 	t.Helper()
-	labtest.Promised(t, soon, func(context.Context) (err error) {
-		if who, err = r.asks(); err == nil && who == gone {
-			err = fmt.Errorf("endpoint %d answers", gone)
+	labtest.Promised(t, moveTime, func(context.Context) (err error) {
+		if who, err = r.ask(); err == nil && who == former {
+			err = fmt.Errorf("endpoint %d answers", former)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", r.what, err)
@@ -88,9 +88,9 @@ func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
 	return who
 }
 
-// TestDNSMoves checks for each algorithm and mode that resolvers with one source port get another
-// server with their next query when dnsmasq is killed or removed from the service. Flows of other
-// servers stay, and none returns.
+// TestDNSMoves checks, for each algorithm and mode, that the next query of a resolver reaches
+// another server after its server was killed or removed from the service. The resolver has one
+// source port. Flows of other servers stay, and no flow moves back.
 //
 // P39
 func TestDNSMoves(t *testing.T) {
@@ -115,26 +115,26 @@ func TestDNSMoves(t *testing.T) {
 	create(rig.Endpoints4())
 	resolvers := all
 	addresses := strings.Split(rig.Endpoints4(), ",")
-	shows := func(number int, state string) {
+	awaitState := func(number int, state string) {
 		t.Helper()
 		address, _, _ := strings.Cut(addresses[number-1], ":")
 		r.EventuallyShows("get ep", address+" ", " "+state+" ")
 	}
 	for n := range servers {
-		shows(n+1, "up")
+		awaitState(n+1, "up")
 	}
 	at := make([]int, len(resolvers))
 	for i, each := range resolvers {
-		at[i] = each.wantOther(t, 0)
+		at[i] = each.wantOtherThan(t, 0)
 	}
 	moved := 0
 	for n := range servers {
 		servers[n].Kill()
-		shows(n+1, "down")
+		awaitState(n+1, "down")
 		for i, each := range resolvers {
-			now := each.wantOther(t, n+1)
+			now := each.wantOtherThan(t, n+1)
 			if at[i] != n+1 && now != at[i] {
-				t.Errorf("%s: server %d ended, and a resolver of %d asks %d", each.what, n+1, at[i], now)
+				t.Errorf("%s: after the end of server %d, a resolver moved from server %d to %d", each.what, n+1, at[i], now)
 			}
 			if now != at[i] {
 				moved++
@@ -142,34 +142,34 @@ func TestDNSMoves(t *testing.T) {
 			at[i] = now
 		}
 		servers[n] = serveDNS(t, r.Endpoints[n], n+1)
-		shows(n+1, "up")
+		awaitState(n+1, "up")
 		for i, each := range resolvers {
-			if now := each.wantOther(t, 0); now != at[i] {
-				t.Errorf("%s: server %d is back, and a resolver of %d asks %d", each.what, n+1, at[i], now)
+			if now := each.wantOtherThan(t, 0); now != at[i] {
+				t.Errorf("%s: after the restart of server %d, a resolver moved from server %d to %d", each.what, n+1, at[i], now)
 			}
 		}
 	}
 	create(strings.Join(addresses[1:], ","))
 	for i, each := range resolvers {
-		if now := each.wantOther(t, 1); at[i] != 1 && now != at[i] {
-			t.Errorf("%s: server 1 was removed, and a resolver of %d asks %d", each.what, at[i], now)
+		if now := each.wantOtherThan(t, 1); at[i] != 1 && now != at[i] {
+			t.Errorf("%s: after the removal of server 1, a resolver moved from server %d to %d", each.what, at[i], now)
 		}
 	}
 	if moved < len(resolvers) {
-		t.Errorf("%d resolvers have moved %d times while each server was killed once", len(resolvers), moved)
+		t.Errorf("each server was killed once, but %d resolvers moved only %d times", len(resolvers), moved)
 	}
 	t.Logf("%d resolvers moved %d times", len(resolvers), moved)
 
-	// dig from one source port, like a resolver that is configured with a fixed one
+	// dig uses a fixed source port, as some resolvers do.
 	if out := labtest.Run(t, r.Client, "dig", "+short", "+tries=1", "-b", "100.100.100.1#5999", "-p", "5301", "@"+rig.VIP4, "www.example"); !strings.HasPrefix(out, "192.0.2.") {
-		t.Errorf("dig says %q", out)
+		t.Errorf("dig prints %q", out)
 	}
 }
 
-// quicServers start a server in every endpoint, at port 4433, that answers each stream with its
-// name. A server answers packets of another's connections by a stateless reset, like the servers of
-// a farm that share a key (RFC 9000 section 10.3).
-func quicServers(r *rig.Rig) {
+// startQUICServers starts a server on every endpoint, at port 4433, that answers each stream with
+// its name. A server answers packets of another server's connections by a stateless reset, since
+// all of them share a key (RFC 9000 section 10.3).
+func startQUICServers(r *rig.Rig) {
 	r.T.Helper()
 	https := httptest.NewTLSServer(nil) // for its certificate
 	https.Close()
@@ -241,16 +241,16 @@ func (c *quicClient) ask(ctx context.Context) (string, error) {
 	return string(name), err
 }
 
-// strangers are UDP flows without a QUIC connection: each server answers their packets by a
+// unknownFlows are UDP flows without a QUIC connection. Each server answers their packets by a
 // stateless reset.
-type strangers []net.Conn
+type unknownFlows []net.Conn
 
-// newStrangers opens enough flows for each endpoint to get some.
-func newStrangers(t *testing.T, r *rig.Rig, to string) (flows strangers) {
+// newUnknownFlows opens several flows to each endpoint.
+func newUnknownFlows(t *testing.T, r *rig.Rig, to string) (flows unknownFlows) {
 	t.Helper()
 	for range 6 {
 		c := rig.DialUDP(t, r, to)
-		if err := flow(c); err != nil {
+		if err := sendUnknown(c); err != nil {
 			t.Fatal(err)
 		}
 		flows = append(flows, c)
@@ -258,30 +258,30 @@ func newStrangers(t *testing.T, r *rig.Rig, to string) (flows strangers) {
 	return flows
 }
 
-// flow sends a packet with a short header and waits for an answer.
-func flow(c net.Conn) error {
+// sendUnknown sends a packet with a short header of QUIC, and waits for an answer.
+func sendUnknown(c net.Conn) error {
 	_, err := rig.Datagram(c, "\x40"+strings.Repeat("unknown", 10))
 	return err
 }
 
-// allMoved waits until each flow gets an answer: then the data path has moved the flows of the
-// endpoint that is cut off. Views show the endpoint as down slightly earlier.
-func (flows strangers) allMoved(t *testing.T) {
+// awaitMoved waits until each flow gets an answer: the data path has then moved the flows of the
+// unreachable endpoint. Status commands show this endpoint as down slightly earlier.
+func (flows unknownFlows) awaitMoved(t *testing.T) {
 	t.Helper()
 	for _, c := range flows {
-		labtest.Eventually(t, rig.Patience, func(context.Context) error { return flow(c) })
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { return sendUnknown(c) })
 	}
 }
 
-// TestQUICMoves cuts off an endpoint while a QUIC client uses it. The client's next packet reaches
-// another server, whose stateless reset ends the connection at once, so the client can dial again
-// from the same port without waiting for its timeout.
+// TestQUICMoves disconnects an endpoint while a QUIC client uses it. The client's next packet
+// reaches another server, which ends the connection by a stateless reset. So the client can dial
+// again from the same port without waiting for a timeout.
 //
 // P39
 func TestQUICMoves(t *testing.T) {
 	t.Parallel()
-	w := newWired(t, rig.Options{})
-	quicServers(w.Rig)
+	w := newWireRig(t, rig.Options{})
+	startQUICServers(w.Rig)
 	for i, mode := range []string{"default", "fullnat"} {
 		w.Loxicmd("create lb %s --udp=%d:4433 --mode=%s --endpoints=%s --monitor --probetype=ping --probe-interval=100ms", rig.VIP4, 443+i, mode, rig.Endpoints4())
 	}
@@ -301,7 +301,7 @@ func TestQUICMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		others := newStrangers(t, w.Rig, rig.Join(rig.VIP4, 443+i))
+		others := newUnknownFlows(t, w.Rig, rig.Join(rig.VIP4, 443+i))
 		number := int(before[2] - '0')
 		address := netnstest.StandardNetworks()[number].V4.Addr().String()
 		w.EventuallyShows("get ep", address+" ", " up ")
@@ -309,7 +309,7 @@ func TestQUICMoves(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.EventuallyShows("get ep", address+" ", " down ")
-		others.allMoved(t)
+		others.awaitMoved(t)
 		sent := func() float64 {
 			return w.Metric("endpoint_packets_total", fmt.Sprintf("service=%s:%d/udp", rig.VIP4, 443+i), "endpoint="+rig.Join(address, 4433), "dir=in")
 		}
@@ -323,17 +323,17 @@ func TestQUICMoves(t *testing.T) {
 		}
 		after, err := client.ask(ctx)
 		if err != nil || after == before {
-			t.Errorf("%s was cut off, and %q answers: %v", before, after, err)
+			t.Errorf("%s is unreachable, but %q answers: %v", before, after, err)
 		}
 		if n := sent() - sentBefore; n != 0 {
-			t.Errorf("%v packets went to %s although the flows had moved", n, before)
+			t.Errorf("%v packets went to %s after the flows had moved", n, before)
 		}
 		t.Logf("from %s to %s in %v", before, after, time.Since(start).Round(time.Millisecond))
 		if err := w.wires[before].SetCut(false); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := client.ask(ctx); err != nil || again != after {
-			t.Errorf("%s is back, and %q answers: %v", before, again, err)
+			t.Errorf("%s is reachable again, and %q answers, want %q: %v", before, again, after, err)
 		}
 	}
 }

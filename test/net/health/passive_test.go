@@ -18,20 +18,21 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// passiveRig has three endpoints without probes, which answer.
-func passiveRig(t *testing.T, flags string) (*wired, []*restartableServer, string) {
+// newPassiveRig returns a rig with a service of three endpoints, their servers, and the service's
+// address.
+func newPassiveRig(t *testing.T, flags string) (*wireRig, []*restartableServer, string) {
 	t.Helper()
-	r := newWired(t, rig.Options{})
-	servers := restartableServers(r.Rig)
+	r := newWireRig(t, rig.Options{})
+	servers := startServers(r.Rig)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), flags)
 	address := rig.Join(rig.VIP4, 80)
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 	return r, servers, address
 }
 
-// knock opens connections at this interval until stop is called, which returns the start times of
-// those that were not established within a second.
-func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed []time.Duration)) {
+// openRepeatedly opens a connection every interval until stop is called. stop returns when failed
+// attempts began: those that were not answered within a second.
+func openRepeatedly(r *rig.Rig, address string, every time.Duration) (stop func() (failed []time.Duration)) {
 	start, done := time.Now(), make(chan struct{})
 	var (
 		mu      sync.Mutex
@@ -51,7 +52,7 @@ func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed
 				defer cancel()
 				c, err := r.Client.DialContext(ctx, "tcp", address)
 				if err == nil {
-					if _, err = serverOf(c); err == nil {
+					if _, err = askServer(c); err == nil {
 						_ = c.Close()
 						return
 					}
@@ -74,32 +75,32 @@ func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed
 // passiveSlack is the delay that a busy machine may add to the promised time.
 const passiveSlack = 500 * time.Millisecond
 
-// wantBriefly checks that connections failed for at most a second after the first failure.
-func wantBriefly(t *testing.T, failed []time.Duration) {
+// wantBriefFailures checks that connections failed, and only for a second after the first failure.
+func wantBriefFailures(t *testing.T, failed []time.Duration) {
 	t.Helper()
 	if len(failed) == 0 {
 		t.Fatal("no connection failed: the endpoint was not tried")
 	}
 	took := failed[len(failed)-1] - failed[0]
-	t.Logf("%d connections failed, begun within %s", len(failed), took.Round(time.Millisecond))
+	t.Logf("%d connections failed within %s", len(failed), took.Round(time.Millisecond))
 	if took > time.Second+passiveSlack {
-		t.Errorf("connections went to the dead endpoint for %s: %s", took, failed)
+		t.Errorf("connections went to the failed endpoint for %s: %s", took, failed)
 	}
 }
 
-// TestBlackholed checks that an endpoint whose host is unreachable gets no new connection after a
-// second although it has no probe, and that it gets some again after its return.
+// TestBlackholed checks that an unreachable endpoint without a probe gets no new connection after a
+// second, and that it gets some when it is reachable again.
 //
-// P43 An endpoint that stops answering gets no new connection one second after the first unanswered
-// one, without any probe
+// P43 An endpoint that stops answering gets no new connection from one second after the first
+// unanswered one on, without any probe
 func TestBlackholed(t *testing.T) {
 	t.Parallel()
-	r, _, address := passiveRig(t, "")
-	stop := knock(r.Rig, address, 50*time.Millisecond)
-	r.blackhole(1, true)
+	r, _, address := newPassiveRig(t, "")
+	stop := openRepeatedly(r.Rig, address, 50*time.Millisecond)
+	r.setBlackhole(1, true)
 	r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ")
 	wantServers(r.Rig, address, "ep1", "ep3") // counts failures in the meantime
-	wantBriefly(t, stop())
+	wantBriefFailures(t, stop())
 	for line, words := range map[string][]string{
 		"get ep":                              {"32.32.32.1_none_5001", " down ", "client SYN", " without an answer in "},
 		"get ep -o wide":                      {"20.20.20.1:80/tcp", " down: ", "client SYN"},
@@ -111,15 +112,15 @@ func TestBlackholed(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep3")
 	if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened") - r.Metric("endpoint_handshakes_total",
 		"endpoint=32.32.32.1:5001", "event=answered"); n < 1 {
-		t.Errorf("%v SYNs are counted that were not answered", n)
+		t.Errorf("%v unanswered SYNs are counted, want at least 1", n)
 	}
 	if up := r.Metric("endpoint_up", "endpoint=32.32.32.1:5001"); up != 0 {
 		t.Errorf("loxilb_endpoint_up is %v", up)
 	}
-	r.blackhole(1, false)
+	r.setBlackhole(1, false)
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if _, who, err := greet(r.Rig, address); err != nil || who != "ep2" {
+		if _, who, err := dialServer(r.Rig, address); err != nil || who != "ep2" {
 			return fmt.Errorf("%q answers, %w", who, err)
 		}
 		return nil
@@ -127,8 +128,8 @@ func TestBlackholed(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// blackhole sets whether an endpoint's link loses all packets.
-func (w *wired) blackhole(endpoint int, on bool) {
+// setBlackhole makes an endpoint's link lose all packets, or none.
+func (w *wireRig) setBlackhole(endpoint int, on bool) {
 	w.T.Helper()
 	var f faulty.Faults
 	if on {
@@ -139,13 +140,13 @@ func (w *wired) blackhole(endpoint int, on bool) {
 	}
 }
 
-// TestFullBacklog checks that a server that is stopped while clients connect gets no new connection
-// a second after its backlog is full.
+// TestFullBacklog checks that a server that stops accepting connections gets no new ones from one
+// second after its backlog is full on.
 func TestFullBacklog(t *testing.T) {
 	t.Parallel()
-	r, servers, address := passiveRig(t, "")
+	r, servers, address := newPassiveRig(t, "")
 	servers[1].stop()
-	l := stuck(r.Rig, 1, 1)
+	l := listenWithoutAccept(r.Rig, 1, 1)
 	defer l.Close() //nolint:errcheck // of a test
 	opened := func() float64 {
 		return r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened")
@@ -167,20 +168,20 @@ func TestFullBacklog(t *testing.T) {
 	for full := time.Now(); time.Since(full) < time.Second+passiveSlack; {
 		_ = connect()
 	}
-	// From here on only clients fail that reuse the port of an unanswered connection.
+	// From here on, only connections fail that reuse the port of an unanswered one.
 	before := opened()
 	for range 300 {
 		_ = connect()
 	}
 	if after := opened(); after != before {
-		t.Errorf("%v connections have gone to the endpoint since its backlog was full for %s", after-before, time.Second+passiveSlack)
+		t.Errorf("the endpoint got %v connections after its backlog was full for %s", after-before, time.Second+passiveSlack)
 	}
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ", "no answer within")
 }
 
-// stuck returns a listener of an endpoint that accepts nothing, with a backlog of this many
-// connections and one more.
-func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
+// listenWithoutAccept returns a listener on an endpoint that accepts no connection. Its queue holds
+// backlog+1 connections.
+func listenWithoutAccept(r *rig.Rig, endpoint, backlog int) net.Listener {
 	r.T.Helper()
 	l := rebind(r.T, r.Endpoints[endpoint], ":5001")
 	raw, err := l.(*net.TCPListener).SyscallConn()
@@ -193,23 +194,22 @@ func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
 	return l
 }
 
-// TestResetsBeforeData checks that a server that accepts all connections and resets them before it
-// sends data no longer gets connections, and gets some again after its recovery, unless the service
-// turns this off.
+// TestResetsBeforeData checks that a server that resets all connections before it sends data no
+// longer gets connections, and gets some again after its recovery. A service can disable this.
 func TestResetsBeforeData(t *testing.T) {
 	t.Parallel()
-	r, servers, address := passiveRig(t, "")
+	r, servers, address := newPassiveRig(t, "")
 	reset := func(c net.Conn) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 		_ = c.Close()
 	}
-	well := servers[1].handle
+	answer := servers[1].handle
 	servers[1].stop()
 	servers[1].handle = reset
 	servers[1].start()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for range 6 {
-			c, _, err := greet(r.Rig, address)
+			c, _, err := dialServer(r.Rig, address)
 			if err != nil {
 				return err
 			}
@@ -220,7 +220,7 @@ func TestResetsBeforeData(t *testing.T) {
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "connections reset before an answer")
 	wantServers(r.Rig, address, "ep1", "ep3")
 	servers[1].stop()
-	servers[1].handle = well
+	servers[1].handle = answer
 	servers[1].start()
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " unprobed ")
 	servers[1].stop()
@@ -229,24 +229,24 @@ func TestResetsBeforeData(t *testing.T) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --outlier=off", rig.VIP4, rig.Endpoints4())
 	failed := 0
 	for range 30 {
-		if c, _, err := greet(r.Rig, address); err != nil {
+		if c, _, err := dialServer(r.Rig, address); err != nil {
 			failed++
 		} else {
 			_ = c.Close()
 		}
 	}
 	if failed != 10 {
-		t.Errorf("%d of 30 connections failed, want those of one endpoint", failed)
+		t.Errorf("%d of 30 connections failed, want the 10 of one endpoint", failed)
 	}
 }
 
-// TestRefusedSYNs checks that an endpoint with a closed port, or that a router reports as
-// unreachable, no longer gets connections, and that the service's own probe brings it back.
+// TestRefusedSYNs checks that an endpoint no longer gets connections if its port is closed or a
+// router reports it as unreachable, and gets some again when the service's own probe succeeds.
 func TestRefusedSYNs(t *testing.T) {
 	t.Parallel()
-	for name, fail := range map[string]func(r *wired, m *restartableServer) (mend func()){
-		"closed": func(_ *wired, m *restartableServer) func() { m.stop(); return m.start },
-		"unreachable": func(r *wired, _ *restartableServer) func() { // the host reports an address that it no longer has
+	for name, fail := range map[string]func(r *wireRig, s *restartableServer) (repair func()){
+		"closed": func(_ *wireRig, s *restartableServer) func() { s.stop(); return s.start },
+		"unreachable": func(r *wireRig, _ *restartableServer) func() { // the host sends ICMP errors for an address that it no longer has
 			run := func(args string) {
 				if _, err := r.Endpoints[1].Run(strings.Fields(args)...); err != nil {
 					r.T.Fatal(err)
@@ -265,34 +265,35 @@ func TestRefusedSYNs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, servers, address := passiveRig(t, "--monitor --probe-interval=2s --probe-retries=100")
-			stop := knock(r.Rig, address, 50*time.Millisecond)
-			mend := fail(r, servers[1])
+			r, servers, address := newPassiveRig(t, "--monitor --probe-interval=2s --probe-retries=100")
+			stop := openRepeatedly(r.Rig, address, 50*time.Millisecond)
+			repair := fail(r, servers[1])
 			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "client ")
 			wantServers(r.Rig, address, "ep1", "ep3") // counts failures in the meantime
-			wantBriefly(t, stop())
+			wantBriefFailures(t, stop())
 			wantServers(r.Rig, address, "ep1", "ep3")
-			mend()
+			repair()
 			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " up ")
 			wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 		})
 	}
 }
 
-// TestMostOut checks that two of three endpoints leave while the third serves clients, and return
-// when that one is reported down.
+// TestMajorityTakenOut checks that two of three endpoints are taken out while the third one serves
+// clients, and get connections again when the third one is reported as down.
 //
 // P44 Failing handshakes take out at most half of a service's endpoints, and none while probes
-// leave fewer than half, unless another endpoint serves clients meanwhile: then each endpoint
-// leaves that our own connections cannot reach either; a level that has backups may lose all
-func TestMostOut(t *testing.T) {
+// leave fewer than half. There are two exceptions: while another endpoint serves clients, each
+// endpoint is taken out that the daemon's own connections cannot reach either; a level with backups
+// may lose all
+func TestMajorityTakenOut(t *testing.T) {
 	t.Parallel()
-	r, _, address := passiveRig(t, "")
-	r.blackhole(0, true)
-	r.blackhole(1, true)
-	stop := knock(r.Rig, address, 100*time.Millisecond)
+	r, _, address := newPassiveRig(t, "")
+	r.setBlackhole(0, true)
+	r.setBlackhole(1, true)
+	stop := openRepeatedly(r.Rig, address, 100*time.Millisecond)
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if out := endpointsOut(r.Rig); len(out) != 2 {
+		if out := endpointsTakenOut(r.Rig); len(out) != 2 {
 			return fmt.Errorf("%v are out: %s", out, r.Loxicmd("get ep"))
 		}
 		return nil
@@ -300,42 +301,42 @@ func TestMostOut(t *testing.T) {
 	wantServers(r.Rig, address, "ep3")
 	failed := stop()
 	took := failed[len(failed)-1] - failed[0]
-	t.Logf("%d connections failed, begun within %s", len(failed), took.Round(time.Millisecond))
+	t.Logf("%d connections failed within %s", len(failed), took.Round(time.Millisecond))
 	if took > 3*time.Second+passiveSlack {
-		t.Errorf("connections went to dead endpoints for %s", took)
+		t.Errorf("connections went to failed endpoints for %s", took)
 	}
-	// An agent takes out the healthy endpoint: with none left, handshakes take out none.
-	out := endpointsOut(r.Rig)[0]
+	// An agent takes out the healthy endpoint. Failing handshakes then take out no endpoint.
+	out := endpointsTakenOut(r.Rig)[0]
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=1h --probe-retries=100", rig.VIP4, rig.Endpoints4())
 	setHostState(r.Rig, "17.17.17.1", "red")
 	r.EventuallyShows("get lb -o wide", "17.17.17.1", " down ")
-	r.blackhole(map[string]int{"31.31.31.1": 0, "32.32.32.1": 1}[out], false)
+	r.setBlackhole(map[string]int{"31.31.31.1": 0, "32.32.32.1": 1}[out], false)
 	name := map[string]string{"31.31.31.1": "ep1", "32.32.32.1": "ep2"}[out]
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		if _, who, err := greet(r.Rig, address); err != nil || who != name {
+		if _, who, err := dialServer(r.Rig, address); err != nil || who != name {
 			return fmt.Errorf("%q answers, %w", who, err)
 		}
 		return nil
 	})
 }
 
-// TestAllDead checks that every endpoint of a service without probes is reported as down when all
-// servers are dead, although one stays in rotation. The same holds for the only endpoint of a
-// service.
-func TestAllDead(t *testing.T) {
+// TestAllDown checks that every endpoint of a service without probes is reported as down when all
+// servers have ended, although one still gets connections. The same holds for the only endpoint of
+// a service.
+func TestAllDown(t *testing.T) {
 	t.Parallel()
 	for name, endpoints := range map[string][]string{"two": {"31.31.31.1", "32.32.32.1"}, "one": {"31.31.31.1"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newWired(t, rig.Options{})
-			servers := restartableServers(r.Rig)
+			r := newWireRig(t, rig.Options{})
+			servers := startServers(r.Rig)
 			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", rig.VIP4, strings.Join(endpoints, ":1,"))
 			address := rig.Join(rig.VIP4, 80)
 			wantServers(r.Rig, address, []string{"ep1", "ep2"}[:len(endpoints)]...)
 			for i := range endpoints {
 				servers[i].stop()
 			}
-			stop := knock(r.Rig, address, 50*time.Millisecond)
+			stop := openRepeatedly(r.Rig, address, 50*time.Millisecond)
 			for _, e := range endpoints {
 				r.EventuallyShows("get ep", e+"_none_5001", " down ", "client ")
 				labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -357,24 +358,24 @@ func TestAllDead(t *testing.T) {
 	}
 }
 
-// TestSYNAgain checks that a client whose SYN was sent to an unreachable endpoint connects with its
-// next SYN after the endpoint is known to be down: three seconds later, at the second
-// retransmission. The same holds if the endpoint is removed.
+// TestSYNRetransmission checks that a client whose SYN went to an unreachable endpoint reaches
+// another one by a retransmission, after the endpoint was detected as down: three seconds later, by
+// the second one. The same holds if the endpoint is removed.
 //
-// P46 A client that connects while an endpoint dies reaches another one, once the endpoint is known
-// not to answer
-func TestSYNAgain(t *testing.T) {
+// P46 A client that connects while an endpoint fails reaches another one, once the failure is
+// detected
+func TestSYNRetransmission(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*wired){
-		"down": func(r *wired) { r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ") },
-		"removed": func(r *wired) {
+	for name, end := range map[string]func(*wireRig){
+		"down": func(r *wireRig) { r.EventuallyShows("get lb -o wide", "32.32.32.1", " down ") },
+		"removed": func(r *wireRig) {
 			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1,17.17.17.1:1 --outlier=off", rig.VIP4)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, _, address := passiveRig(t, map[string]string{"removed": "--outlier=off"}[name])
-			r.blackhole(1, true)
+			r, _, address := newPassiveRig(t, map[string]string{"removed": "--outlier=off"}[name])
+			r.setBlackhole(1, true)
 			failed := make(chan error)
 			for range 6 { // two of them go to the failed endpoint
 				go func() {
@@ -397,8 +398,8 @@ func TestSYNAgain(t *testing.T) {
 	}
 }
 
-// endpointsOut returns the addresses of endpoints that are taken out.
-func endpointsOut(r *rig.Rig) (list []string) {
+// endpointsTakenOut returns the addresses of endpoints that are taken out.
+func endpointsTakenOut(r *rig.Rig) (list []string) {
 	r.T.Helper()
 	for line := range strings.Lines(r.Loxicmd("get ep")) {
 		if words := strings.Fields(line); slices.Contains(words, "down") && !strings.Contains(line, "kept in rotation") {
@@ -408,30 +409,30 @@ func endpointsOut(r *rig.Rig) (list []string) {
 	return list
 }
 
-// TestForged checks that SYNs from forged addresses, with RSTs and ICMP errors that pretend to come
-// from endpoints, do not take out an endpoint that answers.
+// TestForged checks that SYNs from forged addresses, and forged RSTs and ICMP errors of endpoints,
+// do not take out an endpoint that answers.
 //
 // P45 Spoofed packets of a sender that does not see the endpoints' packets take out no endpoint
 func TestForged(t *testing.T) {
 	t.Parallel()
-	r, _, address := passiveRig(t, "")
-	if err := r.Client.Do(r.forge); err != nil {
+	r, _, address := newPassiveRig(t, "")
+	if err := r.Client.Do(r.sendForged); err != nil {
 		t.Fatal(err)
 	}
-	if down := endpointsOut(r.Rig); len(down) > 0 {
+	if down := endpointsTakenOut(r.Rig); len(down) > 0 {
 		t.Errorf("%v are out: %s", down, r.Loxicmd("get ep"))
 	}
 	for _, event := range []string{"refused", "reset", "unreachable"} {
 		if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event="+event); n != 0 {
-			t.Errorf("%v %s are counted", n, event)
+			t.Errorf("%v forged packets are counted as %s", n, event)
 		}
 	}
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// forge sends for some seconds what an attacker can send who does not see replies, from the
-// client's network, at a rate below that of challenges.
-func (w *wired) forge() error {
+// sendForged sends packets of an attacker who does not see replies, from the client's network, at a
+// rate below that of challenges.
+func (w *wireRig) sendForged() error {
 	link, err := w.Client.Netlink().LinkByName("eth0")
 	if err != nil {
 		return err
@@ -469,7 +470,7 @@ func (w *wired) forge() error {
 			}
 		}
 		if i%50 == 49 {
-			if _, _, err := greet(w.Rig, rig.Join(rig.VIP4, 80)); err != nil {
+			if _, _, err := dialServer(w.Rig, rig.Join(rig.VIP4, 80)); err != nil {
 				return err
 			}
 		}

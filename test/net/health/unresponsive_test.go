@@ -17,12 +17,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// several is the default number of clients.
-const several = 8
+// defaultClients is the default number of clients.
+const defaultClients = 8
 
-// clients opens connections from several addresses of the client's host until stop is called. A
-// connection fails without an answer to its request within a second.
-func clients(r *rig.Rig, address, request string, every time.Duration, several int) (stop func() (failed, done int64)) {
+// startClients opens connections from several addresses of the client's host until stop is called.
+// A connection counts as failed if it does not open within a second, or its request gets no answer.
+func startClients(r *rig.Rig, address, request string, every time.Duration, several int) (stop func() (failed, done int64)) {
 	r.T.Helper()
 	for i := range several {
 		if err := r.Client.AddAddress("eth0", netip.MustParsePrefix(fmt.Sprintf("100.100.100.%d/24", 10+i))); err != nil {
@@ -76,29 +76,29 @@ func clients(r *rig.Rig, address, request string, every time.Duration, several i
 	}
 }
 
-// TestAnswersElsewhere checks that an endpoint that accepts connections of this machine, but whose
-// answers to clients take another path, no longer gets connections whatever its probe reports, and
-// gets some again once a connection succeeds.
+// TestAnswersBypass checks that an endpoint no longer gets connections if its answers to clients
+// bypass the load balancer, although its probe succeeds. It gets some again once a connection
+// succeeds.
 //
-// P74 An endpoint whose answers to clients bypass the load balancer is taken out, whatever its
-// probe says
-func TestAnswersElsewhere(t *testing.T) {
+// P74 An endpoint whose answers to clients bypass the load balancer is taken out, even if its probe
+// succeeds
+func TestAnswersBypass(t *testing.T) {
 	t.Parallel()
-	r, _, address := passiveRig(t, "--monitor --probe-interval=500ms")
+	r, _, address := newPassiveRig(t, "--monitor --probe-interval=500ms")
 	route := func(verb string) {
 		if _, err := r.Endpoints[1].Run("ip", "route", verb, "blackhole", "100.100.100.0/24"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stop := clients(r.Rig, address, "hello", 30*time.Millisecond, several)
+	stop := startClients(r.Rig, address, "hello", 30*time.Millisecond, defaultClients)
 	route("add")
 	begun := time.Now()
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "its replies bypass this machine")
-	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("the endpoint is taken out after %s", time.Since(begun).Round(100*time.Millisecond))
 	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " down ", "accepts connections")
 	route("del")
 	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { // the next trial
-		if out := endpointsOut(r.Rig); len(out) > 0 {
+		if out := endpointsTakenOut(r.Rig); len(out) > 0 {
 			return fmt.Errorf("%v are out", out)
 		}
 		return nil
@@ -107,17 +107,17 @@ func TestAnswersElsewhere(t *testing.T) {
 	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 }
 
-// TestServerHangs checks that a stopped server whose kernel still accepts connections gets only one
-// connection in ten seconds, and all of them again after it continues.
+// TestServerHangs checks that a server stopped by SIGSTOP, whose kernel still accepts connections,
+// gets only one connection in ten seconds, and its share again after it continues.
 //
 // P75 An endpoint that accepts connections and answers none, while others answer, is taken out
-// three seconds after the first that had no answer for three seconds
+// three seconds after the first connection that had no answer for three seconds
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		sel     string
 		clients int
-	}{{"rr", several}, {"hash", 60}, {"persist", 60}} {
+	}{{"rr", defaultClients}, {"hash", 60}, {"persist", 60}} {
 		t.Run(c.sel, func(t *testing.T) {
 			t.Parallel()
 			checkServerHangs(t, c.sel, c.clients)
@@ -127,7 +127,7 @@ func TestServerHangs(t *testing.T) {
 
 func checkServerHangs(t *testing.T, sel string, several int) {
 	t.Helper()
-	r := newWired(t, rig.Options{})
+	r := newWireRig(t, rig.Options{})
 	var servers []*netnstest.Process
 	for _, h := range r.Endpoints {
 		p, err := h.Start(netnstest.Command{Args: []string{os.Args[0]}, Env: []string{serveAs + "=" + h.Name}})
@@ -147,17 +147,17 @@ func checkServerHangs(t *testing.T, sel string, several int) {
 			return err
 		})
 	}
-	stop := clients(r.Rig, address, "hello, who is there? say so\n", 30*time.Millisecond, several)
+	stop := startClients(r.Rig, address, "hello, who is there? say so\n", 30*time.Millisecond, several)
 	for _, e := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		r.EventuallyMetric(20, "endpoint_handshakes_total", "endpoint="+e+":5001", "event=answered")
 	}
 	if strings.Contains(r.Loxicmd("get ep"), " down ") {
-		t.Fatal("an endpoint is out that serves")
+		t.Fatal("an endpoint that answers is taken out")
 	}
 	servers[1].Signal(syscall.SIGSTOP)
 	begun := time.Now()
 	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " down ", "without an answer for 3 s")
-	t.Logf("it is out after %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("the endpoint is taken out after %s", time.Since(begun).Round(100*time.Millisecond))
 	opened := func() float64 {
 		return r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened")
 	}
@@ -165,23 +165,23 @@ func checkServerHangs(t *testing.T, sel string, several int) {
 	before := opened()
 	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
 		if opened() == before {
-			return fmt.Errorf("no connection has tried it")
+			return fmt.Errorf("no trial connection was opened")
 		}
 		return nil
 	})
 	if n := opened() - before; n > 1 {
-		t.Errorf("%v connections have tried it at once", n)
+		t.Errorf("%v trial connections were opened, want 1", n)
 	}
 	servers[1].Signal(syscall.SIGCONT)
 	labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { // the next trial
-		if out := endpointsOut(r.Rig); len(out) > 0 {
+		if out := endpointsTakenOut(r.Rig); len(out) > 0 {
 			return fmt.Errorf("%v are out", out)
 		}
 		return nil
 	})
 	failed, done := stop()
 	t.Logf("%d connections failed, %d did not", failed, done)
-	if sel == "rr" { // with other algorithms each client has its endpoint
+	if sel == "rr" { // other algorithms keep each client's endpoint
 		wantServers(r.Rig, address, "ep1", "ep2", "ep3")
 	}
 }

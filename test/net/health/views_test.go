@@ -16,11 +16,12 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestViewsAgree checks that each view shows the same states of a service and its endpoints.
+// TestViewsAgree checks that the API, all commands and metrics show the same states of a service
+// and its endpoints.
 func TestViewsAgree(t *testing.T) {
 	t.Parallel()
-	r := newWired(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
-	servers := restartableServers(r.Rig)
+	r := newWireRig(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
+	servers := startServers(r.Rig)
 	address := rig.Join(rig.VIP4, 80)
 	r.Loxicmd("create lb %s --tcp=80:5001 --name=web --endpoints=31.31.31.1:1,32.32.32.1:1", rig.VIP4)
 	for _, c := range []struct {
@@ -58,12 +59,12 @@ func TestViewsAgree(t *testing.T) {
 		}, "down", "down", "down", "down"},
 	} {
 		c.prepare()
-		stop := knock(r.Rig, address, 50*time.Millisecond)
+		stop := openRepeatedly(r.Rig, address, 50*time.Millisecond)
 		if c.first != "down" {
 			stop()
 		}
 		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
-			return viewsDiffer(r.Rig, c.service, []string{c.first, c.second}, c.top)
+			return checkViews(r.Rig, c.service, []string{c.first, c.second}, c.top)
 		})
 		if c.first == "down" {
 			r.EventuallyShows("get ep", "31.31.31.1_none_5001", " down ", "client SYNs refused")
@@ -71,7 +72,7 @@ func TestViewsAgree(t *testing.T) {
 			stop()
 		}
 		if t.Failed() {
-			t.Fatalf("%v: the view is wrong (see above)", c.name)
+			t.Fatalf("%v: a view shows another state (see above)", c.name)
 		}
 	}
 }
@@ -83,9 +84,9 @@ func holdBoth(r *rig.Rig, address string) {
 	}
 }
 
-// viewsDiffer returns an error that names the views that do not show these states of the only
+// checkViews returns an error that lists the views that do not show the given states of the only
 // service and its two endpoints.
-func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) error {
+func checkViews(r *rig.Rig, service string, endpoints []string, top string) error {
 	var errs []error
 	want := func(view string, ok bool, got any) {
 		if !ok {
@@ -94,23 +95,23 @@ func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) err
 	}
 	key := rig.Join(rig.VIP4, 80) + "/tcp"
 	var one v1.ServiceDetail
-	errs = append(errs, ask(r, "status/service?key="+key, &one))
+	errs = append(errs, getJSON(r, "status/service?key="+key, &one))
 	want("/status/service", len(one.Endpoints) == 2 && one.Summary.State == service && one.Endpoints[0].State == endpoints[0] && one.Endpoints[1].State == endpoints[1], one)
 	var short v1.ServiceSummaryList // the page's list
-	errs = append(errs, ask(r, "status/services", &short))
+	errs = append(errs, getJSON(r, "status/services", &short))
 	want("/status/services", len(short.ServiceAttr) == 1 && short.ServiceAttr[0].State == service, short)
-	out, _ := r.Command("explain", "--from", "100.100.100.1:4000", "--to", rig.Join(rig.VIP4, 80)) // exit code 1 is an answer too
+	out, _ := r.Command("explain", "--from", "100.100.100.1:4000", "--to", rig.Join(rig.VIP4, 80)) // exit code 1 is no error here
 	for i, at := range []string{"31.31.31.1:5001", "32.32.32.1:5001"} {
 		want("explain", endpoints[i] == "unprobed" || slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
 			return strings.Contains(line, at) && strings.Contains(line, endpoints[i])
 		}), at+" is not "+endpoints[i]+" in "+out)
 	}
 	var rated v1.ServiceRatesList
-	errs = append(errs, ask(r, "status/rates/services?endpoints=true", &rated))
+	errs = append(errs, getJSON(r, "status/rates/services?endpoints=true", &rated))
 	want("/status/rates/services", len(rated.Services) == 1 && rated.Services[0].State == service &&
 		rated.Services[0].Endpoints[0].State == endpoints[0] && rated.Services[0].Endpoints[1].State == endpoints[1], rated)
 	var list v1.LoadbalanceList
-	errs = append(errs, ask(r, "config/loadbalancer/all", &list))
+	errs = append(errs, getJSON(r, "config/loadbalancer/all", &list))
 	want("/config/loadbalancer/all", len(list.LbAttr) == 1 && list.LbAttr[0].ObservedState == service && list.LbAttr[0].Endpoints[0].ObservedState == endpoints[0], list)
 	for i, at := range []string{"31.31.31.1", "32.32.32.1"} {
 		for _, command := range []string{"get lb -o wide", "describe lb " + key} {
@@ -144,8 +145,8 @@ func viewsDiffer(r *rig.Rig, service string, endpoints []string, top string) err
 	return errors.Join(errs...)
 }
 
-// ask reads a response of the API.
-func ask(r *rig.Rig, path string, out any) error {
+// getJSON decodes a response of the API.
+func getJSON(r *rig.Rig, path string, out any) error {
 	resp, err := r.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/" + path)
 	if err != nil {
 		return err

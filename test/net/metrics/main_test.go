@@ -1,5 +1,5 @@
-// Package metrics_test tests metrics: what scrapes show during the life of a daemon, and that other
-// programs understand them.
+// Package metrics_test tests metrics: their values across restarts, and that Prometheus and its
+// dashboards can use them.
 package metrics_test
 
 import (

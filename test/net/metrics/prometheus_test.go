@@ -70,8 +70,8 @@ func (p *prometheus) get(path string, query url.Values, answer any) error {
 	return json.Unmarshal(all.Data, answer)
 }
 
-// shows returns nil if a query has data now.
-func (p *prometheus) shows(query string) error {
+// checkData returns an error unless a query has data now.
+func (p *prometheus) checkData(query string) error {
 	var data struct{ Result []json.RawMessage }
 	if err := p.get("query", url.Values{"query": {query}}, &data); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (p *prometheus) shows(query string) error {
 	return nil
 }
 
-// dashboard holds the used parts of a file for Grafana.
+// dashboard is the part of a Grafana dashboard that tests use.
 type dashboard struct {
 	Title, UID, Description string
 	Templating              struct {
@@ -115,8 +115,8 @@ func dashboards(t *testing.T) map[string]dashboard {
 	return list
 }
 
-// choices replaces the variables of the dashboards by values that a user could choose.
-var choices = strings.NewReplacer("$__rate_interval", "5s", "$instance", "127.0.0.1:11111", "$service", "20.20.20.1:80/tcp", "$endpoint", "31.31.31.1:5001")
+// variableValues replaces the variables of the dashboards by values.
+var variableValues = strings.NewReplacer("$__rate_interval", "5s", "$instance", "127.0.0.1:11111", "$service", "20.20.20.1:80/tcp", "$endpoint", "31.31.31.1:5001")
 
 // queries returns the queries of a dashboard's panels and variables.
 func (d dashboard) queries() (list []string) {
@@ -124,12 +124,12 @@ func (d dashboard) queries() (list []string) {
 		if of, ok := strings.CutPrefix(v.Definition, "label_values("); ok {
 			of = strings.TrimSuffix(of, ")")
 			at := strings.LastIndex(of, ", ")
-			list = append(list, fmt.Sprintf("count by (%s) (%s)", of[at+2:], choices.Replace(of[:at])))
+			list = append(list, fmt.Sprintf("count by (%s) (%s)", of[at+2:], variableValues.Replace(of[:at])))
 		}
 	}
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
-			list = append(list, choices.Replace(target.Expr))
+			list = append(list, variableValues.Replace(target.Expr))
 		}
 	}
 	return list
@@ -148,7 +148,7 @@ func TestPrometheus(t *testing.T) {
 	classic, native := startPrometheus(t, r, 9090), startPrometheus(t, r, 9091, "--enable-feature=native-histograms")
 	client, stop := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
-	go func() { asked <- ask(client, r) }()
+	go func() { asked <- openConnections(client, r) }()
 	defer func() {
 		stop()
 		if err := <-asked; err != nil {
@@ -168,7 +168,7 @@ func TestPrometheus(t *testing.T) {
 	for file, d := range dashboards(t) {
 		for _, query := range d.queries() {
 			labtest.Eventually(t, 20*time.Second, func(context.Context) error {
-				if err := classic.shows(query); err != nil {
+				if err := classic.checkData(query); err != nil {
 					return fmt.Errorf("%s: %w", file, err)
 				}
 				return nil
@@ -177,7 +177,7 @@ func TestPrometheus(t *testing.T) {
 	}
 	for _, family := range []string{"loxilb_handshake_seconds", "loxilb_service_handshake_seconds", "loxilb_endpoint_handshake_seconds"} {
 		labtest.Eventually(t, 20*time.Second, func(context.Context) error {
-			return native.shows("histogram_quantile(0.99, sum(rate(" + family + "[5s]))) >= 0")
+			return native.checkData("histogram_quantile(0.99, sum(rate(" + family + "[5s]))) >= 0")
 		})
 	}
 	var rules struct {
@@ -211,7 +211,7 @@ func TestDashboardsByDefault(t *testing.T) {
 	p := startPrometheus(t, r, 9092)
 	client, stop := context.WithCancel(t.Context())
 	asked := make(chan error, 1)
-	go func() { asked <- ask(client, r) }()
+	go func() { asked <- openConnections(client, r) }()
 	defer func() {
 		stop()
 		if err := <-asked; err != nil {
@@ -224,7 +224,7 @@ func TestDashboardsByDefault(t *testing.T) {
 		}
 		for _, query := range d.queries() {
 			labtest.Eventually(t, 30*time.Second, func(context.Context) error {
-				if err := p.shows(query); err != nil {
+				if err := p.checkData(query); err != nil {
 					return fmt.Errorf("%s: %w", file, err)
 				}
 				return nil
@@ -236,14 +236,14 @@ func TestDashboardsByDefault(t *testing.T) {
 		`loxilb_service_connections_limit{service="20.20.20.1:81/tcp"} == 100`, `loxilb_service_connections_peak{service="20.20.20.1:81/tcp"} == 0`,
 		`loxilb_service_failed_probes_total{service="20.20.20.1:82/tcp"} > 2`, `loxilb_service_endpoint_downtime_seconds_total{service="20.20.20.1:82/tcp"} > 1`,
 	} {
-		labtest.Eventually(t, 30*time.Second, func(context.Context) error { return p.shows(query) })
+		labtest.Eventually(t, 30*time.Second, func(context.Context) error { return p.checkData(query) })
 	}
-	if p.shows(`loxilb_service_failed_probes_total{service="20.20.20.1:80/tcp"}`) == nil {
+	if p.checkData(`loxilb_service_failed_probes_total{service="20.20.20.1:80/tcp"}`) == nil {
 		t.Error("probes of a service whose endpoints are all up have failed")
 	}
 }
 
-// needsEndpoints reports whether a description says that series of endpoints are needed.
+// needsEndpoints reports whether a description says that the dashboard needs series of endpoints.
 func needsEndpoints(description string) bool {
 	return strings.Contains(description, "Needs --metrics-detail=endpoint")
 }
@@ -262,14 +262,14 @@ func TestDetailOfQueries(t *testing.T) {
 			}
 		}
 	}
-	check := func(what, query string, may bool) {
+	check := func(what, query string, allowed bool) {
 		t.Helper()
 		for _, m := range regexp.MustCompile(`(?:^|[^:\w])(loxilb_\w+)`).FindAllStringSubmatch(query, -1) {
 			when, is := known[m[1]]
 			switch {
 			case !is, when == metrics.Contract, when == metrics.Former:
 				t.Errorf("%s: there is no %s", what, m[1])
-			case when == metrics.OfEndpoint && !may:
+			case when == metrics.OfEndpoint && !allowed:
 				t.Errorf("%s: %s needs --metrics-detail=endpoint", what, m[1])
 			}
 		}
@@ -290,8 +290,8 @@ func TestDetailOfQueries(t *testing.T) {
 	}
 }
 
-// ask opens connections to the first service, ten a second, until ctx ends.
-func ask(ctx context.Context, r *rig.Rig) error {
+// openConnections opens connections to the first service, ten a second, until ctx ends.
+func openConnections(ctx context.Context, r *rig.Rig) error {
 	pace := time.NewTicker(100 * time.Millisecond)
 	defer pace.Stop()
 	for {

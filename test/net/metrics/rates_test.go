@@ -15,15 +15,15 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// rates sums up the daemon's rates per second over the windows that they cover: the result is the
-// number of counted events.
+// rates sums up the daemon's rates, multiplied by the length of their windows. The sums are numbers
+// of counted events.
 type rates struct {
-	t     *testing.T
-	lines *bufio.Scanner
-	close func()
-	sum   float64            // connections
-	of    map[string]float64 // services
-	last  v1.RatesUpdate
+	t         *testing.T
+	lines     *bufio.Scanner
+	close     func()
+	sum       float64            // of connections
+	byService map[string]float64 // services
+	last      v1.RatesUpdate
 }
 
 func watchRates(t *testing.T, r *rig.Rig) *rates {
@@ -37,13 +37,14 @@ func watchRates(t *testing.T, r *rig.Rig) *rates {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("got %v %v, want no error, code 200", resp, err)
 	}
-	w := &rates{t: t, lines: bufio.NewScanner(resp.Body), of: map[string]float64{}, close: func() { cancel(); _ = resp.Body.Close() }}
-	w.next() // skips the window before
-	w.sum, w.of = 0, map[string]float64{}
+	w := &rates{t: t, lines: bufio.NewScanner(resp.Body), byService: map[string]float64{}, close: func() { cancel(); _ = resp.Body.Close() }}
+	w.next() // ignore the first window, which began earlier
+	w.sum, w.byService = 0, map[string]float64{}
 	return w
 }
 
-// next adds the next window. No rate may be negative, or larger than this network allows.
+// next adds the rates of the next window. The test fails if a rate is negative, or larger than this
+// network allows.
 func (w *rates) next() {
 	w.t.Helper()
 	for w.lines.Scan() {
@@ -60,7 +61,7 @@ func (w *rates) next() {
 		w.sum += float64(total.Rates.Connections) * total.Seconds
 		for _, s := range w.last.List.Services {
 			w.check(s.Service, &s.Rates)
-			w.of[s.Service] += float64(s.Rates.Connections) * total.Seconds
+			w.byService[s.Service] += float64(s.Rates.Connections) * total.Seconds
 			for _, e := range s.Endpoints {
 				w.check(e.Endpoint, &e.Rates)
 			}
@@ -80,8 +81,8 @@ func (w *rates) check(of string, r *v1.Rates) {
 	}
 }
 
-// want waits until the sum has reached this number of connections.
-func (w *rates) want(what string, connections float64) {
+// wantConnections waits until the sum has reached the given number of connections.
+func (w *rates) wantConnections(what string, connections float64) {
 	w.t.Helper()
 	for deadline := time.Now().Add(rig.Patience); w.sum < connections-0.01 && time.Now().Before(deadline); {
 		w.next()
@@ -92,12 +93,12 @@ func (w *rates) want(what string, connections float64) {
 	}
 }
 
-// TestRates checks that the rates add up to the connections that were made, although services and
+// TestRates checks that the rates add up to the number of opened connections, although services and
 // endpoints are replaced, deleted and created again, and the daemon is killed meanwhile. Earlier
 // counts must not appear as a rate.
 //
-// P65 Rates add up to the counters: nothing is counted twice, nothing is negative, and nothing
-// precedes the daemon's start
+// P65 Rates add up to the counters: no event is counted twice, no rate is negative, and no rate
+// includes events before the daemon's start
 func TestRates(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -115,17 +116,17 @@ func TestRates(t *testing.T) {
 	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(1, 1, 1))
 	w := watchRates(t, r)
 	ask(30)
-	w.want("three endpoints", 30)
+	w.wantConnections("three endpoints", 30)
 	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(0, 0, 1))
 	ask(5)
-	w.want("one endpoint takes all", 35)
+	w.wantConnections("one endpoint takes all", 35)
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
 	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(1, 1))
 	ask(10)
-	w.want("the service was made again", 45)
+	w.wantConnections("the service was made again", 45)
 	service := fmt.Sprintf("%s:80/tcp", rig.VIP4)
-	if math.Abs(w.of[service]-45) > 0.01 {
-		t.Errorf("service %s: %.2f of 45 connections", service, w.of[service])
+	if math.Abs(w.byService[service]-45) > 0.01 {
+		t.Errorf("service %s: %.2f of 45 connections", service, w.byService[service])
 	}
 	w.close()
 	r.Kill()
@@ -133,15 +134,15 @@ func TestRates(t *testing.T) {
 	r.Restart()
 	w = watchRates(t, r)
 	defer w.close()
-	w.want("the daemon has begun anew", 0)
+	w.wantConnections("the daemon has begun anew", 0)
 	ask(3)
-	w.want("after that", 3)
+	w.wantConnections("after that", 3)
 	for _, line := range []string{"stats web", "rate web", "rate " + service, "top --once web"} {
 		if out := r.Loxicmd("%s", line); !strings.Contains(out, rig.VIP4+":80") {
 			t.Errorf("loxicmd %s shows no service: %s", line, out)
 		}
 	}
-	if out := r.Loxicmd("stats web"); strings.Fields(out[strings.Index(out, "TCP "):])[2] != "33" { // created again after 35, and 20 between two scrapes
+	if out := r.Loxicmd("stats web"); strings.Fields(out[strings.Index(out, "TCP "):])[2] != "33" { // a new service, after 35 connections, and 20 between two scrapes
 		t.Errorf("33 connections were made to the service: %s", out)
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ofDaemon are prefixes of the series that begin with each start of the daemon, as they count its
-// own work.
-var ofDaemon = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_", "loxilb_sweep_"}
+// daemonSeries are prefixes of the series that count the daemon's own work. They begin at 0 with
+// each start.
+var daemonSeries = []string{"go_", "process_", "loxilb_api_", "loxilb_idle_", "loxilb_endpoint_state_changes_total", "loxilb_program_", "loxilb_sweep_"}
 
-// counters returns the series that can only grow, including buckets of histograms.
+// counters returns the series that never decrease, including buckets of histograms.
 func counters(t *testing.T, r *rig.Rig) map[string]float64 {
 	t.Helper()
 	page, err := r.Metrics()
@@ -28,7 +28,7 @@ lines:
 			kinds[words[2]] = words[3]
 			continue
 		}
-		for _, prefix := range ofDaemon {
+		for _, prefix := range daemonSeries {
 			if strings.HasPrefix(line, prefix) {
 				continue lines
 			}
@@ -68,7 +68,7 @@ func TestCountersOverRestart(t *testing.T) {
 		after := counters(t, r)
 		for series, was := range before {
 			if now, there := after[series]; now < was && (there || !strings.Contains(series, of)) {
-				t.Errorf("%s was %v, and is %v (%v)", series, was, now, there)
+				t.Errorf("%s has decreased from %v to %v (exists: %v)", series, was, now, there)
 			}
 		}
 		before = after
@@ -82,7 +82,7 @@ func TestCountersOverRestart(t *testing.T) {
 	const service = `{service="20.20.20.1:7/tcp"}`
 	fewer, last := rig.Endpoints4()[:strings.LastIndexByte(rig.Endpoints4(), ',')], netnstest.StandardNetworks()[3].V4.Addr()
 	r.Loxicmd(create, fewer)
-	grown(fmt.Sprintf(`endpoint="%s:7"`, last)) // only its series are gone
+	grown(fmt.Sprintf(`endpoint="%s:7"`, last)) // except for series of the removed endpoint
 	if err := traffic.Finish(); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestCountersOverRestart(t *testing.T) {
 		`loxilb_handshakes_total{event="answered"}`: connections, "loxilb_handshake_seconds_count": connections,
 	} {
 		if all[series] != want {
-			t.Errorf("%s is %v, not %v", series, all[series], want)
+			t.Errorf("%s is %v, want %v", series, all[series], want)
 		}
 	}
 	for _, of := range []string{"bytes", "packets"} {
@@ -109,10 +109,10 @@ func TestCountersOverRestart(t *testing.T) {
 	after := counters(t, r)
 	for series, was := range before {
 		if now := after[series]; now < was && !strings.Contains(series, "service=") {
-			t.Errorf("after the service was made again, %s was %v, and is %v", series, was, now)
+			t.Errorf("after the service was created again, %s has decreased from %v to %v", series, was, now)
 		}
 	}
 	if n := after["loxilb_service_connections_total"+service]; n != 0 {
-		t.Errorf("a service that was made again has %v connections", n)
+		t.Errorf("a service that was created again has %v connections", n)
 	}
 }

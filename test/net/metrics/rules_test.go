@@ -13,9 +13,9 @@ import (
 // deploy is the folder of the files that users load into Prometheus and Grafana.
 const deploy = "../../../deploy"
 
-// TestRules checks with promtool that the rules are valid, and that each alert is silent without
-// its fault and fires with it. Each alert describes the problem in a sentence, and has a section in
-// docs/ that says what to do.
+// TestRules checks with promtool that the rules are valid, and that each alert fires with its fault
+// and not without. Each alert describes the problem in a sentence, and links to a section in docs/
+// with the remedy.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	rules, err := filepath.Glob(deploy + "/prometheus/*.rules.yml")
@@ -34,7 +34,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, alert := range alerts(t) {
 		if !strings.Contains(string(tests), `{labels: 'ALERTS{alertname="`+alert.Alert+`", alertstate="firing"`) {
-			t.Errorf("no test fires %s", alert.Alert)
+			t.Errorf("alert %s fires in no test", alert.Alert)
 		}
 		address, section, _ := strings.Cut(alert.Annotations["runbook_url"], "#")
 		page, full := strings.CutPrefix(address, "https://loxilb.invalid/")

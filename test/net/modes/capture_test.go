@@ -16,8 +16,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// wire holds the packets that pass an interface of a host, in both directions.
-type wire struct {
+// packetCapture records the TCP and UDP packets of an interface, in both directions.
+type packetCapture struct {
 	file *os.File
 	done chan struct{}
 
@@ -25,11 +25,11 @@ type wire struct {
 	packets []*pkt.Packet // of TCP or UDP
 }
 
-// listen captures the packets of an interface until stop is called. It returns when the capture
-// runs.
-func listen(t testing.TB, h *netnstest.Host, link string) *wire {
+// startCapture captures the packets of an interface until stop is called. It returns when the
+// capture has started.
+func startCapture(t testing.TB, h *netnstest.Host, link string) *packetCapture {
 	t.Helper()
-	w := &wire{done: make(chan struct{})}
+	w := &packetCapture{done: make(chan struct{})}
 	err := h.Do(func() error {
 		i, err := net.InterfaceByName(link)
 		if err != nil {
@@ -51,7 +51,7 @@ func listen(t testing.TB, h *netnstest.Host, link string) *wire {
 	return w
 }
 
-func (w *wire) read() {
+func (w *packetCapture) read() {
 	defer close(w.done)
 	buf := make([]byte, 1<<17)
 	for {
@@ -67,11 +67,11 @@ func (w *wire) read() {
 	}
 }
 
-// stop ends the capture and returns each pair of addresses once, in order, of the packets that
-// belong to one of these addresses.
-func (w *wire) stop(t testing.TB, of ...netip.AddrPort) [][2]netip.AddrPort {
+// stop ends the capture, and returns the sorted pairs of source and destination of packets from or
+// to the given addresses.
+func (w *packetCapture) stop(t testing.TB, of ...netip.AddrPort) [][2]netip.AddrPort {
 	t.Helper()
-	// the reader first reads what is in the socket's buffer
+	// The reader first reads the packets in the socket's buffer.
 	if err := w.file.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}

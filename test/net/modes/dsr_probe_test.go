@@ -31,7 +31,7 @@ http {
 }
 `
 
-// serveNginxAtVIPs starts nginx at the VIPs of a host, and at no other address.
+// serveNginxAtVIPs starts nginx on a host. It listens only at the VIPs.
 func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,9 +44,9 @@ func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
 	}
 }
 
-// probedAtVIP returns a rig whose first endpoint serves by nginx at the VIPs only, and whose second
-// one lacks the VIPs.
-func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
+// newVIPProbeRig returns a rig whose first endpoint listens only at the VIPs, and whose second
+// endpoint lacks the VIPs.
+func newVIPProbeRig(t testing.TB, o rig.Options) *rig.Rig {
 	t.Helper()
 	o.Before = rig.ConfigureDirectReturn
 	r := rig.New(t, o)
@@ -64,35 +64,34 @@ func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
 	return r
 }
 
-// TestDSRProbes checks that probes of every kind arrive at the VIP in mode dsr, by the endpoint's
-// MAC address or in the tunnel that clients' packets take. Their source is this machine's own
-// address, although the VIP is an address of it, too. A server that listens only at the VIP is up;
-// an endpoint without the VIP is down although its own address answers. A firewall rule that drops
-// everything does not drop the answers.
+// TestDSRProbes checks that probes of every kind go to the VIP in mode dsr, by the endpoint's MAC
+// address or in the tunnel of clients' packets. Their source is this machine's own address,
+// although it also has the VIP. A server that listens only at the VIP is up. An endpoint without
+// the VIP is down, although its own address answers. A firewall rule that drops all packets does
+// not drop the answers.
 //
-// P47 In mode dsr probes take the path of clients' packets, to the VIP
+// P47 In mode dsr, probes go to the VIP by the path of clients' packets
 func TestDSRProbes(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"tcx", "clsact"} {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
-			r := probedAtVIP(t, rig.Options{Args: []string{"--attach=" + hook}})
+			r := newVIPProbeRig(t, rig.Options{Args: []string{"--attach=" + hook}})
 			r.Loxicmd("create firewall --firewallRule=preference:0 --drop")
 			for _, f := range []struct{ vip, well, without, own string }{
 				{rig.VIP4, "31.31.31.1", "32.32.32.1", "31.31.31.254"},
 				{rig.VIP6, "2001:db8:31::1", "2001:db8:32::1", "2001:db8:31::fe"},
 			} {
 				for _, tunnel := range []string{"none", "ipip", "gue"} {
-					probesAtVIP(r, f.vip, f.well, f.without, f.own, tunnel)
+					checkProbesAtVIP(r, f.vip, f.well, f.without, f.own, tunnel)
 				}
 			}
 		})
 	}
 }
 
-// probesAtVIP checks every kind of probe with an endpoint that has the VIP, and with one that lacks
-// it.
-func probesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
+// checkProbesAtVIP checks every kind of probe of an endpoint with the VIP, and of one without it.
+func checkProbesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
 	r.T.Helper()
 	endpoints := rig.Bracket(well) + ":1," + rig.Bracket(without) + ":1"
 	missing := "in mode dsr the endpoint must own " + vip

@@ -16,8 +16,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// capture opens a socket that sees the frames of an interface as they arrive.
-func capture(t testing.TB, h *netnstest.Host, name string) int {
+// openCaptureSocket opens a socket that receives the frames of an interface.
+func openCaptureSocket(t testing.TB, h *netnstest.Host, name string) int {
 	t.Helper()
 	fd := -1
 	err := h.Do(func() (err error) {
@@ -41,8 +41,8 @@ func capture(t testing.TB, h *netnstest.Host, name string) int {
 	return fd
 }
 
-// captured reads frames until one satisfies want.
-func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.Packet) bool) {
+// awaitFrame reads frames until want returns true for one of them.
+func awaitFrame(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.Packet) bool) {
 	t.Helper()
 	buf := make([]byte, 1<<16)
 	var seen []string
@@ -60,8 +60,8 @@ func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.
 	t.Errorf("no %s; seen:\n%s", what, strings.Join(seen, "\n"))
 }
 
-// TestDSR checks that the endpoint sees the client's address and the VIP, and replies by a path
-// without the load balancer to a client whose socket accepts replies from the VIP only.
+// TestDSR checks that the endpoint sees the client's address and the VIP, and that its replies
+// bypass the load balancer. The client's socket accepts only replies from the VIP.
 func TestDSR(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
@@ -75,13 +75,13 @@ func TestDSR(t *testing.T) {
 		{rig.VIP6, "[2001:db8:31::1]", "2001:db8:100::1"},
 	} {
 		for _, network := range []string{"tcp", "udp"} {
-			wire := capture(t, r.Endpoints[0], "eth0")
+			wire := openCaptureSocket(t, r.Endpoints[0], "eth0")
 			r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, network, f.endpoint)
 			c := r.WantSource(r.Client, network, rig.Join(f.vip, 7000), f.client)
 			if c == nil {
 				continue
 			}
-			captured(t, wire, "packet that the client sent", func(frame []byte, p *pkt.Packet) bool {
+			awaitFrame(t, wire, "packet that the client sent", func(frame []byte, p *pkt.Packet) bool {
 				return string(frame[:6]) == string(mac) && p.SrcAddr().String() == c.LocalAddr().String() &&
 					p.DstAddr().String() == c.RemoteAddr().String()
 			})
@@ -96,8 +96,8 @@ func TestDSR(t *testing.T) {
 	}
 }
 
-// TestDSRInLine checks that replies that return through the load balancer reach the client, also
-// over a link with a smaller MTU than that of the endpoints.
+// TestDSRInLine checks that replies through the load balancer reach the client, also over a link
+// with a smaller MTU than that of the endpoints.
 func TestDSRInLine(t *testing.T) {
 	t.Parallel()
 	const bytes = 16 << 20
@@ -134,8 +134,8 @@ func TestDSRInLine(t *testing.T) {
 	}
 }
 
-// TestDSRAlgorithms checks that every algorithm distributes direct connections as it does others,
-// and that least connections decrements its count when they end.
+// TestDSRAlgorithms checks that every algorithm distributes connections in mode dsr as in other
+// modes, and that algorithm lc counts them until they end.
 func TestDSRAlgorithms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
@@ -161,8 +161,8 @@ func TestDSRAlgorithms(t *testing.T) {
 	}
 }
 
-// TestDSRTransfer transfers 64 MiB each way, to the endpoint through the load balancer, in packets
-// of the offloads' full size.
+// TestDSRTransfer transfers 64 MiB in both directions in packets of the largest size that offloads
+// allow.
 func TestDSRTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
@@ -180,8 +180,8 @@ func TestDSRTransfer(t *testing.T) {
 	}
 }
 
-// TestDSRSurvivesRestart checks that connections continue while the daemon is down, and after its
-// return.
+// TestDSRSurvivesRestart checks that connections continue while no daemon runs, and after its next
+// start.
 func TestDSRSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})

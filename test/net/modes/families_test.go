@@ -9,23 +9,23 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// crossing returns services of one IP version with endpoints of the other: the address that a
-// client dials, and those that its endpoint listens at and sees.
-func crossing() []struct{ vip, endpoint, towards string } {
+// crossFamilyServices returns services of one IP version with endpoints of the other: the VIP, the
+// endpoint's address, and the load balancer's address towards the endpoint.
+func crossFamilyServices() []struct{ vip, endpoint, towards string } {
 	return []struct{ vip, endpoint, towards string }{
 		{rig.VIP6, "31.31.31.1", "31.31.31.254"},
 		{rig.VIP4, "[2001:db8:31::1]", "2001:db8:31::fe"},
 	}
 }
 
-// TestFamilies checks that clients of one IP version reach endpoints of the other, over TCP and
-// UDP, in each mode, and that the endpoints see the load balancer's address of their version.
+// TestFamilies checks that clients of one IP version reach endpoints of the other one, over TCP and
+// UDP, in each mode, and that endpoints see the load balancer's address of their own version.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	rig.ServeSources(r)
 	own := map[string]string{rig.VIP6: "20.20.20.77", rig.VIP4: "2001:db8:20::77"}
-	for _, f := range crossing() {
+	for _, f := range crossFamilyServices() {
 		for _, network := range []string{"tcp", "udp"} {
 			for _, m := range []struct{ flags, sees string }{
 				{"", f.towards},
@@ -38,7 +38,7 @@ func TestFamilies(t *testing.T) {
 			}
 		}
 		if ct := r.Loxicmd("get ct"); !strings.Contains(ct, f.towards) {
-			t.Errorf("get ct does not tell of %s:\n%s", f.towards, ct)
+			t.Errorf("get ct does not contain %s:\n%s", f.towards, ct)
 		}
 	}
 }
@@ -54,8 +54,8 @@ func TestFamiliesMixed(t *testing.T) {
 	}
 }
 
-// TestFamiliesTransfer checks that 64 MiB each way arrive intact, in packets of one or many
-// segments, with complete and with partial checksums.
+// TestFamiliesTransfer checks that 64 MiB in both directions arrive intact, in packets of one or
+// many segments, with complete and with partial checksums.
 func TestFamiliesTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
@@ -71,7 +71,7 @@ func TestFamiliesTransfer(t *testing.T) {
 			if err := r.Endpoints[0].ServeTCP(":5001", rig.ServeTransfer(bytes)); err != nil {
 				t.Fatal(err)
 			}
-			for _, f := range crossing() {
+			for _, f := range crossFamilyServices() {
 				r.Loxicmd("create lb %s --tcp=9:5001 --endpoints=%s:1", f.vip, f.endpoint)
 				if err := rig.Transfer(r.Dial(rig.Join(f.vip, 9)), bytes); err != nil {
 					t.Errorf("%s: %v", f.vip, err)
@@ -81,13 +81,13 @@ func TestFamiliesTransfer(t *testing.T) {
 					packets += r.Metric("service_packets_total", "dir="+way, "service="+rig.Join(f.vip, 9)+"/tcp")
 				}
 				if o.Before == nil && packets > 2*bytes/8000 {
-					t.Errorf("%s: %v packets for 128 MiB: segments were cut on their way", f.vip, packets)
+					t.Errorf("%s: %v packets for 128 MiB: packets of many segments were split", f.vip, packets)
 				}
 				t.Logf("%s: %v packets", f.vip, packets)
 			}
 			for _, h := range []*netnstest.Host{r.Client, r.Endpoints[0]} {
 				if n := rig.ChecksumErrors(t, h); n > 0 {
-					t.Errorf("%s has got %d packets with wrong sums", h.Name, n)
+					t.Errorf("%s has received %d packets with wrong checksums", h.Name, n)
 				}
 			}
 		})
@@ -99,7 +99,7 @@ func TestFamiliesTransfer(t *testing.T) {
 func TestFamiliesEcho(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
-	for _, f := range crossing() {
+	for _, f := range crossFamilyServices() {
 		r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=fullnat", f.vip, f.endpoint)
 		for _, size := range []string{"56", "1400"} {
 			if out, err := r.Client.Run("ping", "-c2", "-i0.2", "-W5", "-s", size, f.vip); err != nil {
@@ -112,8 +112,8 @@ func TestFamiliesEcho(t *testing.T) {
 	}
 }
 
-// TestFamiliesPathMTU checks that path MTU discovery works behind the balancer: at its own link,
-// and at a router further on that reports it in its own IP version.
+// TestFamiliesPathMTU checks path MTU discovery if the smallest MTU is that of the balancer's link,
+// and if it is behind a router, which reports it in its own IP version.
 func TestFamiliesPathMTU(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -139,8 +139,8 @@ func TestFamiliesPathMTU(t *testing.T) {
 	}
 }
 
-// farHost creates a host behind the first endpoint, which routes to it over a link with an MTU of
-// 1400; the host's own link has a larger one.
+// farHost creates a host behind the first endpoint. The MTU is 1400 at the endpoint's end of the
+// link, and larger at the host's end.
 func farHost(r *rig.Rig) *netnstest.Host {
 	r.T.Helper()
 	ep := r.Endpoints[0]

@@ -11,8 +11,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ftpServer lets anonymous clients read, and announces the VIP and a range of ports.
-const ftpServer = `listen=YES
+// ftpPassiveConfig is a configuration of vsftpd. It lets anonymous clients read, and announces the
+// VIP and a range of ports.
+const ftpPassiveConfig = `listen=YES
 background=NO
 anonymous_enable=YES
 local_enable=NO
@@ -40,7 +41,7 @@ func TestFTPByPersist(t *testing.T) {
 	for i, h := range r.Endpoints[:2] {
 		dir := t.TempDir()
 		for _, d := range []string{dir, filepath.Dir(dir)} {
-			if err := os.Chmod(d, 0o755); err != nil { // vsftpd gives up its rights
+			if err := os.Chmod(d, 0o755); err != nil { // vsftpd drops its privileges
 				t.Fatal(err)
 			}
 		}
@@ -48,7 +49,7 @@ func TestFTPByPersist(t *testing.T) {
 			t.Fatal(err)
 		}
 		conf := filepath.Join(own, fmt.Sprint("vsftpd", i))
-		if err := os.WriteFile(conf, fmt.Appendf(nil, ftpServer, dir, rig.VIP4, t.TempDir()), 0o600); err != nil {
+		if err := os.WriteFile(conf, fmt.Appendf(nil, ftpPassiveConfig, dir, rig.VIP4, t.TempDir()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := h.Start(netnstest.Command{Args: []string{"vsftpd", conf}}); err != nil {

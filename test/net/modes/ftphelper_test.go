@@ -13,8 +13,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// ftpHelped lets anonymous clients read, over both IP versions, and knows nothing of the VIP.
-const ftpHelped = `listen_ipv6=YES
+// ftpServerConfig is a configuration of vsftpd. It lets anonymous clients read over both IP
+// versions, and does not contain the VIP.
+const ftpServerConfig = `listen_ipv6=YES
 background=NO
 anonymous_enable=YES
 local_enable=NO
@@ -27,17 +28,17 @@ secure_chroot_dir=%s
 connect_from_port_20=NO
 `
 
-// serveFTP starts Debian's vsftpd at the endpoints, which serve the files of dir.
+// serveFTP starts Debian's vsftpd on endpoints. It serves the files of dir.
 func serveFTP(t *testing.T, r *rig.Rig, dir string, endpoints int) {
 	t.Helper()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil { // vsftpd gives up its rights
+		if err := os.Chmod(d, 0o755); err != nil { // vsftpd drops its privileges
 			t.Fatal(err)
 		}
 	}
 	for _, h := range r.Endpoints[:endpoints] {
 		conf := filepath.Join(t.TempDir(), "vsftpd")
-		if err := os.WriteFile(conf, fmt.Appendf(nil, ftpHelped, dir, t.TempDir()), 0o600); err != nil {
+		if err := os.WriteFile(conf, fmt.Appendf(nil, ftpServerConfig, dir, t.TempDir()), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := h.Start(netnstest.Command{Args: []string{"vsftpd", conf}}); err != nil {
@@ -46,8 +47,8 @@ func serveFTP(t *testing.T, r *rig.Rig, dir string, endpoints int) {
 	}
 }
 
-// ftpWays are options of curl, by the command that they make it use.
-func ftpWays(m helperMode) map[string][]string {
+// ftpTransfers returns options of curl, by the FTP command that curl then uses.
+func ftpTransfers(m helperMode) map[string][]string {
 	ways := map[string][]string{"EPSV": nil}
 	if m.vip == rig.VIP4 {
 		ways["PASV"] = []string{"--disable-epsv", "--no-ftp-skip-pasv-ip"}
@@ -74,7 +75,7 @@ func TestFTP(t *testing.T) {
 	serveFTP(t, r, dir, 1)
 	for _, m := range helperModes() {
 		r.Loxicmd("create lb %s --tcp=21:21 --helper=ftp --mode=%s --endpoints=%s:1", m.vip, m.mode, rig.Bracket(m.endpoint))
-		for word, options := range ftpWays(m) {
+		for word, options := range ftpTransfers(m) {
 			args := append([]string{"curl", "-sS", "--max-time", "60", "-o", got, fmt.Sprintf("ftp://%s/page", rig.Bracket(m.vip))}, options...)
 			if out, err := r.Client.Run(args...); err != nil {
 				t.Errorf("%v, %s: %v %s", m, word, err, out)
@@ -83,15 +84,15 @@ func TestFTP(t *testing.T) {
 			wantFile(t, fmt.Sprint(word, " ", m), got, sum)
 		}
 		if m.mode != "default" {
-			ftpRefusesActive(t, r, m)
+			wantActiveRefused(t, r, m)
 		}
 		r.Loxicmd("delete lb %s --tcp=21", m.vip)
 	}
 }
 
-// ftpRefusesActive checks that a server refuses an address that it does not know as its client's,
-// and that its client goes on with another command.
-func ftpRefusesActive(t *testing.T, r *rig.Rig, m helperMode) {
+// wantActiveRefused checks that a server refuses an address that is not its client's, and that the
+// client can continue with another command.
+func wantActiveRefused(t *testing.T, r *rig.Rig, m helperMode) {
 	t.Helper()
 	c := r.Dial(rig.Join(m.vip, 21))
 	if err := c.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
@@ -115,15 +116,15 @@ func ftpRefusesActive(t *testing.T, r *rig.Rig, m helperMode) {
 			}
 		}
 		if got, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(got, step.want) {
-			t.Errorf("%v: %q is answered by %q (%v), want %s", m, step.command, got, err, step.want)
+			t.Errorf("%v: the answer to %q is %q (%v), want %s", m, step.command, got, err, step.want)
 		}
 	}
 }
 
 // TestFTPFollows checks that transfers reach the endpoint of their control connection.
 //
-// P94 With --helper=ftp, transfers follow their control connection to its endpoint, with any
-// algorithm, also when that is drained and while the daemon is killed and started again
+// P94 With --helper=ftp, transfers use the endpoint of their control connection, with any
+// algorithm, also while this endpoint is drained, and while the daemon is killed and started again
 func TestFTPFollows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -13,8 +13,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// ftpTLS lets clients change to TLS.
-const ftpTLS = `ssl_enable=YES
+// ftpTLSConfig lets clients use TLS.
+const ftpTLSConfig = `ssl_enable=YES
 allow_anon_ssl=YES
 force_local_logins_ssl=NO
 force_local_data_ssl=NO
@@ -23,15 +23,15 @@ ssl_ciphers=HIGH
 rsa_cert_file=%[1]s
 `
 
-// TestFTPTLS has curl read a file over TLS from Debian's vsftpd. With --helper=ftp, its control
-// connection works and its data connection does not, and both metric and doctor report why. A
-// service of all ports serves it.
+// TestFTPTLS reads a file from Debian's vsftpd by curl over TLS. With --helper=ftp, the control
+// connection works and the data connection does not; a metric and doctor report the reason. A
+// service of all ports works.
 func TestFTPTLS(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	dir, own := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil { // vsftpd gives up its rights
+		if err := os.Chmod(d, 0o755); err != nil { // vsftpd drops its privileges
 			t.Fatal(err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestFTPTLS(t *testing.T) {
 	if err := os.WriteFile(cert, append(signed, key...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf(ftpServer, dir, rig.VIP4, t.TempDir()) + fmt.Sprintf(ftpTLS, cert)
+	text := fmt.Sprintf(ftpPassiveConfig, dir, rig.VIP4, t.TempDir()) + fmt.Sprintf(ftpTLSConfig, cert)
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +66,9 @@ func TestFTPTLS(t *testing.T) {
 	}
 	r.EventuallyMetric(1, "ftp_refused_total", "reason=tls")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
-		out, _ := r.Command("doctor") // its exit status reports that there are findings
+		out, _ := r.Command("doctor") // exits with 1 if it reports a problem
 		if !strings.Contains(out, "control connections of FTP changed to TLS") || !strings.Contains(out, "--select=persist") {
-			return fmt.Errorf("doctor says %s", out)
+			return fmt.Errorf("doctor prints %s", out)
 		}
 		return nil
 	})

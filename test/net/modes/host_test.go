@@ -17,15 +17,15 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// ownHost holds the addresses of one IP version for a process on the load balancer's host.
-type ownHost struct {
+// hostAddresses has addresses of one IP version for tests of processes on the load balancer's host.
+type hostAddresses struct {
 	vip, any        string
 	endpoints, none string    // --endpoints with weight, and all with weight 0
 	towards         [3]string // the host's own addresses towards the endpoints
 }
 
-func ownHosts() []ownHost {
-	return []ownHost{
+func allHostAddresses() []hostAddresses {
+	return []hostAddresses{
 		{rig.VIP4, "0.0.0.0:0", rig.Endpoints4(), rig.Endpoints4(0, 0, 0), [3]string{"31.31.31.254", "32.32.32.254", "17.17.17.254"}},
 		{rig.VIP6, "[::]:0", rig.Endpoints6(), rig.Endpoints6(0, 0, 0), [3]string{"2001:db8:31::fe", "2001:db8:32::fe", "2001:db8:17::fe"}},
 	}
@@ -37,7 +37,7 @@ func TestOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	rig.ServeSources(r)
-	for _, f := range ownHosts() {
+	for _, f := range allHostAddresses() {
 		for _, network := range []string{"tcp", "udp"} {
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.endpoints)
 			for i := range 6 {
@@ -49,7 +49,7 @@ func TestOwnHost(t *testing.T) {
 					t.Errorf("%s: the peer's name is %s, want the VIP", network, got)
 				}
 				if got := peerName(t, c); got != rig.Join(f.vip, 80) {
-					t.Errorf("%s: getpeername says %s, want the VIP", network, got)
+					t.Errorf("%s: getpeername returns %s, want the VIP", network, got)
 				}
 			}
 		}
@@ -96,13 +96,13 @@ func peerName(t *testing.T, c net.Conn) string {
 	return fmt.Sprint(name)
 }
 
-// TestOwnHostDatagrams checks that an unconnected socket that sends to the VIP stays with one
-// endpoint, and gets its replies from the VIP. Different sockets get different endpoints.
+// TestOwnHostDatagrams checks that datagrams of an unconnected socket to the VIP go to one
+// endpoint, and that their replies come from the VIP. Different sockets use different endpoints.
 func TestOwnHostDatagrams(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	rig.ServeSources(r)
-	for _, f := range ownHosts() {
+	for _, f := range allHostAddresses() {
 		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
 		for i := range 6 {
 			p, err := r.LB.ListenPacket("udp", f.any)
@@ -124,15 +124,15 @@ func TestOwnHostDatagrams(t *testing.T) {
 }
 
 // TestOwnHostDatagramsMove checks that the next datagram of an unconnected socket goes to another
-// endpoint when its own is down, and stays there when that one returns. With no other endpoint up,
-// the socket stays.
+// endpoint after the socket's endpoint was detected as down. The socket keeps the other endpoint
+// when the first one returns. While no endpoint is up, the socket keeps its endpoint.
 //
 // P39
 func TestOwnHostDatagramsMove(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	rig.ServeSources(r)
-	for _, f := range ownHosts() {
+	for _, f := range allHostAddresses() {
 		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s --monitor --probetype=ping", f.vip, f.endpoints)
 		p, err := r.LB.ListenPacket("udp", f.any)
 		if err != nil {
@@ -164,7 +164,7 @@ func TestOwnHostDatagramsMove(t *testing.T) {
 		r.ReportHostState(address(before), "green")
 		r.EventuallyShows("get ep", address(before)+" ", " up ")
 		if again := seenBy(); again != after {
-			t.Errorf("%s is back, and datagrams go from %s to %s", address(before), address(after), address(again))
+			t.Errorf("after the return of %s, datagrams go to %s, want %s", address(before), address(again), address(after))
 		}
 		for i := range f.towards {
 			r.ReportHostState(address(i), "red")
@@ -197,7 +197,7 @@ func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string
 }
 
 // TestOwnHostCounts checks that the host's connections count until their sockets are closed, also
-// for least connections and weights.
+// for algorithm lc and weights.
 func TestOwnHostCounts(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -206,7 +206,7 @@ func TestOwnHostCounts(t *testing.T) {
 	service := rig.Join(rig.VIP4, 80) + "/tcp"
 	var conns []net.Conn
 	for range 6 {
-		c := ownDial(r, rig.Join(rig.VIP4, 80))
+		c := dialFromHost(r, rig.Join(rig.VIP4, 80))
 		if err := rig.Exchange(c, "hello"); err != nil {
 			t.Fatal(err)
 		}
@@ -219,21 +219,21 @@ func TestOwnHostCounts(t *testing.T) {
 	r.WantActive(service, 0, 0, 0)
 	r.Loxicmd("create lb %s --tcp=81:7 --select=priority --endpoints=%s", rig.VIP4, rig.Endpoints4(3, 2, 1))
 	for range 12 {
-		ownDial(r, rig.Join(rig.VIP4, 81))
+		dialFromHost(r, rig.Join(rig.VIP4, 81))
 	}
 	r.WantActive(rig.Join(rig.VIP4, 81)+"/tcp", 6, 4, 2)
 	r.Loxicmd("create lb %s --tcp=82:7 --select=persist --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	seen := map[string]bool{}
 	for range 6 {
-		seen[ownDial(r, rig.Join(rig.VIP4, 82)).LocalAddr().(*net.TCPAddr).IP.String()] = true
+		seen[dialFromHost(r, rig.Join(rig.VIP4, 82)).LocalAddr().(*net.TCPAddr).IP.String()] = true
 	}
 	if len(seen) != 1 {
-		t.Errorf("persist leads the host to endpoints beyond %v, want one", seen)
+		t.Errorf("with persist, the host uses other endpoints than %v", seen)
 	}
 }
 
-// ownDial opens a TCP connection of the load balancer's host.
-func ownDial(r *rig.Rig, address string) net.Conn {
+// dialFromHost opens a TCP connection of the load balancer's host.
+func dialFromHost(r *rig.Rig, address string) net.Conn {
 	r.T.Helper()
 	ctx, cancel := context.WithTimeout(r.T.Context(), rig.Patience)
 	defer cancel()
@@ -245,10 +245,10 @@ func ownDial(r *rig.Rig, address string) net.Conn {
 	return c
 }
 
-// TestOwnHostOutlived checks that sockets that are closed while no program is attached, since the
-// next daemon leaves the host's sockets to the kernel, are no longer counted, and that open ones
-// are.
-func TestOwnHostOutlived(t *testing.T) {
+// TestOwnHostSocketsClosedMeanwhile checks the count of sockets that are closed while no program is
+// attached, since a daemon runs with --localsockpolicy=false. The next daemon counts only open
+// sockets.
+func TestOwnHostSocketsClosedMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	rig.ServeEcho(r)
@@ -256,7 +256,7 @@ func TestOwnHostOutlived(t *testing.T) {
 	service := rig.Join(rig.VIP4, 80) + "/tcp"
 	var conns []net.Conn
 	for range 6 {
-		conns = append(conns, ownDial(r, rig.Join(rig.VIP4, 80)))
+		conns = append(conns, dialFromHost(r, rig.Join(rig.VIP4, 80)))
 	}
 	r.WantActive(service, 2, 2, 2)
 	r.Stop()
@@ -271,14 +271,14 @@ func TestOwnHostOutlived(t *testing.T) {
 	}
 }
 
-// TestOwnHostRefused checks that a service without an endpoint refuses the host's connections at
-// once, as it does those of others.
+// TestOwnHostRefused checks that a service without an endpoint immediately refuses the host's
+// connections, as it does those of others.
 //
 // P12
 func TestOwnHostRefused(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
-	for _, f := range ownHosts() {
+	for _, f := range allHostAddresses() {
 		for _, network := range []string{"tcp", "udp"} {
 			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.none)
 			begin := time.Now()
@@ -296,10 +296,10 @@ func TestOwnHostRefused(t *testing.T) {
 	}
 }
 
-// TestOwnHostAlone checks that connections of the machine's other namespaces, and those to other
-// addresses than VIPs, are not changed. The programs stay attached after the daemon ends, are
-// adopted by the next one, and are removed by --detach.
-func TestOwnHostAlone(t *testing.T) {
+// TestOwnHostOthersUnchanged checks that connections of the machine's other namespaces, and to
+// other addresses than VIPs, are not changed. The programs stay attached after the daemon ends. The
+// next daemon adopts them, and --detach removes them.
+func TestOwnHostOthersUnchanged(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	rig.ServeSources(r)
@@ -309,10 +309,10 @@ func TestOwnHostAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c, err := r.Client.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by that namespace alone", c, err)
+		t.Errorf("a VIP's address in another namespace: %v, %v; want connection refused by that namespace", c, err)
 	}
 	r.Stop()
-	r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the data path stays
+	r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the programs are still attached
 	r.Restart()
 	r.WantSource(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254")
 	if err := r.DetachAll(); err != nil {
@@ -323,9 +323,9 @@ func TestOwnHostAlone(t *testing.T) {
 	}
 }
 
-// TestOwnHostSwitchedOff checks that a daemon with --localsockpolicy=false leaves the host's
-// sockets to the kernel.
-func TestOwnHostSwitchedOff(t *testing.T) {
+// TestOwnHostDisabled checks that a daemon with --localsockpolicy=false does not change the host's
+// sockets.
+func TestOwnHostDisabled(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
 	rig.ServeSources(r)
@@ -338,8 +338,9 @@ func TestOwnHostSwitchedOff(t *testing.T) {
 	})
 }
 
-// TestDrainOwnHost checks that sockets of the load balancer's own host, which are in no connection
-// table, are shown at a drained endpoint, and continue after the deadline.
+// TestDrainOwnHost checks that the status of a drained endpoint counts sockets of the load
+// balancer's own host, and that they continue after the deadline. They have no rows in the
+// connection table.
 func TestDrainOwnHost(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)

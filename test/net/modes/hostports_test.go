@@ -12,9 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHostPorts checks that the load balancer's own sockets can connect to an endpoint that has
-// clients' connections from the same address. Clients have the ports that the kernel would give to
-// such sockets, and do not block them.
+// TestHostPorts checks that the load balancer's own sockets can connect to an endpoint while
+// connections of clients from the same source address use the ports that the kernel would choose
+// for these sockets.
 func TestHostPorts(t *testing.T) {
 	t.Parallel()
 	const connections = 300

@@ -19,8 +19,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// localFamily holds the addresses of one IP version with an endpoint on the load balancer's own
-// host.
+// localFamily has the addresses of one IP version for an endpoint on the load balancer's own host.
 type localFamily struct{ vip, endpoint, remote, sees, own string }
 
 func localFamilies() []localFamily {
@@ -30,10 +29,10 @@ func localFamilies() []localFamily {
 	}
 }
 
-// serveOwn starts servers on the load balancer's host and on the endpoints that tell their peers
-// who they are. As the host has several addresses, its UDP server listens at one of them: otherwise
-// the kernel would reply from the address nearest to the client.
-func serveOwn(r *rig.Rig) {
+// serveLocalSources starts the servers of ServeSource on the load balancer's host and on the
+// endpoints. The host's UDP server listens at one address: otherwise, the kernel would reply from
+// another one.
+func serveLocalSources(r *rig.Rig) {
 	r.T.Helper()
 	rig.ServeSources(r)
 	r.ServeSource(r.LB, ":7000", "31.31.31.254:7000", "[2001:db8:31::fe]:7000")
@@ -42,15 +41,15 @@ func serveOwn(r *rig.Rig) {
 	}
 }
 
-// TestLocalEndpoint checks that an endpoint on the load balancer's own host, alone or among others,
-// sees the client's address in every mode, and replies from the VIP.
+// TestLocalEndpoint checks that an endpoint on the load balancer's own host, alone or with other
+// endpoints, sees the client's address in every mode, and that clients see replies from the VIP.
 func TestLocalEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {
 		t.Run(hook, func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Options{Args: []string{"--attach=" + hook}})
-			serveOwn(r)
+			serveLocalSources(r)
 			for _, f := range localFamilies() {
 				for _, network := range []string{"tcp", "udp"} {
 					for _, mode := range []string{"default", "onearm", "fullnat"} {
@@ -73,12 +72,12 @@ func TestLocalEndpoint(t *testing.T) {
 	}
 }
 
-// TestLocalEndpointTransfer transfers a megabyte each way with segmentation offload, and datagrams
-// in fragments. The client is notified of a closed port.
+// TestLocalEndpointTransfer transfers a megabyte in both directions with segmentation offload, and
+// fragmented datagrams. The client is notified of a closed port.
 func TestLocalEndpointTransfer(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
-	serveOwn(r)
+	serveLocalSources(r)
 	for _, f := range localFamilies() {
 		r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s:1", f.vip, f.endpoint)
 		r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s:1", f.vip, f.endpoint)
@@ -119,29 +118,29 @@ func roundTrip(c *net.TCPConn, size int) error {
 		return err
 	}
 	if sha256.Sum256(back) != sha256.Sum256(data) {
-		return fmt.Errorf("%d bytes came back, not the %d that were sent", len(back), size)
+		return fmt.Errorf("%d bytes came back, want the %d that were sent", len(back), size)
 	}
 	return nil
 }
 
-// TestLocalEndpointComesAndGoes checks that outgoing packets are examined only while an endpoint is
-// on the host, whether a service or an address makes it local, and that connections survive a
+// TestLocalEndpointAddedAndRemoved checks that outgoing packets are examined only while an endpoint
+// is on the host, whether a new service or a new address makes it local. Connections survive a
 // restart.
-func TestLocalEndpointComesAndGoes(t *testing.T) {
+func TestLocalEndpointAddedAndRemoved(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
-	serveOwn(r)
-	looks := func() bool {
+	serveLocalSources(r)
+	examinesOutgoing := func() bool {
 		return slices.ContainsFunc(r.Pins(), func(p string) bool { return strings.Contains(p, "/leaving/") })
 	}
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=32.32.32.1:1", rig.VIP4)
-	if looks() {
-		t.Error("what leaves is looked at without an endpoint on the host")
+	if examinesOutgoing() {
+		t.Error("outgoing packets are examined without an endpoint on the host")
 	}
 	r.Loxicmd("create lb %s --tcp=81:7000 --endpoints=31.31.31.254:1", rig.VIP4)
 	c := r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 81), "100.100.100.1")
-	if !looks() {
-		t.Error("what leaves is not looked at")
+	if !examinesOutgoing() {
+		t.Error("outgoing packets are not examined")
 	}
 	r.Kill()
 	if got, err := rig.AskSource(c); err != nil || got != "100.100.100.1" {
@@ -152,11 +151,11 @@ func TestLocalEndpointComesAndGoes(t *testing.T) {
 		t.Errorf("after a restart: %q, %v", got, err)
 	}
 	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
-	await.True(t, 30*time.Second, "what leaves is left alone", func() bool { return !looks() })
+	await.True(t, 30*time.Second, "what leaves is left alone", func() bool { return !examinesOutgoing() })
 	r.Loxicmd("create lb %s --tcp=82:7000 --endpoints=31.31.31.99:1", rig.VIP4)
 	if err := r.LB.AddAddress("ep1", rig.Prefix("31.31.31.99/24")); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, rig.Patience, "an endpoint whose address comes to the host is noticed", looks)
+	await.True(t, rig.Patience, "an endpoint whose address comes to the host is noticed", examinesOutgoing)
 	r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 82), "100.100.100.1")
 }

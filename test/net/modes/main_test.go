@@ -1,4 +1,4 @@
-// Package modes_test tests how packets reach endpoints and return in each mode, as both ends and
+// Package modes_test tests the path and the addresses of packets in each mode, as both ends and
 // their links see them.
 package modes_test
 

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// A mobile user behind a base station at the client's host, and the user plane function at the last
-// endpoint's.
+// A mobile user behind a base station on the client's host, and the user plane function on the last
+// endpoint.
 const (
 	userAddr   = "88.88.88.88"
 	accessAddr = "100.100.100.1"
@@ -29,12 +29,12 @@ const (
 	userQFI    = 16
 )
 
-// TestSessions has a mobile user talk to a VIP by GTP-U: packets leave their tunnel for addresses
-// with a classifier only, answers have the base station's TEID and the QoS flow, and connections
-// live on while the daemon is away.
+// TestSessions checks connections of a mobile user to a VIP over GTP-U. Only packets to addresses
+// with a classifier are taken out of their tunnel. Answers have the base station's TEID and the QoS
+// flow. Connections continue while no daemon runs.
 //
-// P88 Packets of mobile users leave their GTP-U tunnel for classified addresses only, and answers
-// go back into it, also while the daemon is away
+// P88 Only packets of mobile users to classified addresses are taken out of their GTP-U tunnel, and
+// answers return through it, also while no daemon runs
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	const size = 4 << 20
@@ -54,8 +54,8 @@ func TestSessions(t *testing.T) {
 	if _, err := r.Ask(rig.Join(rig.VIP4, 2020)); err == nil {
 		t.Error("a VIP without a classifier answers")
 	}
-	if !function.has(rig.VIP4) {
-		t.Error("the user plane function has not seen the packet")
+	if !function.hasReceived(rig.VIP4) {
+		t.Error("the user plane function has not received the packet")
 	}
 
 	r.Loxicmd("create sessionulcl user1 --ulclArgs=%d:%s", userQFI, rig.VIP4)
@@ -65,14 +65,14 @@ func TestSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(who, "sees "+userAddr) {
-			t.Errorf("the endpoint is not asked by the user: %q", who)
+			t.Errorf("the endpoint sees the source %q, want the user", who)
 		}
 	}
 	if wrong := station.faults(); wrong != "" {
 		t.Errorf("got %v, want nothing", wrong)
 	}
 
-	t.Log("segments are cut before they get the header of the tunnel")
+	t.Log("large packets are segmented before they get the header of the tunnel")
 	if err := rig.Transfer(r.Dial(rig.Join(rig.VIP4, 7001)), size); err != nil {
 		t.Error(err)
 	}
@@ -80,20 +80,20 @@ func TestSessions(t *testing.T) {
 	t.Log("other destinations, and other users, stay in the tunnel")
 	station.send(t, gtpPacket(coreTEID, udpPacket(userAddr, "9.9.9.9")))
 	station.send(t, gtpPacket(coreTEID, udpPacket("88.88.88.89", rig.VIP4)))
-	function.wait(t, "9.9.9.9", rig.VIP4)
+	function.wantPackets(t, "9.9.9.9", rig.VIP4)
 
-	t.Log("operators see packets of wrong users, and packets to users from other addresses")
+	t.Log("packets of wrong users, and packets to users from other addresses, are reported")
 	sendTo(t, r.Endpoints[2], userAddr)
 	r.EventuallyMetric(1, "gtp_packets_total", "outcome=forged")
 	r.EventuallyMetric(1, "gtp_packets_total", "outcome=unclassified")
-	doctor, _ := r.Daemon.Command("doctor") // other findings may be certain
+	doctor, _ := r.Daemon.Command("doctor") // exits with 1 if it reports a problem
 	for _, finding := range []string{"1 packets in GTP-U tunnels have another source", "packets to mobile users were dropped"} {
 		if !strings.Contains(doctor, finding) {
 			t.Errorf("doctor does not report %q:\n%s", finding, doctor)
 		}
 	}
 
-	t.Log("a connection lives on while the daemon is killed and started again")
+	t.Log("a connection continues while the daemon is killed and started again")
 	c := r.Dial(rig.Join(rig.VIP4, 7001))
 	r.Kill()
 	r.Restart()
@@ -107,9 +107,9 @@ func TestSessions(t *testing.T) {
 	r.Loxicmd("delete sessionulcl user1 --ulclArgs=%s", rig.VIP4)
 	r.Loxicmd("delete session user1")
 	if _, err := r.LB.Run("ip", "link", "show", "llbgtp0"); err == nil {
-		t.Error("the interfaces stay without sessions")
+		t.Error("the interfaces exist without sessions")
 	}
-	r.EventuallyMetric(1, "gtp_packets_total", "outcome=sent") // counts outlive the programs
+	r.EventuallyMetric(1, "gtp_packets_total", "outcome=sent") // counters do not start at 0 with new programs
 }
 
 // sendTo sends a datagram from a host.
@@ -125,14 +125,14 @@ func sendTo(t *testing.T, from *netnstest.Host, to string) {
 	}
 }
 
-// station is a base station with a user: what the user sends goes into a tunnel to the user plane
-// function, and what comes by the station's tunnel goes to the user.
+// station is a base station with a user. It sends the user's packets through a tunnel to the user
+// plane function, and packets from its own tunnel to the user.
 type station struct {
 	user   *os.File // the user's interface
 	tunnel net.PacketConn
 
 	mu    sync.Mutex
-	wrong string // what was wrong with a packet to the user
+	wrong string // a fault of a packet to the user
 }
 
 func newStation(t *testing.T, r *rig.Rig) *station {
@@ -230,19 +230,19 @@ func udpPacket(from, to string) []byte {
 	return p
 }
 
-// function is a user plane function that notes the destinations of users' packets.
-type function struct {
+// userPlane is a user plane function that records the destinations of users' packets.
+type userPlane struct {
 	mu   sync.Mutex
 	seen map[string]bool
 }
 
-func listenGTP(t *testing.T, h *netnstest.Host, addr string) *function {
+func listenGTP(t *testing.T, h *netnstest.Host, addr string) *userPlane {
 	t.Helper()
 	c, err := h.ListenPacket("udp4", addr+":2152")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &function{seen: map[string]bool{}}
+	f := &userPlane{seen: map[string]bool{}}
 	done := make(chan struct{})
 	t.Cleanup(func() { _ = c.Close(); <-done })
 	go func() {
@@ -263,24 +263,24 @@ func listenGTP(t *testing.T, h *netnstest.Host, addr string) *function {
 	return f
 }
 
-// has reports whether a packet to an address came, and forgets it.
-func (f *function) has(addr string) bool {
+// hasReceived reports whether a packet to an address was received since the last call.
+func (f *userPlane) hasReceived(addr string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer delete(f.seen, addr)
 	return f.seen[addr]
 }
 
-// wait fails the test unless packets to all addresses come.
-func (f *function) wait(t *testing.T, addrs ...string) {
+// wantPackets waits until packets to all addresses were received.
+func (f *userPlane) wantPackets(t *testing.T, addrs ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
 	defer cancel()
 	for _, addr := range addrs {
-		for !f.has(addr) {
+		for !f.hasReceived(addr) {
 			select {
 			case <-ctx.Done():
-				t.Fatalf("the user plane function has not seen a packet to %s", addr)
+				t.Fatalf("the user plane function has not received a packet to %s", addr)
 			case <-time.After(10 * time.Millisecond):
 			}
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 // TestModes checks for each mode, over TCP and UDP, IPv4 and IPv6, that the endpoint sees the
-// expected address, and that the client, whose socket accepts replies from no other address, sees
-// the VIP. When the service's mode changes, open connections keep theirs.
+// expected source address, and that the client gets replies from the VIP. A change of the service's
+// mode does not change open connections.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -53,11 +53,11 @@ func TestModes(t *testing.T) {
 		}
 	}
 	if ct := r.Loxicmd("get ct"); !strings.Contains(ct, ",31.31.31.1:7000:w1") || !strings.Contains(ct, "fsnat-") {
-		t.Errorf("get ct does not tell:\n%s", ct)
+		t.Errorf("get ct lacks a connection:\n%s", ct)
 	}
 }
 
-// TestHairpin checks that an endpoint can use its own services.
+// TestHairpin checks that an endpoint can connect to services of which it is an endpoint.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -77,8 +77,8 @@ func TestHairpin(t *testing.T) {
 	}
 }
 
-// TestSourceFollows checks that new connections use the load balancer's new address towards the
-// endpoints after it changes.
+// TestSourceFollows checks that new connections use the load balancer's new address after its
+// address towards the endpoints has changed.
 func TestSourceFollows(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

@@ -17,12 +17,12 @@ import (
 // n3Tunnels is the number of tunnels of a base station.
 const n3Tunnels = 40
 
-// TestN3 has two base stations send by many tunnels, all of a station from one port: the packets of
-// a tunnel reach one user plane function, whichever station sends them, also after a restart, and
-// after echo requests from the same port have opened a connection of their own.
+// TestN3 sends packets of many tunnels from two base stations, each from one port. All packets of a
+// tunnel reach the same user plane function, from both stations, also after a restart, and after
+// echo requests from the same port have opened a connection.
 //
-// P96 With --select=n3, all packets of a GTP-U tunnel reach one endpoint, from whatever base
-// station they come, and echo requests are answered
+// P96 With --select=n3, all packets of a GTP-U tunnel reach one endpoint, whichever base station
+// sends them, and echo requests are answered
 func TestN3(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, vip, second, any, endpoints, mode, xdp string }{
@@ -32,9 +32,9 @@ func TestN3(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := rig.New(t, rig.Options{Args: []string{"--xdp=" + c.xdp}, Before: n3Whole})
+			r := rig.New(t, rig.Options{Args: []string{"--xdp=" + c.xdp}, Before: prepareForXDP})
 			if c.xdp != "off" {
-				n3XDP(t, r)
+				wantXDPForwarding(t, r)
 			}
 			functions := make([]*n3Function, len(r.Endpoints))
 			for i, h := range r.Endpoints {
@@ -83,7 +83,7 @@ func TestN3(t *testing.T) {
 			}
 			out, err := r.Command("explain", "--from", c.vip, "--to", rig.Join(c.vip, 53), "--teid", "9")
 			if err == nil || !strings.Contains(out, "is not a service with --select=n3") {
-				t.Errorf("another port is explained: %v, %s", err, out)
+				t.Errorf("explain of another port: %v, %s", err, out)
 			}
 			r.Kill()
 			round("without the daemon")
@@ -92,13 +92,14 @@ func TestN3(t *testing.T) {
 			r.EventuallyMetric(1, "gtp_packets_total", "outcome=balanced")
 			r.Loxicmd("delete lb %s --udp=2152", c.vip)
 			if _, err := r.LB.Run("sh", "-c", "! ls "+netnstest.PinPath(r.Dir())+"/gtp/* 2>/dev/null"); err != nil {
-				t.Error("the programs stay without services")
+				t.Error("the programs are attached without services")
 			}
 		})
 	}
 }
 
-// wantTunnelExplained checks that explain names the endpoint of a tunnel, for another base station.
+// wantTunnelExplained checks that explain prints the endpoint of a tunnel, for another base
+// station.
 func wantTunnelExplained(t *testing.T, r *rig.Rig, vip string, teid uint32, endpoint string) {
 	t.Helper()
 	station := "100.100.100.77"
@@ -115,9 +116,9 @@ func wantTunnelExplained(t *testing.T, r *rig.Rig, vip string, teid uint32, endp
 	}
 }
 
-// n3Whole lets packets have whole checksums, and links take frames from XDP: otherwise it would
-// leave them all to tc.
-func n3Whole(t testing.TB, s *netnstest.Standard) {
+// prepareForXDP makes hosts send complete checksums, and lets links accept frames from XDP.
+// Otherwise, tc would handle all packets.
+func prepareForXDP(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	rig.DisableOffloads(t, s)
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
@@ -127,8 +128,9 @@ func n3Whole(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// n3XDP checks that XDP forwards datagrams of another service, so it sees those of tunnels, too.
-func n3XDP(t *testing.T, r *rig.Rig) {
+// wantXDPForwarding checks that XDP forwards datagrams of another service, so it also gets those of
+// tunnels.
+func wantXDPForwarding(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	r.ServeEchoes()
 	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
@@ -140,7 +142,7 @@ func n3XDP(t *testing.T, r *rig.Rig) {
 	r.EventuallyMetric(20, "xdp_forwarded_packets_total")
 }
 
-// n3Function is a user plane function, which keeps the TEIDs of users' packets, and answers echo
+// n3Function is a user plane function that records the TEIDs of users' packets, and answers echo
 // requests.
 type n3Function struct{ teids chan uint32 }
 

@@ -13,9 +13,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestOwned checks that a controller's service refuses clients until it has an endpoint, and again
-// without any, also after a restart. Its mode hostonearm has the VIP and the machine's addresses.
-func TestOwned(t *testing.T) {
+// TestControllerService checks that a controller's service refuses clients while it has no
+// endpoint, also after a restart. In mode hostonearm, it has the VIP and the machine's addresses.
+func TestControllerService(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	rig.ServeSources(r)

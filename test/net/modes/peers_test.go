@@ -34,7 +34,7 @@ http {
 }
 `
 
-// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host, and
+// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) on a host, and
 // returns iperf3.
 func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.Process) {
 	t.Helper()
@@ -71,14 +71,14 @@ func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.P
 	return iperf
 }
 
-// awaitIperf waits until an iperf3 server has finished with the previous client: it refuses others
-// until then.
+// awaitIperf waits until an iperf3 server has finished with the previous client: it serves one at a
+// time.
 func awaitIperf(t *testing.T, server *netnstest.Process) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out := server.Output()
 		if strings.LastIndex(out, "Server listening") < strings.LastIndex(out, "Accepted connection") {
-			return fmt.Errorf("iperf3 has not done: %s", out)
+			return fmt.Errorf("iperf3 has not finished: %s", out)
 		}
 		return nil
 	})

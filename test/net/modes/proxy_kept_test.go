@@ -12,14 +12,14 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// proxyHeld is a connection to a server that tells what the header has said.
-type proxyHeld struct {
+// proxyConn is a connection to a server that answers with the addresses in the PROXY header.
+type proxyConn struct {
 	net.Conn
 	want string // the client's and the VIP's address and port
 }
 
-// proxyHold opens a connection, without a request yet.
-func proxyHold(r *rig.Rig, at string) proxyHeld {
+// dialProxy opens a connection without sending a request.
+func dialProxy(r *rig.Rig, at string) proxyConn {
 	r.T.Helper()
 	c := r.Dial(at)
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -33,11 +33,11 @@ func proxyHold(r *rig.Rig, at string) proxyHeld {
 		}
 		fields = append(fields, host, port)
 	}
-	return proxyHeld{c, strings.Join(fields, " ")}
+	return proxyConn{c, strings.Join(fields, " ")}
 }
 
-// ask makes a request, whose answer must name what the header said when the connection opened.
-func (h proxyHeld) ask() error {
+// ask sends a request, and returns an error unless the answer has the addresses of the connection.
+func (h proxyConn) ask() error {
 	if _, err := fmt.Fprintf(h, "GET /who HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		return err
 	}
@@ -48,12 +48,12 @@ func (h proxyHeld) ask() error {
 	return nil
 }
 
-// TestProxyProtocolKept checks that connections with a header outlive the daemon and the drain of
-// their endpoint, and that the option outlives save and apply. Half of the connections have made no
-// request before the kill: their first data passes while no daemon runs.
+// TestProxyProtocolKept checks that connections with a header continue when the daemon is killed
+// and when their endpoint is drained, and that save and apply keep the option. Half of the
+// connections send their first data while no daemon runs.
 //
-// P92 With --ppv2en, open connections go on when the daemon is killed and when their endpoint is
-// drained, new ones bring the header, and save and apply keep the option
+// P92 With --ppv2en, open connections continue when the daemon is killed and when their endpoint is
+// drained, new ones have the header, and save and apply keep the option
 func TestProxyProtocolKept(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -68,13 +68,13 @@ func TestProxyProtocolKept(t *testing.T) {
 	fresh := []string{rig.Join(rig.VIP4, 80), rig.Join(rig.VIP4, 81), rig.Join(rig.VIP6, 80)}
 	r.Loxicmd("create lb %s --tcp=80:8080,81:9080 --ppv2en --mode=onearm --endpoints=31.31.31.1:1", rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=80:8080 --ppv2en --endpoints=[2001:db8:31::1]:1", rig.VIP6)
-	var held []proxyHeld
+	var held []proxyConn
 	for _, at := range fresh {
-		first := proxyHold(r, at)
+		first := dialProxy(r, at)
 		if err := first.ask(); err != nil {
 			t.Fatal(err)
 		}
-		held = append(held, first, proxyHold(r, at))
+		held = append(held, first, dialProxy(r, at))
 	}
 	all := func(when string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestProxyProtocolKept(t *testing.T) {
 			}
 		}
 		for _, at := range fresh {
-			c := proxyHold(r, at)
+			c := dialProxy(r, at)
 			if err := c.ask(); err != nil {
 				t.Errorf("%s: a new connection: %v", when, err)
 			}

@@ -19,7 +19,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// proxyNginx expects the PROXY protocol, and tells what the header says.
+// proxyNginx expects the PROXY protocol, and answers with the addresses in the header.
 const proxyNginx = `
 daemon off;
 master_process off;
@@ -51,7 +51,7 @@ http {
 }
 `
 
-// proxyHAProxy expects it, too, and sends a banner before the client speaks.
+// proxyHAProxy also expects the PROXY protocol. One of its servers sends a banner first.
 const proxyHAProxy = `
 global
 	maxconn 1000
@@ -74,8 +74,8 @@ backend smtp
 	server smtp 127.0.0.1:25
 `
 
-// serveProxyPeers starts nginx and HAProxy, which expect the PROXY protocol, in a host, and behind
-// HAProxy a server that speaks first.
+// serveProxyPeers starts nginx and HAProxy, which expect the PROXY protocol, on a host, and behind
+// HAProxy a server that sends a banner first.
 func serveProxyPeers(t *testing.T, h *netnstest.Host, dir string) {
 	t.Helper()
 	write := func(name, text string) string {
@@ -116,7 +116,7 @@ func serveProxyPeers(t *testing.T, h *netnstest.Host, dir string) {
 	}
 }
 
-// serveBanner speaks first, as a mail server does.
+// serveBanner starts a server that sends a banner before it reads, as a mail server does.
 func serveBanner(t *testing.T, h *netnstest.Host) {
 	t.Helper()
 	l, err := h.Listen("tcp", "127.0.0.1:25")
@@ -139,8 +139,8 @@ func serveBanner(t *testing.T, h *netnstest.Host) {
 // TestProxyProtocol checks services whose endpoints are nginx and HAProxy and expect the PROXY
 // protocol. With -long, it makes 1,000,000 requests.
 //
-// P89 With --ppv2en, nginx and HAProxy learn each client's address by the PROXY protocol, also
-// while packets are lost
+// P89 With --ppv2en, nginx and HAProxy get each client's address by the PROXY protocol, also while
+// packets are lost
 func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -154,15 +154,15 @@ func TestProxyProtocol(t *testing.T) {
 	}
 	r.Loxicmd("create lb %s --tcp=80:8080 --ppv2en --endpoints=31.31.31.1:1", rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=80:8080 --ppv2en --endpoints=[2001:db8:31::1]:1", rig.VIP6)
-	requests(t, r, rig.Join(rig.VIP4, 80), n/2, 16)
-	requests(t, r, rig.Join(rig.VIP6, 80), n/2, 16)
-	lossy(t, r.Endpoints[0], 3)
-	requests(t, r, rig.Join(rig.VIP4, 80), 400, 40)
+	makeRequests(t, r, rig.Join(rig.VIP4, 80), n/2, 16)
+	makeRequests(t, r, rig.Join(rig.VIP6, 80), n/2, 16)
+	setLoss(t, r.Endpoints[0], 3)
+	makeRequests(t, r, rig.Join(rig.VIP4, 80), 400, 40)
 }
 
-// proxyModes checks that the servers learn the client's address and port, and the VIP's, in each
-// mode, over both IP versions and over both together; that pages and uploads of 1 MiB pass, TLS 1.3
-// as well, and that a server may speak first.
+// proxyModes checks that the servers get the addresses and ports of the client and the VIP, in each
+// mode, over both IP versions and between them. It also checks pages and uploads of 1 MiB, TLS 1.3,
+// and a server that sends first.
 func proxyModes(t *testing.T, r *rig.Rig, dir string) {
 	t.Helper()
 	curl := func(args ...string) string {
@@ -200,7 +200,7 @@ func proxyModes(t *testing.T, r *rig.Rig, dir string) {
 			}
 		}
 		if got := readBanner(r, rig.Join(f.vip, 25)); got != "220 mail.example\r\n" {
-			t.Errorf("%s: a server that speaks first: %q", rig.Join(f.vip, 25), got)
+			t.Errorf("%s: a server that sends first: %q", rig.Join(f.vip, 25), got)
 		}
 	}
 	if out := r.Loxicmd("get lb"); !strings.Contains(out, ":ppv2") {
@@ -208,8 +208,8 @@ func proxyModes(t *testing.T, r *rig.Rig, dir string) {
 	}
 }
 
-// proxyProbes checks that both servers, which refuse connections without a header, are up by probes
-// of HTTP, over TLS as well.
+// proxyProbes checks that HTTP and HTTPS probes of both servers succeed, although these refuse
+// connections without a header.
 func proxyProbes(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	for kind, ports := range map[string]string{"http": "80:8080,81:9080", "https": "443:8443"} {
@@ -245,8 +245,8 @@ func readBanner(r *rig.Rig, at string) string {
 	return string(b)
 }
 
-// lossy drops, and so reorders, a part of the packets of a host, both ways.
-func lossy(t *testing.T, h *netnstest.Host, percent int) {
+// setLoss makes a host lose a share of its packets in both directions.
+func setLoss(t *testing.T, h *netnstest.Host, percent int) {
 	t.Helper()
 	rig.MustRun(t, h, "nft", fmt.Sprintf(`table inet lossy {
 		chain in { type filter hook input priority -400; iif != "lo" numgen random mod 100 < %[1]d drop; };
@@ -255,9 +255,9 @@ func lossy(t *testing.T, h *netnstest.Host, percent int) {
 	t.Cleanup(func() { rig.MustRun(t, h, "nft", "delete", "table", "inet", "lossy") })
 }
 
-// requests makes many requests, each 20th over a new connection, and compares each answer: the
-// header must name the client's socket.
-func requests(t *testing.T, r *rig.Rig, at string, n, clients int) {
+// makeRequests sends many requests, each 20th over a new connection, and checks that each answer
+// has the address of the client's socket.
+func makeRequests(t *testing.T, r *rig.Rig, at string, n, clients int) {
 	t.Helper()
 	var made atomic.Int64
 	var group sync.WaitGroup

@@ -40,14 +40,14 @@ func TestTunnels(t *testing.T) {
 // tunnelled creates services and checks that their packets have outer headers.
 func tunnelled(r *rig.Rig, vip, client, endpoint, tunnel string) {
 	r.T.Helper()
-	wire := capture(r.T, r.Endpoints[0], "eth0")
+	wire := openCaptureSocket(r.T, r.Endpoints[0], "eth0")
 	r.Loxicmd("create lb %s --tcp=7000:7000,7001:7001 --udp=7000:7000 --endpoints=%s --mode=dsr --tunnel=%s", vip, rig.Bracket(endpoint)+":1", tunnel)
 	for _, network := range []string{"tcp", "udp"} {
 		c := r.WantSource(r.Client, network, rig.Join(vip, 7000), client)
 		if c == nil {
 			continue
 		}
-		captured(r.T, wire, fmt.Sprintf("%s of %s in %s", network, vip, tunnel), func(frame []byte, _ *pkt.Packet) bool {
+		awaitFrame(r.T, wire, fmt.Sprintf("%s of %s in %s", network, vip, tunnel), func(frame []byte, _ *pkt.Packet) bool {
 			return outer(frame, c.LocalAddr().String(), endpoint, tunnel)
 		})
 		if network == "udp" && !strings.Contains(r.Loxicmd("get ct --proto=udp --vip=%s", vip), "ddsr-"+rig.Join(endpoint, 7000)) {

@@ -36,7 +36,7 @@ func TestModesOnTheWire(t *testing.T) {
 			} {
 				port := 7000 + i
 				r.Loxicmd("create lb %s --%s=%d:7000 --endpoints=%s:1 %s", m.create, network, port, rig.Bracket(f.endpoint), m.flags)
-				client, endpoint := listen(t, r.Client, "eth0"), listen(t, r.Endpoints[0], "eth0")
+				client, endpoint := startCapture(t, r.Client, "eth0"), startCapture(t, r.Endpoints[0], "eth0")
 				c := r.WantSource(r.Client, network, rig.Join(m.asked, port), m.sees)
 				if c == nil {
 					continue

@@ -13,9 +13,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestChoice checks that --whitelist and --blacklist select interfaces, that others are not
-// changed, and that an endpoint behind one of these is reported.
-func TestChoice(t *testing.T) {
+// TestInterfaceSelection checks that --whitelist and --blacklist select interfaces, that the others
+// are not changed, and that doctor reports an endpoint behind one of the others.
+func TestInterfaceSelection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args    []string
@@ -76,7 +76,7 @@ func TestLateInterface(t *testing.T) { // not parallel: it asserts a time
 			_, err := late.Get(ctx, rig.Join(rig.VIP4, 80))
 			return err
 		})
-		t.Logf("round %d: taken after %v", round, time.Since(start).Round(time.Millisecond))
+		t.Logf("round %d: attached after %v", round, time.Since(start).Round(time.Millisecond))
 		link, err := late.Netlink().LinkByName("eth0")
 		if err != nil {
 			t.Fatal(err)
@@ -102,8 +102,8 @@ func TestDetach(t *testing.T) {
 				Args:    []string{"--attach", attach, "--xdp=generic"},
 				Options: netnstest.Options{Forwarding: true},
 				Before: func(t testing.TB, s *netnstest.Standard) {
-					settled(t, s.LB)
-					before = state(t, s.LB)
+					awaitLinkLocal(t, s.LB)
+					before = networkState(t, s.LB)
 				},
 			})
 			r.ServeNames()
@@ -115,31 +115,31 @@ func TestDetach(t *testing.T) {
 			if err := r.DetachAll(); err != nil {
 				t.Fatal(err)
 			}
-			if after := state(t, r.LB); after != before {
-				t.Errorf("the machine was\n%s\nis\n%s", before, after)
+			if after := networkState(t, r.LB); after != before {
+				t.Errorf("the network before:\n%s\nafter:\n%s", before, after)
 			}
 			r.WantNoAnswer(rig.Join(rig.VIP4, 80))
 			if pins := r.Pins(); len(pins) > 0 {
 				t.Errorf("still pinned: %v", pins)
 			}
 			if r.HasAddress(rig.VIP4) {
-				t.Errorf("%s is still there", rig.VIP4)
+				t.Errorf("VIP %s still exists", rig.VIP4)
 			}
 			out, err := r.LB.Run("tc", "filter", "show", "dev", "client", "ingress")
 			if err != nil || out != "" {
-				t.Errorf("filters are left: %s %v", out, err)
+				t.Errorf("filters still exist: %s %v", out, err)
 			}
 			r.WantAnswers("31.31.31.1:5001", "ep1")
-			// Once more, after nothing is left.
+			// A second --detach finds nothing to remove.
 			r.Restart()
 			r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep2")
 		})
 	}
 }
 
-// settled waits until the balancer's interfaces have their link-local addresses, because the
-// kernel's routes to its addresses are added at the same time.
-func settled(t testing.TB, h *netnstest.Host) {
+// awaitLinkLocal waits until the balancer's interfaces have their link-local addresses: the kernel
+// adds routes to its addresses at the same time.
+func awaitLinkLocal(t testing.TB, h *netnstest.Host) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		routes, err := h.Run("ip", "-6", "route", "show", "table", "local")
@@ -150,9 +150,9 @@ func settled(t testing.TB, h *netnstest.Host) {
 	})
 }
 
-// state returns what loxilb may change in a host's network. Queue lengths are left out, as the
-// kernel sets them when an interface gets its first clsact.
-func state(t testing.TB, h *netnstest.Host) string {
+// networkState returns the parts of a host's network that loxilb may change. It omits queue
+// lengths: the kernel sets them when an interface gets its first clsact.
+func networkState(t testing.TB, h *netnstest.Host) string {
 	t.Helper()
 	var all strings.Builder
 	for _, command := range []string{

@@ -19,8 +19,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// cluster is a network of three hosts. Two of them are nodes with two containers on a bridge; the
-// first node is the load balancer. VIPs are routed to it.
+// cluster is a network of three hosts. Two of them are nodes, each with two containers on a bridge.
+// The first node is the load balancer, and VIPs are routed to it.
 //
 //	c11 10.1.1.11 ─┐                                                  ┌─ 10.1.2.11 c21
 //	               br0 .254  node1 ── 192.168.0.0/24 ── node2  .254 br0
@@ -33,8 +33,8 @@ type cluster struct {
 	*netnstest.Daemon
 	t     *testing.T
 	hosts map[string]*netnstest.Host
-	// routed: containers have a routed veth each instead of a port of their node's bridge, as the
-	// ptp plugin and Calico make them.
+	// Each container has a routed veth instead of a port of its node's bridge, as with the ptp plugin
+	// and Calico.
 	routed bool
 }
 
@@ -42,20 +42,20 @@ type cluster struct {
 var clusterHosts = []string{"c11", "c12", "c21", "c22", "node1", "node2", "other"} //nolint:gochecknoglobals // a constant
 
 // clusterAddress returns a host's address, in its own network.
-func clusterAddress(name string, six bool) string {
+func clusterAddress(name string, is6 bool) string {
 	at := map[string][2]string{
 		"c11": {"10.1.1.11", "2001:db8:1:1::11"}, "c12": {"10.1.1.12", "2001:db8:1:1::12"},
 		"c21": {"10.1.2.11", "2001:db8:1:2::11"}, "c22": {"10.1.2.12", "2001:db8:1:2::12"},
 		"node1": {"192.168.0.1", "2001:db8:c::1"}, "node2": {"192.168.0.2", "2001:db8:c::2"}, "other": {"192.168.0.3", "2001:db8:c::3"},
 	}[name]
-	if six {
+	if is6 {
 		return at[1]
 	}
 	return at[0]
 }
 
-// newCluster builds the cluster, starts a server on port 80 of every host that answers with its
-// name and the client's address, and starts loxilb on node1.
+// newCluster builds the cluster and starts loxilb on node1. Every host has a server on port 80 that
+// answers with its name and the client's address.
 func newCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
 	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}}
@@ -157,8 +157,8 @@ func (c *cluster) bridge(host string, addresses ...string) {
 	}
 }
 
-// plug connects a host to a bridge of another by a port with the host's name. As with container
-// runtimes, the port is in hairpin mode: it sends frames back to where they came from.
+// plug connects a host to the bridge of another host. The port has the host's name. It is in
+// hairpin mode, as with container runtimes: it sends frames back to the port from which they came.
 func (c *cluster) plug(name, into string, bits int) {
 	c.t.Helper()
 	addresses := []netip.Prefix{rig.Prefix(fmt.Sprintf("%s/%d", clusterAddress(name, false), bits)), rig.Prefix(clusterAddress(name, true) + "/64")}
@@ -170,8 +170,8 @@ func (c *cluster) plug(name, into string, bits int) {
 	rig.MustRun(c.t, c.hosts[into], "ip", "link", "set", name, "type", "bridge_slave", "hairpin", "on")
 }
 
-// wire connects a container to its node by a veth of its own, with a route to its address there.
-// The node's end of each has the gateways' addresses.
+// wire connects a container to its node by a routed veth. The node's end of each veth has the
+// gateways' addresses.
 func (c *cluster) wire(name, node string, gateways ...string) {
 	c.t.Helper()
 	if err := c.Link(netnstest.End{Host: c.hosts[name], Interface: "eth0"}, netnstest.End{Host: c.hosts[node], Interface: name}, 0); err != nil {
@@ -206,7 +206,7 @@ func (c *cluster) route(host, to, via string, args ...any) {
 	}
 }
 
-// balance creates a service of one mode on port 80, with this endpoint and these flags.
+// balance creates a service on port 80 with one endpoint.
 func (c *cluster) balance(vip, mode string, port int, endpoint string, flags ...string) {
 	c.t.Helper()
 	args := append([]string{"create", "lb", vip, fmt.Sprintf("--tcp=80:%d", port), "--mode=" + mode, "--endpoints=" + endpoint}, flags...)
@@ -215,9 +215,9 @@ func (c *cluster) balance(vip, mode string, port int, endpoint string, flags ...
 	}
 }
 
-// asks sends a request from a host to a VIP, and returns the server's name and the address that the
-// server sees.
-func (c *cluster) asks(host, vip string) (who, sees string) {
+// ask sends a request from a host to a VIP, and returns the server's name and the source address
+// that the server sees.
+func (c *cluster) ask(host, vip string) (who, sees string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
 	defer cancel()
@@ -229,20 +229,20 @@ func (c *cluster) asks(host, vip string) (who, sees string) {
 	return who, sees
 }
 
-// sees is clusterSees in this cluster: answers of a routed container pass its node.
-func (c *cluster) sees(mode, client, endpoint, vip string, six bool) string {
+// wantedSource is expectedSource for this cluster: replies of a routed container pass its node.
+func (c *cluster) wantedSource(mode, client, endpoint, vip string, is6 bool) string {
 	if c.routed && mode != "onearm" && mode != "fullnat" && client != endpoint && client[:2] == "c1" && endpoint[:2] == "c1" {
-		return clusterAddress(client, six)
+		return clusterAddress(client, is6)
 	}
-	return clusterSees(mode, client, endpoint, vip, six)
+	return expectedSource(mode, client, endpoint, vip, is6)
 }
 
-// clusterSees returns the address that an endpoint sees of a client, or "" if it is not known: a
-// socket of the load balancer's own host has whatever address the kernel gives it.
-func clusterSees(mode, client, endpoint, vip string, six bool) string {
-	ours := [2]string{"192.168.0.1", "2001:db8:c::1"}[index(six)]
+// expectedSource returns the source address that an endpoint sees, or "" for any: the kernel
+// chooses the address of a socket of the load balancer's own host.
+func expectedSource(mode, client, endpoint, vip string, is6 bool) string {
+	ours := [2]string{"192.168.0.1", "2001:db8:c::1"}[index(is6)]
 	if endpoint == "c11" || endpoint == "c12" {
-		ours = [2]string{"10.1.1.254", "2001:db8:1:1::fe"}[index(six)]
+		ours = [2]string{"10.1.1.254", "2001:db8:1:1::fe"}[index(is6)]
 	}
 	onLAN := func(host string) bool { return host == "node2" || host == "other" }
 	inNode := func(host string) string { return host[:2] }
@@ -250,7 +250,7 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	case client == "node1":
 		return ""
 	case endpoint == "node1": // the load balancer's own host
-		return clusterAddress(client, six)
+		return clusterAddress(client, is6)
 	case mode == "fullnat":
 		return vip
 	case mode == "onearm", mode == "auto" && endpoint[:2] != "c1":
@@ -260,25 +260,25 @@ func clusterSees(mode, client, endpoint, vip string, six bool) string {
 	case inNode(client) == inNode(endpoint), onLAN(client) && (onLAN(endpoint) || inNode(endpoint) == "c2"):
 		return ours
 	}
-	return clusterAddress(client, six)
+	return clusterAddress(client, is6)
 }
 
-// TestBridges checks that every host of the cluster reaches every other, and itself, in each mode
-// that translates, by either IP version. An endpoint sees its client, or the load balancer where
-// its reply would otherwise bypass it: for a container on the client's bridge, a neighbour, or a
-// host with the same router. In mode auto, no cell is left out: endpoints of the load balancer's
-// node see their clients, others the load balancer.
+// TestBridges checks that every host of the cluster reaches every host, including itself, in each
+// mode that translates, over both IP versions. An endpoint sees the client's address, or the load
+// balancer's if its reply would otherwise bypass the load balancer: the endpoint is a container on
+// the client's bridge, a neighbor, or has the same router. In mode auto, endpoints on the load
+// balancer's node see the client's address, and all others the load balancer's.
 func TestBridges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.wantAll()
-	c.wantFollowed()
+	c.wantAllCells()
+	c.wantModeAuto()
 }
 
-// wantFollowed checks that mode auto follows links: while the containers' bridge has a port that
-// may lead elsewhere, new clients are translated, and an existing connection lives on. All views
-// name the source.
-func (c *cluster) wantFollowed() {
+// wantModeAuto checks that mode auto follows changes of links. While the containers' bridge has a
+// port that may lead to other hosts, new connections get the load balancer's source address, and
+// existing ones continue. Commands show the source address.
+func (c *cluster) wantModeAuto() {
 	t := c.t
 	t.Helper()
 	const vip = "20.20.20.50"
@@ -290,7 +290,7 @@ func (c *cluster) wantFollowed() {
 	}
 	defer func() { _ = conn.Close() }()
 	answers := bufio.NewReader(conn)
-	kept := func() {
+	wantKept := func() {
 		t.Helper()
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := conn.Write([]byte("GET / HTTP/1.1\r\nHost: vip\r\n\r\n")); err != nil {
@@ -325,46 +325,46 @@ func (c *cluster) wantFollowed() {
 		}
 		out, err = c.Command("explain", "--from", "192.168.0.3", "--to", "20.20.20.40:80")
 		if err != nil || !strings.Contains(out, why) {
-			t.Errorf("explain does not say %q: %v\n%s", why, err, out)
+			t.Errorf("explain does not print %q: %v\n%s", why, err, out)
 		}
 	}
-	kept()
+	wantKept()
 	sources("client", "it is on this node, so its answers pass it")
 	node := c.hosts["node1"]
 	rig.MustRun(t, node, "ip", "link", "add", "elsewhere", "type", "veth", "peer", "name", "outside")
 	rig.MustRun(t, node, "ip", "link", "set", "elsewhere", "master", "br0")
 	sources(`10\.1\.1\.254`, "because it is not behind a veth or bridge of this node")
-	if who, sees := c.asks("other", "20.20.20.40"); who != "c11" || sees != "10.1.1.254" {
+	if who, sees := c.ask("other", "20.20.20.40"); who != "c11" || sees != "10.1.1.254" {
 		t.Errorf("%s answers, sees %s; want c11 sees 10.1.1.254", who, sees)
 	}
-	kept()
+	wantKept()
 	rig.MustRun(t, node, "ip", "link", "del", "elsewhere")
 	sources("client", "it is on this node, so its answers pass it")
-	kept()
+	wantKept()
 }
 
 // TestRoutedContainers is TestBridges with containers on routed veths.
 func TestRoutedContainers(t *testing.T) {
 	t.Parallel()
-	newRoutedCluster(t).wantAll()
+	newRoutedCluster(t).wantAllCells()
 }
 
-// wantAll checks every cell of the table of modes, clients and endpoints.
-func (c *cluster) wantAll() {
+// wantAllCells checks every combination of mode, client and endpoint.
+func (c *cluster) wantAllCells() {
 	t := c.t
 	t.Helper()
 	for n, mode := range []string{"default", "onearm", "fullnat", "auto"} {
 		for i, endpoint := range clusterHosts {
-			for _, six := range []bool{false, true} {
-				vip := fmt.Sprintf([2]string{"20.20.20.%d%d", "2001:db8:20::%d%d"}[index(six)], n+1, i)
-				at := netip.AddrPortFrom(netip.MustParseAddr(clusterAddress(endpoint, six)), 1).String() // with a weight
+			for _, is6 := range []bool{false, true} {
+				vip := fmt.Sprintf([2]string{"20.20.20.%d%d", "2001:db8:20::%d%d"}[index(is6)], n+1, i)
+				at := netip.AddrPortFrom(netip.MustParseAddr(clusterAddress(endpoint, is6)), 1).String() // with a weight
 				c.balance(vip, mode, 80, at)
 				for _, client := range clusterHosts {
-					if mode == "default" && answersByItsOwnRoute(client, endpoint) {
+					if mode == "default" && repliesBypassBalancer(client, endpoint) {
 						continue
 					}
-					who, sees := c.asks(client, vip)
-					want := c.sees(mode, client, endpoint, vip, six)
+					who, sees := c.ask(client, vip)
+					want := c.wantedSource(mode, client, endpoint, vip, is6)
 					if who != endpoint || want != "" && sees != want {
 						t.Errorf("mode %s, from %s to %s: %s answers, sees %s; want %s sees %s", mode, client, endpoint, who, sees, endpoint, want)
 					}
@@ -374,32 +374,32 @@ func (c *cluster) wantAll() {
 	}
 }
 
-// TestBridgesDirect checks that with direct return a container sees the client on its bridge
-// unchanged. A container behind the other node cannot be reached, and the service's status says so.
+// TestBridgesDirect checks that, with direct return, a container sees the address of a client on
+// its bridge. The status of a service reports an endpoint behind the other node as unreachable.
 func TestBridgesDirect(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	rig.MustRun(t, c.hosts["c12"], "ip", "address", "add", "20.20.20.8/32", "dev", "lo")
 	c.balance("20.20.20.8", "dsr", 80, "10.1.1.12:1")
-	if who, sees := c.asks("c11", "20.20.20.8"); who != "c12" || sees != "10.1.1.11" {
+	if who, sees := c.ask("c11", "20.20.20.8"); who != "c12" || sees != "10.1.1.11" {
 		t.Errorf("%s answers, sees %s; want c12 sees 10.1.1.11", who, sees)
 	}
 	c.balance("20.20.20.9", "dsr", 80, "10.1.2.11:1")
 	out, err := c.Command("describe", "lb", "20.20.20.9:80/tcp")
 	if err != nil || !strings.Contains(out, "10.1.2.11 of service 20.20.20.9:80/tcp is behind a router") {
-		t.Errorf("the service does not say that its endpoint is out of reach: %v\n%s", err, out)
+		t.Errorf("the status does not report the unreachable endpoint: %v\n%s", err, out)
 	}
 }
 
-// answersByItsOwnRoute reports whether the client's router is the endpoint or a neighbour of it:
-// its routes decide whether it replies through the load balancer, and in this cluster it does not.
-func answersByItsOwnRoute(client, endpoint string) bool {
+// repliesBypassBalancer reports whether the client's router is the endpoint or a neighbor of it: in
+// this cluster, its replies do not pass the load balancer.
+func repliesBypassBalancer(client, endpoint string) bool {
 	return slices.Contains([]string{"c21", "c22"}, client) && slices.Contains([]string{"node2", "other"}, endpoint)
 }
 
-// kubeProxy holds the rules that kube-proxy creates for a service with a node port: one of the four
-// containers in turn, with the node as source for clients that are not containers of this node, and
-// for a container that reaches itself.
+// kubeProxy has rules like those of kube-proxy for a service with a node port. They use the four
+// containers in turn. The source address is the node's for clients that are not containers of this
+// node, and for a container that reaches itself.
 const kubeProxy = `table ip kubeproxy {
 	chain c11 {
 		ip saddr 10.1.1.11 meta mark set 0x4000
@@ -440,9 +440,9 @@ const kubeProxy = `table ip kubeproxy {
 }
 `
 
-// TestNodePorts checks endpoints that are ports of the nodes, including the load balancer's own.
-// netfilter forwards them to containers on either node, as with kube-proxy. Every host gets answers
-// of all four containers, through each node.
+// TestNodePorts checks endpoints that are node ports, including those of the load balancer's own
+// node. netfilter forwards packets to them to containers on either node, as with kube-proxy. Every
+// host gets answers of all four containers, through each node.
 func TestNodePorts(t *testing.T) {
 	t.Parallel()
 	for _, hook := range []string{"auto", "clsact"} {
@@ -462,14 +462,14 @@ func TestNodePorts(t *testing.T) {
 			for n, mode := range []string{"default", "onearm", "auto"} {
 				for k, node := range []string{"node1", "node2"} {
 					vip := fmt.Sprintf("20.20.20.%d%d", n+1, k)
-					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1", "--probetype=none") // probes would advance the rotation, too
+					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1", "--probetype=none") // probes would also change the order of containers
 					for _, client := range clusterHosts {
-						if mode == "default" && answersByItsOwnRoute(client, node) {
+						if mode == "default" && repliesBypassBalancer(client, node) {
 							continue
 						}
 						var got []string
 						for range 4 {
-							who, _ := c.asks(client, vip)
+							who, _ := c.ask(client, vip)
 							got = append(got, who)
 						}
 						slices.Sort(got)

@@ -18,7 +18,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestFullTable checks that configured routes and lists of routes for many viewers cost little on a
+// TestFullTable checks that configured routes, and lists of routes for many users, cost little on a
 // router with a million routes, a hundred of which change per second.
 func TestFullTable(t *testing.T) {
 	rig.Long(t)
@@ -30,7 +30,7 @@ func TestFullTable(t *testing.T) {
 	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) { fillTable(t, s.LB, routes) }})
 	r.Loxicmd("create route 10.8.0.0/16 31.31.31.1")
 	r.Loxicmd("create route 0.0.0.0/0 31.31.31.1")
-	r.Loxicmd("create route 79.0.0.0/9 31.31.31.1") // contains smaller networks at its beginning, and none at its end
+	r.Loxicmd("create route 79.0.0.0/9 31.31.31.1") // contains smaller networks only in its first half
 	rest := func() (memory int, cpu time.Duration) {
 		time.Sleep(5 * time.Second) // measures the idle state
 		before := processorTime(t, r.Pid())
@@ -90,10 +90,10 @@ func TestFullTable(t *testing.T) {
 	}
 	t.Logf("a page of 1,000: %v", time.Since(start).Round(time.Millisecond))
 	r.Loxicmd("delete route 10.8.0.0/16")
-	r.Loxicmd("delete route 64.0.5.0/24") // a route of BGP
+	r.Loxicmd("delete route 64.0.5.0/24") // learned by BGP
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.LB.Run("ip", "route", "show", "10.8.0.0/16"); out != "" {
-			return fmt.Errorf("the route is still in the kernel: %s", out)
+			return fmt.Errorf("the kernel still has the route: %s", out)
 		}
 		return nil
 	})
@@ -102,7 +102,7 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
-// fillTable gives a host the routes of a router that speaks BGP.
+// fillTable adds n routes to a host, like those of a BGP daemon.
 func fillTable(t testing.TB, h *netnstest.Host, n int) {
 	t.Helper()
 	var lines strings.Builder

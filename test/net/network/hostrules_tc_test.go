@@ -8,20 +8,20 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// dropFilter is a tc filter that drops all packets. All supported kernels have cls_bpf, unlike
-// matchall; this program of classic BPF returns TC_ACT_SHOT.
+// dropFilter is a tc filter that drops all packets: a program of classic BPF that returns
+// TC_ACT_SHOT. All supported kernels have cls_bpf, but not matchall.
 const dropFilter = "handle 9 bpf da bytecode '1,6 0 0 2'"
 
-// TestHostRulesTC checks that tc filters of others apply at egress, before and after ours. At
-// ingress they apply only before ours: with clsact as a newer filter of the same priority, with tcx
-// not at all.
+// TestHostRulesTC checks that other tc filters at egress apply, before and after loxilb's. At
+// ingress, only filters before loxilb's apply: with clsact, a newer filter of the same priority;
+// with tcx, none.
 func TestHostRulesTC(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {
 		t.Run(attach, func(t *testing.T) {
 			t.Parallel()
 			if attach == "tcx" && !dptest.HasTCX() {
-				t.Log("this kernel has clsact only")
+				t.Log("this kernel has only clsact")
 				return
 			}
 			r := rig.New(t, rig.Options{Args: []string{"--redirect-peer=false", "--attach=" + attach}})
@@ -43,9 +43,9 @@ func TestHostRulesTC(t *testing.T) {
 func tcRule(hook, priority string, applies bool) hostRule {
 	device, _, _ := strings.Cut(hook, " ")
 	return hostRule{
-		name:   "tc filter of priority " + priority + " at " + hook,
-		do:     "tc qdisc add dev " + device + " clsact 2>/dev/null || true; tc filter add dev " + hook + " prio " + priority + " " + dropFilter,
-		undo:   "tc filter del dev " + hook + " prio " + priority + " handle 9 bpf",
-		silent: applies,
+		name:      "tc filter of priority " + priority + " at " + hook,
+		setUp:     "tc qdisc add dev " + device + " clsact 2>/dev/null || true; tc filter add dev " + hook + " prio " + priority + " " + dropFilter,
+		remove:    "tc filter del dev " + hook + " prio " + priority + " handle 9 bpf",
+		uncounted: applies,
 	}
 }

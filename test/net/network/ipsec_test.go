@@ -152,9 +152,9 @@ func ipsecCases() []ipsecCase {
 	}
 }
 
-// TestIPsec checks that one second after an IPsec policy covers packets to an endpoint, or its
-// replies, no packet of its connections leaves in clear text. The state names the policy, and the
-// service resumes after the policy is deleted.
+// TestIPsec checks that, one second after an IPsec policy was added for packets to an endpoint or
+// its replies, no packet of its connections leaves in clear text. The status names the policy, and
+// the service works again after the policy was deleted.
 func TestIPsec(t *testing.T) {
 	t.Parallel()
 	for _, six := range []bool{false, true} {
@@ -165,16 +165,16 @@ func TestIPsec(t *testing.T) {
 	}
 }
 
-func checkIPsec(t *testing.T, six bool) {
+func checkIPsec(t *testing.T, is6 bool) {
 	t.Helper()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	r.ServeUDPEcho()
 	vip, everything, clients := rig.VIP4, "0.0.0.0/0", "100.100.100.0/24"
-	if six {
+	if is6 {
 		vip, everything, clients = rig.VIP6, "::/0", "2001:db8:100::/64"
 	}
-	endpoint := rig.HostAddress(r.Endpoints[0], six)
+	endpoint := rig.HostAddress(r.Endpoints[0], is6)
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", vip, rig.Bracket(endpoint))
 	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s:1", vip, rig.Bracket(endpoint))
 	ours := watchClearText(t, r.Endpoints[0], func(p *pkt.Packet) bool {
@@ -185,7 +185,7 @@ func checkIPsec(t *testing.T, six bool) {
 	for _, c := range ipsecCases() {
 		c.check(t, r, vip, []any{endpoint, vip, clients, everything}, ours, theirs)
 	}
-	if six {
+	if is6 {
 		return
 	}
 	r.Loxicmd("create lb 20.20.20.9 --tcp=80:5001 --mode=fullnat --endpoints=%s:1", endpoint)
@@ -253,11 +253,11 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out, _ := r.Command("doctor"); strings.Count(out, "are refused") != 1 || !strings.Contains(out, text) {
-			return fmt.Errorf("doctor does not name the policy, or twice: %s", out)
+			return fmt.Errorf("doctor does not name the policy exactly once: %s", out)
 		}
 		out, _ := r.Command("get", "status", "--failed", "-o", "json") // the same texts as in the log
 		if c.partial && (strings.Count(out, "are refused") != 1 || !strings.Contains(out, text)) {
-			return fmt.Errorf("the problem is not listed once: %s", out)
+			return fmt.Errorf("the problem is not listed exactly once: %s", out)
 		}
 		return nil
 	})
@@ -268,10 +268,10 @@ func (c *ipsecCase) check(t *testing.T, r *rig.Rig, vip string, args []any, ours
 	d.stop()
 }
 
-// forbidsPackets reports whether no packet to the endpoint may leave.
+// forbidsPackets reports whether the policy forbids all packets to the endpoint.
 func (c *ipsecCase) forbidsPackets() bool { return !c.answers || strings.HasPrefix(c.name, "default") }
 
-// command returns the commands that set the policy up.
+// command returns the commands that add the policy.
 func (c *ipsecCase) command(args []any) string {
 	if !strings.Contains(c.do, "%") {
 		return c.do

@@ -14,7 +14,7 @@ import (
 type tunnelPolicy struct {
 	name      string
 	policy    string // after "ip xfrm policy add dir out"
-	ipip, gue bool   // connections in these tunnels are refused
+	ipip, gue bool   // whether connections in these tunnels are refused
 }
 
 func tunnelPolicies() []tunnelPolicy {
@@ -34,11 +34,11 @@ func tunnelPolicies() []tunnelPolicy {
 func TestIPsecTunnels(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
-	decapsulated(r)
+	createTunnelServices(r)
 	for _, p := range tunnelPolicies() {
 		wantTunnels(t, r, p.name+": before it", false, false)
 		rig.MustRun(t, r.LB, "sh", "-c", "ip xfrm policy add dir out "+p.policy)
-		// a policy for another service shows that the daemon has read all policies
+		// The drops of a policy for another service show that the daemon has read all policies.
 		rig.MustRun(t, r.LB, "ip", "xfrm", "policy", "add", "dir", "out", "dst", "17.17.17.1", "action", "block")
 		r.EventuallyShows("get status --failed -o json", "17.17.17.1")
 		wantTunnels(t, r, p.name, p.ipip, p.gue)
@@ -46,9 +46,9 @@ func TestIPsecTunnels(t *testing.T) {
 	}
 }
 
-// decapsulated creates a service for each tunnel, at the ports 7000 (ipip) and 7001 (gue), and one
-// without a tunnel to another endpoint.
-func decapsulated(r *rig.Rig) {
+// createTunnelServices creates a service for each kind of tunnel, at the ports 7000 (ipip) and 7001
+// (gue), and a service of another endpoint without a tunnel.
+func createTunnelServices(r *rig.Rig) {
 	r.T.Helper()
 	rig.Decapsulate(r, "198.18.0.0/15,31.31.31.254")
 	for _, port := range []int{7000, 7001} {
@@ -60,7 +60,7 @@ func decapsulated(r *rig.Rig) {
 	r.Loxicmd("create lb 20.20.20.9 --tcp=80:5001 --endpoints=17.17.17.1:1")
 }
 
-// wantTunnels checks whether new connections of each tunnel are served (true) or refused.
+// wantTunnels checks whether new connections in each kind of tunnel are refused (true) or served.
 func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
 	t.Helper()
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
 	}{{"ipip", 7000, ipip}, {"gue", 7001, gue}} {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
 			for range 3 {
-				if err := connects(ctx, r, c.port); (err != nil) != c.refused {
+				if err := connect(ctx, r, c.port); (err != nil) != c.refused {
 					return fmt.Errorf("%s: a connection in %s is refused: %t, want %t", when, c.tunnel, err != nil, c.refused)
 				}
 			}
@@ -79,8 +79,8 @@ func wantTunnels(t *testing.T, r *rig.Rig, when string, ipip, gue bool) {
 	}
 }
 
-// connects opens a connection of the client to a port of the VIP.
-func connects(ctx context.Context, r *rig.Rig, port int) error {
+// connect opens a connection from the client to a port of the VIP, and closes it.
+func connect(ctx context.Context, r *rig.Rig, port int) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	conn, err := r.Client.DialContext(ctx, "tcp", rig.Join(rig.VIP4, port))

@@ -11,8 +11,8 @@ import (
 )
 
 // TestLayer3 checks that clients behind an interface without a link layer, such as tun or
-// WireGuard, reach endpoints behind Ethernet, whether the kernel has resolved them or not, and get
-// their replies.
+// WireGuard, reach endpoints on Ethernet and get their replies, whether or not the kernel has
+// resolved the endpoints' addresses.
 func TestLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})
@@ -35,8 +35,8 @@ func TestLayer3(t *testing.T) {
 	}
 }
 
-// tunPair connects the client with the balancer by a pair of tun devices, and routes the client's
-// packets for the VIPs there.
+// tunPair connects the client to the balancer by a pair of tun devices, and routes packets from the
+// client to the VIPs through them.
 func tunPair(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	client, err := s.Client.OpenTun("tun0", unix.IFF_TUN)
@@ -51,8 +51,8 @@ func tunPair(t testing.TB, s *netnstest.Standard) {
 		_ = client.Close()
 		_ = lb.Close()
 	})
-	go carry(client, lb)
-	go carry(lb, client)
+	go copyPackets(client, lb)
+	go copyPackets(lb, client)
 	for h, commands := range map[*netnstest.Host][]string{
 		s.Client: {"10.9.0.2/24", "2001:db8:9::2/64"},
 		s.LB:     {"10.9.0.1/24", "2001:db8:9::1/64"},
@@ -66,14 +66,14 @@ func tunPair(t testing.TB, s *netnstest.Standard) {
 	rig.MustRun(t, s.Client, "ip", "-6", "route", "add", rig.VIP6+"/128", "dev", "tun0")
 }
 
-// carry copies packets from one device to the other until one of them is closed.
-func carry(from, to *os.File) {
+// copyPackets copies packets from one device to the other until one of them is closed.
+func copyPackets(from, to *os.File) {
 	packet := make([]byte, 65536)
 	for {
 		n, err := from.Read(packet)
 		if err != nil {
 			return
 		}
-		_, _ = to.Write(packet[:n]) // fails while the device is down, like an unplugged cable
+		_, _ = to.Write(packet[:n]) // fails while the device is down
 	}
 }

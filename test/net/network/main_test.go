@@ -1,5 +1,5 @@
-// Package network_test tests how the balancer follows changes of the network: interfaces, routes,
-// neighbours, VIPs, tunnels.
+// Package network_test tests how the balancer reacts to changes of the network: interfaces, routes,
+// neighbors, VIPs and tunnels.
 package network_test
 
 import (

@@ -13,7 +13,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyPrints runs a command in the balancer until it prints a text, or no longer prints it.
+// eventuallyPrints runs a command on the balancer until it prints a text (prints is true), or no
+// longer prints it.
 func eventuallyPrints(r *rig.Rig, prints bool, text string, command ...string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -24,8 +25,8 @@ func eventuallyPrints(r *rig.Rig, prints bool, text string, command ...string) {
 	})
 }
 
-// refusal runs the command line, and returns the error by which it is refused.
-func refusal(r *rig.Rig, line string, args ...any) string {
+// runRefused runs a loxicmd command that must fail, and returns its error.
+func runRefused(r *rig.Rig, line string, args ...any) string {
 	r.T.Helper()
 	line = fmt.Sprintf(line, args...)
 	out, err := r.Command(strings.Fields(line)...)
@@ -35,9 +36,10 @@ func refusal(r *rig.Rig, line string, args ...any) string {
 	return err.Error()
 }
 
-// TestNetObjects checks that addresses, routes and neighbours of both IP versions can be created,
-// shown and deleted, are restored after someone else removes them or their interface returns, and
-// survive the daemon. Objects of others stay until they are deleted by name.
+// TestNetObjects checks that addresses, routes and neighbors of both IP versions can be created,
+// shown and deleted. The daemon restores them after someone else removes them, or their interface
+// returns. They stay while no daemon runs. loxilb does not remove objects of others unless they are
+// deleted by name.
 func TestNetObjects(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -94,9 +96,9 @@ func TestNetObjects(t *testing.T) {
 	rig.MustRun(t, r.LB, "ip", "address", "add", "2001:db8:31::fe/64", "dev", eth, "nodad") // the gateway's network, not an object of loxilb
 	present(true)
 
-	// objects of others
+	// Objects of others.
 	rig.MustRun(t, r.LB, "ip", "route", "add", "10.7.0.0/16", "via", via)
-	if s := refusal(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+" in its place, which loxilb has not made") {
+	if s := runRefused(r, "create route 10.7.0.0/16 31.31.31.2"); !strings.Contains(s, "10.7.0.0/16 via "+via+" in its place, which loxilb has not made") {
 		t.Errorf(`got %v, want "10.7.0.0/16 via "+via+" in its place, which loxilb has not made" in s`, s)
 	}
 	if out := r.Loxicmd("create route 10.7.0.0/16 %s", via); !strings.Contains(out, "unchanged") {
@@ -111,7 +113,7 @@ func TestNetObjects(t *testing.T) {
 		"create ip 224.0.0.1/24 " + eth:                                      "is not the address of one host",
 		"create neigh 31.31.31.3 " + eth + " --macAddress=01:00:5e:00:00:01": "is one of a group",
 	} {
-		if s := refusal(r, "%s", line); !strings.Contains(s, want) {
+		if s := runRefused(r, "%s", line); !strings.Contains(s, want) {
 			t.Errorf("%s is refused by %q, want %q", line, s, want)
 		}
 	}
@@ -119,7 +121,7 @@ func TestNetObjects(t *testing.T) {
 		t.Errorf("a refused object is kept:\n%s", out)
 	}
 
-	// after a kill of the daemon, existing objects stay and missing ones are restored
+	// After a kill of the daemon, existing objects stay and missing ones are restored.
 	r.Kill()
 	rig.MustRun(t, r.LB, "ip", "route", "del", "10.8.0.0/16")
 	r.Restart()
@@ -131,7 +133,7 @@ func TestNetObjects(t *testing.T) {
 	eventuallyPrints(r, true, "10.7.0.0/16 via "+via, "ip", "route")
 	r.Loxicmd("delete route 10.7.0.0/16")
 	eventuallyPrints(r, false, "10.7.0.0/16", "ip", "route")
-	// deleting a missing object succeeds
+	// Deleting a missing object succeeds.
 	r.Loxicmd("delete ip 10.9.0.1/24 %s", eth)
 	r.Loxicmd("delete route 10.6.0.0/16")
 }
@@ -159,18 +161,18 @@ func TestAddressOfVIP(t *testing.T) {
 	has(false)
 }
 
-// TestNetObjectsCut checks that the address, the network and the route of a connection to this
-// machine are not removed, whoever created them, and that no service takes its port. The error
-// names the connection; --force overrides.
+// TestNetObjectsLockout checks that the daemon refuses to remove the address, network or route of a
+// connection to this machine, whoever created it, and to create a service with its port. The error
+// names the connection. With --force, the daemon does it.
 //
-// P55 Without --force, no address, network or route that carries an ssh session or another
-// connection of the machine is removed, and no service takes its port; the error names the affected
-// client
-func TestNetObjectsCut(t *testing.T) {
+// P55 Without --force, the daemon does not remove an address, network or route that carries an ssh
+// session or another connection of the machine, and creates no service with its port; the error
+// names the affected client
+func TestNetObjectsLockout(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeSource(r.LB, ":7100", ":7100")
-	// the client's address is reached by a route of ours
+	// A configured route leads to the client's address.
 	labtest.Run(t, r.Client, "ip", "address", "add", "10.77.0.1/32", "dev", "lo")
 	labtest.Run(t, r.Client, "ip", "route", "replace", "100.100.100.254/32", "dev", linkOf(t, r.Client, "100.100.100.1"), "src", "10.77.0.1")
 	r.Loxicmd("create route 10.77.0.0/24 100.100.100.1")
@@ -180,13 +182,13 @@ func TestNetObjectsCut(t *testing.T) {
 	for _, line := range []string{"delete route 10.77.0.0/24", "create route 10.77.0.0/24 31.31.31.1", "delete ip " + address,
 		"create lb 100.100.100.254 --tcp=7100:8080 --endpoints=31.31.31.1:1", "create lb 100.100.100.254 --tcp=7000-7200:8080 --endpoints=31.31.31.1:1",
 		"create lb 20.20.20.1 --secips=100.100.100.254 --tcp=7100:8080 --endpoints=31.31.31.1:1", "create lb 0.0.0.0 --tcp=7100:8080 --endpoints=31.31.31.1:1 --mode=hostonearm"} {
-		if why := refusal(r, "%s", line); !strings.Contains(why, who) {
+		if why := runRefused(r, "%s", line); !strings.Contains(why, who) {
 			t.Errorf("%s: %s, want %s", line, why, who)
 		}
 	}
 	r.Loxicmd("create route 10.78.0.0/24 100.100.100.1")
 	r.Loxicmd("delete route 10.78.0.0/24")
-	if err := goesOn(c); err != nil {
+	if err := checkAnswered(c); err != nil {
 		t.Errorf("the connection was disturbed: %v", err)
 	}
 	r.Loxicmd("create lb 100.100.100.254 --tcp=7101:8080 --udp=7100:8080 --endpoints=31.31.31.1:1")
@@ -195,13 +197,13 @@ func TestNetObjectsCut(t *testing.T) {
 	r.Loxicmd("delete lb --all")
 	r.Loxicmd("delete route 10.77.0.0/24 --force")
 	r.Loxicmd("delete ip %s --force", address)
-	if goesOn(c) == nil {
+	if checkAnswered(c) == nil {
 		t.Error("the connection continues although its address was deleted")
 	}
 }
 
-// goesOn returns an error unless a connection is answered within a second.
-func goesOn(c net.Conn) error {
+// checkAnswered returns an error unless a message over the connection is answered within a second.
+func checkAnswered(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}

@@ -10,21 +10,22 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// eventuallyAnswers waits until the server who answers at an address.
-func eventuallyAnswers(r *rig.Rig, address, who string) {
+// awaitServer waits until the server with the name who answers at an address.
+func awaitServer(r *rig.Rig, address, who string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
 		got, err := r.Ask(address)
 		if err == nil && !strings.HasPrefix(got, who+" ") {
-			err = fmt.Errorf("%s answers, not %s", got, who)
+			err = fmt.Errorf("%s answers, want %s", got, who)
 		}
 		return err
 	})
 }
 
-// TestBalanceOverVXLAN checks that endpoints behind a tunnel of loxicmd are reachable, in modes
-// with and without the client's address, also in the bridge of a VLAN, and again after the tunnel
-// was deleted by someone else or the daemon was killed.
+// TestBalanceOverVXLAN checks that endpoints behind a tunnel that loxicmd has created are
+// reachable, in modes that keep and that replace the client's address, also if the tunnel is in the
+// bridge of a VLAN. They are reachable again after someone else has deleted the tunnel, or the
+// daemon was killed.
 func TestBalanceOverVXLAN(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -51,7 +52,7 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	balanced := func() {
 		t.Helper()
 		for _, vip := range []string{"20.20.20.1:80", "20.20.20.2:80", "[2001:db8:20::1]:80"} {
-			eventuallyAnswers(r, vip, "ep1")
+			awaitServer(r, vip, "ep1")
 		}
 	}
 	balanced()
@@ -65,7 +66,7 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	r.Restart()
 	balanced()
 
-	// the same in a bridge, which then has the address
+	// The same in a bridge, which then has the address.
 	for _, line := range []string{
 		"create vlan 100", "delete ip 10.78.0.254/24 vxlan78", "delete ip 2001:db8:78::fe/64 vxlan78", "create vlanmember 100 vxlan78",
 		"create ip 10.78.0.254/24 vlan100", "create ipv4 2001:db8:78::fe/64 vlan100",
@@ -86,12 +87,12 @@ func TestBalanceOverVXLAN(t *testing.T) {
 	}
 	for _, kind := range []string{"vlan", "vlanmember", "vxlan", "vxlanpeer", "ipv4address"} {
 		if out := r.Loxicmd("get status --kind=%s", kind); strings.Contains(out, "100") || strings.Contains(out, "78") {
-			t.Errorf("what went with the interfaces is still wanted:\n%s", out)
+			t.Errorf("objects of deleted interfaces are still listed:\n%s", out)
 		}
 	}
 }
 
-// TestBalanceOverVLAN checks that interfaces of endpoints become members of a VLAN that loxicmd
+// TestBalanceOverVLAN checks that interfaces of endpoints can become members of a VLAN that loxicmd
 // creates, with tags (if the kernel supports them) and without.
 func TestBalanceOverVLAN(t *testing.T) {
 	t.Parallel()
@@ -103,7 +104,7 @@ func TestBalanceOverVLAN(t *testing.T) {
 	} {
 		r.Loxicmd("%s", line)
 	}
-	eventuallyAnswers(r, "20.20.20.1:80", "ep2")
+	awaitServer(r, "20.20.20.1:80", "ep2")
 	if out := r.Loxicmd("get port"); !strings.Contains(out, "IsPVID: true") || !strings.Contains(out, "VID : 100") {
 		t.Errorf("get port:\n%s", out)
 	}
@@ -116,11 +117,11 @@ func TestBalanceOverVLAN(t *testing.T) {
 	eventuallyPrints(r, true, mac+" dev ep2 master vlan100 static", "bridge", "fdb")
 	rig.MustRun(t, r.LB, "bridge", "fdb", "del", mac, "dev", "ep2", "master")
 	eventuallyPrints(r, true, mac+" dev ep2 master vlan100 static", "bridge", "fdb")
-	eventuallyAnswers(r, "20.20.20.1:80", "ep2")
+	awaitServer(r, "20.20.20.1:80", "ep2")
 	rig.MustRun(t, r.LB, "ip", "link", "set", "ep2", "nomaster")
 	eventuallyPrints(r, true, "master vlan100", "ip", "link", "show", "ep2")
 	eventuallyPrints(r, true, mac+" dev ep2 master vlan100 static", "bridge", "fdb")
-	eventuallyAnswers(r, "20.20.20.1:80", "ep2")
+	awaitServer(r, "20.20.20.1:80", "ep2")
 	r.Loxicmd("delete fdb %s ep2", mac)
 	eventuallyPrints(r, false, "static", "bridge", "fdb", "show", "brport", "ep2")
 
@@ -131,7 +132,7 @@ func TestBalanceOverVLAN(t *testing.T) {
 		"create vxlan 5 eth9":         "there is no interface eth9",
 		"create vxlanpeer 5 10.0.0.1": "there is no interface vxlan5",
 	} {
-		if s := refusal(r, "%s", line); !strings.Contains(s, want) {
+		if s := runRefused(r, "%s", line); !strings.Contains(s, want) {
 			t.Errorf("%s is refused by %q, want %q", line, s, want)
 		}
 	}
@@ -143,7 +144,7 @@ func TestBalanceOverVLAN(t *testing.T) {
 	eventuallyPrints(r, false, "master", "ip", "link", "show", "ep2")
 }
 
-// taggedMember makes the third endpoint use tags.
+// taggedMember adds the third endpoint to the VLAN with tags.
 func taggedMember(r *rig.Rig) {
 	r.T.Helper()
 	far := r.Endpoints[2]
@@ -153,7 +154,7 @@ func taggedMember(r *rig.Rig) {
 			r.T.Fatalf("create vlanmember --tagged: %s %v", out, err)
 		}
 		if out := r.Loxicmd("get status --kind=vlanmember"); strings.Contains(out, "ep3") {
-			r.T.Errorf("what the kernel refused is still wanted:\n%s", out)
+			r.T.Errorf("an object that the kernel has refused is listed:\n%s", out)
 		}
 		r.T.Log("the kernel has no 8021q:", err)
 		return
@@ -165,7 +166,7 @@ func taggedMember(r *rig.Rig) {
 		rig.MustRun(r.T, far, strings.Fields(line)...)
 	}
 	r.Loxicmd("create lb 20.20.20.3 --tcp=80:5001 --endpoints=32.32.32.3:1")
-	eventuallyAnswers(r, "20.20.20.3:80", "ep3")
+	awaitServer(r, "20.20.20.3:80", "ep3")
 	r.Loxicmd("delete vlanmember 100 ep3 --tagged")
 	eventuallyPrints(r, false, "ep3.100", "ip", "link")
 }

@@ -8,9 +8,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestInterfaceRemade checks that an open connection continues after the interface towards its
-// endpoint is deleted and one with the same name is created.
-func TestInterfaceRemade(t *testing.T) {
+// TestInterfaceReplaced checks that an open connection continues after the interface towards its
+// endpoint was deleted and another one with the same name was created.
+func TestInterfaceReplaced(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	late, err := r.Host("late")

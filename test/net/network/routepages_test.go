@@ -13,8 +13,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRoutePages checks that the pages of the list of routes together have each route once and in
-// order, also if prefixes contain each other, and if the last route of a page is deleted.
+// TestRoutePages checks that the pages of the list of routes contain each route once and in order,
+// also if prefixes contain each other, or the last route of a page was deleted.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -44,7 +44,7 @@ func TestRoutePages(t *testing.T) {
 			}
 		}
 		if !slices.Equal(pages, whole) {
-			t.Errorf("pages of %d:\n%v\nthe whole:\n%v", limit, pages, whole)
+			t.Errorf("pages of %d:\n%v\nwant\n%v", limit, pages, whole)
 		}
 	}
 	for i := range whole {
@@ -55,7 +55,7 @@ func TestRoutePages(t *testing.T) {
 		rig.MustRun(t, r.LB, "ip", "route", "del", "10.1.0.0/16")
 		rest := routesOf(t, r, "?continue="+url.QueryEscape(page.Continue)).RouteAttr
 		if !slices.Equal(rest, whole[i+2:]) {
-			t.Errorf("after a route that went: %v, want %v", rest, whole[i+2:])
+			t.Errorf("after a deleted route: %v, want %v", rest, whole[i+2:])
 		}
 		break
 	}
@@ -71,7 +71,7 @@ func TestRoutePages(t *testing.T) {
 		t.Errorf("sorted and limited: %s", out)
 	}
 	if out, err := r.Command("get", "route", "--continue=rubbish"); err == nil {
-		t.Errorf("no page has ended there: %s", out)
+		t.Errorf("a marker that no page has: got %s", out)
 	}
 }
 

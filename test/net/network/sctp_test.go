@@ -7,13 +7,13 @@ import (
 	"loxilb/test/sctptest"
 )
 
-// TestLANSCTP has a client reach endpoints in its own network by full NAT, at an address of the
-// balancer there, as the existing loxilb's scenario sctpfullnatl2 has it.
+// TestLANSCTP checks that a client reaches endpoints in its own network by full NAT, at an address
+// of the balancer in this network, as in the existing loxilb's scenario sctpfullnatl2.
 func TestLANSCTP(t *testing.T) {
 	t.Parallel()
 	const messages = 100
 	c := newCluster(t)
-	endpoints := []string{"other", "c12"} // with one address, so they answer from it
+	endpoints := []string{"other", "c12"} // each has one address, from which it answers
 	var list string
 	for _, name := range endpoints {
 		sctptest.Serve(t, c.hosts[name], 38412)

@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestTraceLayer3 checks that trace shows packets of interfaces without a link layer, and replies
-// of an endpoint on this machine as they leave.
+// TestTraceLayer3 checks that trace shows packets of interfaces without a link layer, and outgoing
+// replies of an endpoint on this machine.
 func TestTraceLayer3(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Before: tunPair})
@@ -31,11 +31,11 @@ func TestTraceLayer3(t *testing.T) {
 		r.WantAnswers(rig.Join(vip, 2020), "ep1")
 		r.WantAnswers(rig.Join(vip, 2021), "lb")
 	}
-	shows(t, far,
+	awaitOutput(t, far,
 		`^in tun0 tcp 10\.9\.0\.2:\d+ > 20\.20\.20\.1:2020 S .*\nout ep1 tcp 10\.9\.0\.2:\d+ > 31\.31\.31\.1:5001 S .*# forward`,
 		`^in tun0 tcp \[2001:db8:9::2\]:\d+ > \[2001:db8:20::1\]:2020 S .*\nout ep1 tcp \[2001:db8:9::2\]:\d+ > \[2001:db8:31::1\]:5001 S .*# forward`,
 		`^in ep1 tcp 31\.31\.31\.1:5001 > 10\.9\.0\.2:\d+ SA .*\nout tun0 tcp 20\.20\.20\.1:2020 > 10\.9\.0\.2:\d+ SA .*# forward`)
-	shows(t, near,
+	awaitOutput(t, near,
 		`^pass tun0 tcp 31\.31\.31\.254:5001 > 10\.9\.0\.2:\d+ SA .* egress\nout kernel tcp 20\.20\.20\.1:2021 > 10\.9\.0\.2:\d+ SA `,
 		`^pass tun0 tcp \[2001:db8:31::fe\]:5001 > \[2001:db8:9::2\]:\d+ SA .* egress\nout kernel tcp \[2001:db8:20::1\]:2021 > \[2001:db8:9::2\]:\d+ SA `)
 }
@@ -48,12 +48,12 @@ func startTrace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Stop)
-	shows(t, p, "tracing")
+	awaitOutput(t, p, "tracing")
 	return p
 }
 
-// shows waits until the output of a process matches all patterns.
-func shows(t testing.TB, p *netnstest.Process, patterns ...string) {
+// awaitOutput waits until the output of a process matches all patterns.
+func awaitOutput(t testing.TB, p *netnstest.Process, patterns ...string) {
 	t.Helper()
 	for _, pattern := range patterns {
 		labtest.Eventually(t, 3*rig.Patience, func(context.Context) error {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestVIPForms checks that a VIP works as an address of an interface, on loopback, and without an
-// interface: routed here, or in the client's subnet.
+// interface: if it is routed to the balancer, or in the client's subnet.
 func TestVIPForms(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -45,7 +45,7 @@ func TestVIPForms(t *testing.T) {
 				r.Loxicmd("delete lb %s --tcp=80", vip)
 				labtest.Eventually(t, rig.Patience, func(context.Context) error {
 					if r.HasAddress(vip) != was {
-						return fmt.Errorf("%s: an interface had it before the service: %v; after: %v", vip, was, !was)
+						return fmt.Errorf("%s: an interface had this address before the service: %v; after: %v", vip, was, !was)
 					}
 					return nil
 				})
@@ -63,19 +63,19 @@ func TestSharedVIP(t *testing.T) {
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
 	r.WantAnswers(rig.Join(rig.VIP4, 81), "ep1", "ep2")
 	if !r.HasAddress(rig.VIP4) {
-		t.Errorf("%s went with the first of two services", rig.VIP4)
+		t.Errorf("%s was removed with the first of two services", rig.VIP4)
 	}
 	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if r.HasAddress(rig.VIP4) {
-			return fmt.Errorf("%s is still there", rig.VIP4)
+			return fmt.Errorf("VIP %s still exists", rig.VIP4)
 		}
 		return nil
 	})
 }
 
-// TestAnnounce checks that a new VIP is announced in a subnet whose hosts have another MAC address
-// for it.
+// TestAnnounce checks that the balancer announces a new VIP in a subnet whose hosts have another
+// MAC address for it.
 func TestAnnounce(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -89,8 +89,7 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, vip := range []string{"100.100.100.200", "2001:db8:100::200"} {
-		// STALE, not REACHABLE: the kernel believes a change of an entry in use only after some
-		// seconds.
+		// STALE, not REACHABLE: the kernel ignores announcements for a REACHABLE entry for some seconds.
 		err := r.Client.Netlink().NeighSet(&netlink.Neigh{
 			LinkIndex: link.Attrs().Index, State: netlink.NUD_STALE, IP: net.ParseIP(vip),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
@@ -116,8 +115,9 @@ func TestAnnounce(t *testing.T) {
 	wantAnswersInNetwork(t, r, "100.100.100.200")
 }
 
-// wantAnswersInNetwork checks that an endpoint gets no answer to ARP for a VIP of the client's
-// network, except while its own interface of the balancer holds such a network as well.
+// wantAnswersInNetwork checks that an endpoint gets no answer to an ARP request for a VIP of the
+// client's network, unless the balancer's interface towards the endpoint also has an address of
+// that network.
 func wantAnswersInNetwork(t *testing.T, r *rig.Rig, vip string) {
 	t.Helper()
 	ep := r.Endpoints[0]
@@ -127,7 +127,7 @@ func wantAnswersInNetwork(t *testing.T, r *rig.Rig, vip string) {
 			drops := r.Metric("drops_total", "reason=other-network")
 			_, _ = ep.Run("ip", "neigh", "del", vip, "dev", "eth0")
 			labtest.Run(t, ep, "ip", "neigh", "replace", vip, "dev", "eth0", "use")
-			for range 100 { // the request is on its way
+			for range 100 { // wait for the answer
 				answered := strings.Contains(labtest.Run(t, ep, "ip", "neigh", "show", vip), "lladdr")
 				dropped := r.Metric("drops_total", "reason=other-network") > drops
 				if answered == want && dropped != want {
@@ -147,8 +147,8 @@ func wantAnswersInNetwork(t *testing.T, r *rig.Rig, vip string) {
 	asked(false)
 }
 
-// TestForwardingChanges checks that the data path's forwarding settings are restored soon after
-// someone turns routing off and on again, which resets them for every interface.
+// TestForwardingChanges checks that the daemon restores the data path's forwarding settings soon
+// after someone has disabled and enabled forwarding, which resets them for every interface.
 func TestForwardingChanges(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -170,8 +170,8 @@ func TestForwardingChanges(t *testing.T) {
 	}
 }
 
-// TestEndpointMoves checks that connections follow an endpoint that returns with another MAC
-// address while its next hop is cached.
+// TestEndpointMoves checks that connections continue when their endpoint returns with another MAC
+// address while the balancer has cached its next hop.
 func TestEndpointMoves(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{}})
@@ -189,7 +189,7 @@ func TestEndpointMoves(t *testing.T) {
 	if err := nl.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 77}); err != nil {
 		t.Fatal(err)
 	}
-	// As a host that comes up does, it announces its address.
+	// The endpoint announces its address, like a host that is started.
 	if _, err := r.Endpoints[0].Run("ping", "-c1", "-W2", "31.31.31.254"); err != nil {
 		t.Fatal(err)
 	}

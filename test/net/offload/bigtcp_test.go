@@ -8,11 +8,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// bigSegment is the size limit of packets between devices of this machine: more than the length
-// field of IP can hold.
+// bigSegment is the size limit of packets between devices of this machine. It exceeds the range of
+// IP's length field.
 const bigSegment = 185_000
 
-// TestBigTCP checks that packets of more than 64 KiB pass, and are not treated as too large.
+// TestBigTCP checks that the balancer forwards packets of more than 64 KiB.
 func TestBigTCP(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	for h, links := range map[*netnstest.Host][]string{
@@ -37,7 +37,7 @@ func TestBigTCP(t *testing.T) {
 		packets := r.Metric("service_packets_total", "dir=in", service)
 		t.Logf("%s: %.0f packets of %.0f bytes", vip, packets, bytes/packets)
 		if bytes/packets < 65536 {
-			t.Errorf("%s: packets of %.0f bytes: none is big", vip, bytes/packets)
+			t.Errorf("%s: packets have %.0f bytes on average, want more than 64 KiB", vip, bytes/packets)
 		}
 	}
 	if n := r.Metric("drops_total"); n > 0 {

@@ -15,11 +15,11 @@ import (
 )
 
 // TestBulkIsMerged checks that a receiver on this machine can merge long segments in its queue, as
-// it can when the kernel forwards them: otherwise it wakes up more often, for less data.
+// when the kernel forwards them. Otherwise, the receiver wakes up more often, for less data.
 func TestBulkIsMerged(t *testing.T) {
 	const volume = 256 << 20
 	r := rig.New(t, rig.Options{})
-	serveBulk(t, r)
+	serveStreams(t, r)
 	if err := rig.SendSummed(r.Dial(rig.Join(rig.VIP4, 80)), volume); err != nil {
 		t.Fatal(err)
 	}
@@ -27,13 +27,13 @@ func TestBulkIsMerged(t *testing.T) {
 	segments, merged := counts["InSegs"], counts["TCPRcvCoalesce"]
 	t.Logf("%d of %d segments merged", merged, segments)
 	if merged < segments/3 {
-		t.Errorf("%d of %d segments merged, want a third at least", merged, segments)
+		t.Errorf("%d of %d segments merged, want at least a third", merged, segments)
 	}
 }
 
 // TestBulkIsQueued checks that long segments of several connections are queued at the veth to their
-// endpoint, in order with the short segments between them, unless the veth has a queueing
-// discipline or a program that would see only a part of the packets.
+// endpoint, in order with the short segments between them. They are not queued if the veth has a
+// queueing discipline or a program, which would get only a part of the packets.
 func TestBulkIsQueued(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(testing.TB, *netnstest.Standard) // before the balancer starts
@@ -45,16 +45,16 @@ func TestBulkIsQueued(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rig.New(t, rig.Options{Before: c.prepare})
-			serveBulk(t, r)
+			serveStreams(t, r)
 			before := sentBy(t, r.LB, "ep1")
-			sendBulk(t, r)
+			sendStreams(t, r)
 			counts := countersOf(t, r)
 			sent := sentBy(t, r.LB, "ep1") - before
 			t.Logf("%d segments, %d sent by ep1, %d out of order", counts["InSegs"], sent, counts["TCPOFOQueue"])
 			if queued := sent > counts["InSegs"]/2; queued != c.queued {
 				t.Errorf("queued: %v, want %v: ep1 has sent %d packets, the endpoint received %d segments", queued, c.queued, sent, counts["InSegs"])
 			}
-			// without any queue, a busy machine has up to 0.1 %
+			// On a busy machine, up to 0.1 % are out of order even without a queue.
 			if n := counts["TCPOFOQueue"]; n > counts["InSegs"]/100 {
 				t.Errorf("%d of %d segments arrived before earlier ones", n, counts["InSegs"])
 			}
@@ -69,7 +69,7 @@ func addDiscipline(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// addEgressProgram attaches a program that passes what leaves by ep1.
+// addEgressProgram attaches a program to egress of ep1 that passes all packets.
 func addEgressProgram(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	err := s.LB.Do(func() error {
@@ -96,7 +96,7 @@ func addEgressProgram(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-func serveBulk(t *testing.T, r *rig.Rig) {
+func serveStreams(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	if err := r.Endpoints[0].ServeTCP(":5001", rig.SumServer); err != nil {
 		t.Fatal(err)
@@ -104,8 +104,9 @@ func serveBulk(t *testing.T, r *rig.Rig) {
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
 }
 
-// sendBulk sends by several connections at once. The end of each write is a short segment.
-func sendBulk(t *testing.T, r *rig.Rig) {
+// sendStreams sends data over several connections at the same time. The end of each write is a
+// short segment.
+func sendStreams(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	const streams, writes = 8, 800
 	errs := make([]error, streams)
@@ -140,7 +141,7 @@ func countersOf(t *testing.T, r *rig.Rig) map[string]int {
 	return counts
 }
 
-// sentBy returns how many packets a host has sent by an interface.
+// sentBy returns how many packets a host has sent over an interface.
 func sentBy(t *testing.T, h *netnstest.Host, name string) int {
 	t.Helper()
 	l, err := h.Netlink().LinkByName(name)

@@ -7,14 +7,14 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestChecksums checks that transfers are intact in whatever state a packet's checksum arrives at
-// the program:
+// TestChecksums checks that transfers are intact for each state of a packet's checksum in the
+// kernel:
 //
-//	partial   what a local sender leaves to the card (veth as it is)
-//	none      senders that do it themselves: offloads are off everywhere
-//	complete  packets out of a vxlan tunnel with UDP checksums, which the kernel verifies by summing them whole
+//	partial   a local sender leaves the checksum to the card (the default of veth)
+//	none      senders compute checksums: offloads are off everywhere
+//	complete  the kernel has the sum of the whole packet: it comes from a VXLAN tunnel with UDP checksums
 //
-// In the last case the checksums on the wire are complete, so an endpoint verifies those that the
+// In the last case, the checksums on the wire are complete, so an endpoint verifies those that the
 // program has updated.
 func TestChecksums(t *testing.T) {
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestChecksums(t *testing.T) {
 			}
 			for _, h := range append([]*netnstest.Host{r.Client}, r.Endpoints[:]...) {
 				if n := rig.ChecksumErrors(t, h); n > 0 {
-					t.Errorf("%s has got %d packets with wrong sums", h.Name, n)
+					t.Errorf("%s has received %d packets with wrong checksums", h.Name, n)
 				}
 			}
 		})

@@ -12,9 +12,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// xdpOfDriver returns how many frames XDP programs at an interface of the balancer have dropped or
-// redirected, by the driver's counters.
-func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
+// driverXDPCount returns a counter of the driver of one of the balancer's interfaces: what is the
+// XDP action.
+func driverXDPCount(r *rig.Rig, name, what string) (sum int) {
 	r.T.Helper()
 	out, err := r.LB.Run("ethtool", "-S", name)
 	if err != nil {
@@ -34,9 +34,9 @@ func xdpOfDriver(r *rig.Rig, name, what string) (sum int) {
 	return sum
 }
 
-// TestXDPSYN checks that with XDP an unknown client is challenged and connects, and that one that
-// is not allowed is dropped. The XDP program does both, except for a SYN with a partial checksum,
-// which the program at the tc hook challenges.
+// TestXDPSYN checks that, with XDP, an unknown client is challenged and connects, and that SYNs of
+// a denied client are dropped. The XDP program does both, except for a SYN with a partial checksum:
+// the program at the tc hook challenges its client.
 func TestXDPSYN(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mode, sums string }{
@@ -45,7 +45,7 @@ func TestXDPSYN(t *testing.T) {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Options{Args: []string{"--xdp", c.mode}, Before: func(t testing.TB, s *netnstest.Standard) {
-				napi(t, s)
+				enableGRO(t, s)
 				if c.sums == "whole" {
 					rig.DisableOffloads(t, s)
 				}
@@ -60,14 +60,14 @@ func TestXDPSYN(t *testing.T) {
 				before := rig.Retransmitted(t, r.Client)
 				r.Dial(rig.Join(vip, 2020))
 				if n := rig.Retransmitted(t, r.Client) - before; n != 1 {
-					t.Errorf("%s: the client sent its SYN again %d times, want once after the challenge", vip, n)
+					t.Errorf("%s: the client retransmitted its SYN %d times, want once after the challenge", vip, n)
 				}
 				if sent := r.Metric("syn_challenges_total"); sent != float64(i+1) {
 					t.Errorf("%s: %v challenges were sent, want %d", vip, sent, i+1)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				if _, err := r.Client.DialContext(ctx, "tcp", rig.Join(vip, 2021)); err == nil {
-					t.Errorf("%s: a client that is denied has connected", vip)
+					t.Errorf("%s: a denied client has connected", vip)
 				}
 				cancel()
 			}
@@ -78,10 +78,10 @@ func TestXDPSYN(t *testing.T) {
 				return // the kernel does not count these
 			}
 			want := map[string]int{"whole": 2, "partial": 0}[c.sums]
-			if n := xdpOfDriver(r, "client", "xdp_redirect"); n != want {
+			if n := driverXDPCount(r, "client", "xdp_redirect"); n != want {
 				t.Errorf("XDP sent %d challenges, want %d", n, want)
 			}
-			if n := xdpOfDriver(r, "client", "xdp_drops"); n < 2 {
+			if n := driverXDPCount(r, "client", "xdp_drops"); n < 2 {
 				t.Errorf("XDP dropped %d SYNs, want two", n)
 			}
 		})

@@ -20,9 +20,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// napi enables GRO at the other ends of the balancer's veths: frames that are redirected to a veth
-// whose other end has neither GRO nor a program are lost.
-func napi(t testing.TB, s *netnstest.Standard) {
+// enableGRO enables GRO at the other ends of the balancer's veths. Without GRO or a program at the
+// other end, a veth drops redirected frames.
+func enableGRO(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
 		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
@@ -31,7 +31,7 @@ func napi(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestXDP checks that with XDP transfers are intact, connections open and close, and nothing is
+// TestXDP checks that, with XDP, transfers are intact, connections open and close, and no packet is
 // dropped. XDP forwards nearly all packets with complete checksums, and none with partial ones.
 func TestXDP(t *testing.T) {
 	t.Parallel()
@@ -42,14 +42,14 @@ func TestXDP(t *testing.T) {
 	}{
 		{"native", "whole", 0},
 		{"native", "partial", 0},
-		{"native", "whole", 9000}, // frames of several buffers, which XDP passes on
+		{"native", "whole", 9000}, // frames of several buffers, which XDP leaves to tc
 		{"generic", "whole", 0},
 		{"generic", "partial", 0},
 	} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			t.Parallel()
 			r := rig.New(t, rig.Options{Options: netnstest.Options{MTU: c.mtu}, Args: []string{"--xdp", c.mode}, Before: func(t testing.TB, s *netnstest.Standard) {
-				napi(t, s)
+				enableGRO(t, s)
 				if c.sums == "whole" {
 					rig.DisableOffloads(t, s)
 				}
@@ -57,7 +57,7 @@ func TestXDP(t *testing.T) {
 			r.ServeEchoes()
 			r.Metric("interface_xdp", "interface=client", "mode="+c.mode)
 			for _, vip := range []string{rig.VIP4, rig.VIP6} {
-				if err := thereAndBack(r.Dial(rig.Join(vip, 7)), bytes); err != nil {
+				if err := exchangeStream(r.Dial(rig.Join(vip, 7)), bytes); err != nil {
 					t.Errorf("%s: %v", vip, err)
 				}
 				c := rig.DialUDP(t, r, rig.Join(vip, 53))
@@ -71,23 +71,23 @@ func TestXDP(t *testing.T) {
 			r.WantNoDrops()
 			for _, h := range append([]*netnstest.Host{r.Client}, r.Endpoints[:]...) {
 				if n := rig.ChecksumErrors(t, h); n > 0 {
-					t.Errorf("%s has got %d packets with wrong sums", h.Name, n)
+					t.Errorf("%s has received %d packets with wrong checksums", h.Name, n)
 				}
 			}
 			forwarded := r.Metric("xdp_forwarded_packets_total")
 			t.Logf("XDP forwarded %v packets", forwarded)
 			if c.sums == "partial" && forwarded > 0 {
-				t.Errorf("XDP forwarded %v packets whose checksum was still owed", forwarded)
+				t.Errorf("XDP forwarded %v packets with partial checksums, want 0", forwarded)
 			}
 			if least := float64(4 * bytes / 1460); c.sums == "whole" && c.mtu == 0 && forwarded < least*0.9 {
-				t.Errorf("XDP forwarded %v packets, not the %v of the data", forwarded, least)
+				t.Errorf("XDP forwarded %v packets, want at least %v", forwarded, least)
 			}
 		})
 	}
 }
 
-// thereAndBack sends a stream to an echo server, and checks the echo.
-func thereAndBack(c *net.TCPConn, bytes int64) error {
+// exchangeStream sends a stream to an echo server, and checks the echo.
+func exchangeStream(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
@@ -99,12 +99,12 @@ func thereAndBack(c *net.TCPConn, bytes int64) error {
 	got, err := rig.DigestOf(io.LimitReader(c, bytes))
 	want, _ := rig.DigestOf(rig.NewStream(bytes, 3))
 	if err == nil && got != want {
-		err = fmt.Errorf("%+v came back, not %+v", got, want)
+		err = fmt.Errorf("%+v came back, want %+v", got, want)
 	}
 	return errors.Join(err, <-sent, c.Close())
 }
 
-// wantClosed waits until n TCP connections have been closed by both sides, and no other exists.
+// wantClosed waits until the table has exactly n TCP connections, all closed by both sides.
 func wantClosed(r *rig.Rig, n int) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
@@ -119,9 +119,9 @@ func wantClosed(r *rig.Rig, n int) {
 	})
 }
 
-// xdpOf returns what `ip link` prints for the program at an interface of the balancer: xdp,
-// xdpgeneric or nothing.
-func xdpOf(r *rig.Rig, name string) string {
+// attachedXDP returns how XDP is attached to an interface of the balancer, as `ip link` prints it:
+// xdp, xdpgeneric or nothing.
+func attachedXDP(r *rig.Rig, name string) string {
 	r.T.Helper()
 	out, err := r.LB.Run("ip", "link", "show", name)
 	if err != nil {
@@ -135,12 +135,12 @@ func xdpOf(r *rig.Rig, name string) string {
 	return ""
 }
 
-// TestXDPRestart checks that a connection in use continues while the daemon restarts with XDP as
-// before, in the other mode, without it, and with it again, and that --detach removes XDP.
+// TestXDPRestart checks that a connection in use continues while the daemon restarts with XDP in
+// the same mode, in the other mode, without XDP, and with XDP again, and that --detach removes XDP.
 func TestXDPRestart(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
-		napi(t, s)
+		enableGRO(t, s)
 		rig.DisableOffloads(t, s)
 	}})
 	r.ServeEchoes()
@@ -154,8 +154,8 @@ func TestXDPRestart(t *testing.T) {
 		r.Kill()
 		r.SetArgs("--xdp", step.mode)
 		r.Restart()
-		if got := xdpOf(r, "client"); got != step.want {
-			t.Errorf("--xdp %s: %q is attached, not %q", step.mode, got, step.want)
+		if got := attachedXDP(r, "client"); got != step.want {
+			t.Errorf("--xdp %s: %q is attached, want %q", step.mode, got, step.want)
 		}
 		for range 50 {
 			if err := rig.Exchange(c, "a line"); err != nil {
@@ -170,7 +170,7 @@ func TestXDPRestart(t *testing.T) {
 	if err := r.DetachAll(); err != nil {
 		t.Fatal(err)
 	}
-	if got := xdpOf(r, "client"); got != "" {
+	if got := attachedXDP(r, "client"); got != "" {
 		t.Errorf("--detach left %q", got)
 	}
 	if pins := r.Pins(); len(pins) > 0 {
@@ -178,8 +178,8 @@ func TestXDPRestart(t *testing.T) {
 	}
 }
 
-// TestXDPTarget checks that frames are redirected to a veth while its other end accepts them. When
-// its GRO is turned off, the connection uses tc.
+// TestXDPTarget checks that XDP redirects frames to a veth while its other end accepts them. After
+// GRO was disabled there, the connection uses tc.
 func TestXDPTarget(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.DisableOffloads})
@@ -213,9 +213,9 @@ func TestXDPTarget(t *testing.T) {
 	}
 }
 
-// TestXDPLate checks that an interface that appears later gets XDP, also if it is removed and added
-// again.
-func TestXDPLate(t *testing.T) {
+// TestXDPNewInterface checks that XDP is attached to a new interface, also if it is removed and
+// added again.
+func TestXDPNewInterface(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}})
 	late, err := r.Host("late")
@@ -227,7 +227,7 @@ func TestXDPLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
-			if got := xdpOf(r, "late"); got != "xdp" {
+			if got := attachedXDP(r, "late"); got != "xdp" {
 				return fmt.Errorf("%q is attached", got)
 			}
 			return nil
@@ -241,40 +241,40 @@ func TestXDPLate(t *testing.T) {
 		}
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
 			if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface="late"`) {
-				return fmt.Errorf("still in the metrics (%w)", err)
+				return fmt.Errorf("the metrics still have the interface (%w)", err)
 			}
 			return nil
 		})
 	}
 }
 
-// TestXDPOfOthers checks that another program's XDP stays, that the log names the interface, and
-// that its connections use tc.
-func TestXDPOfOthers(t *testing.T) {
+// TestForeignXDP checks that the daemon does not replace a foreign XDP program, that the log names
+// the interface, and that connections use tc.
+func TestForeignXDP(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
-		napi(t, s)
+		enableGRO(t, s)
 		rig.DisableOffloads(t, s)
-		otherXDP(t, s.LB, "client")
+		attachForeignXDP(t, s.LB, "client")
 	}})
 	r.ServeEchoes()
-	if err := thereAndBack(r.Dial(rig.Join(rig.VIP4, 7)), 1<<20); err != nil {
+	if err := exchangeStream(r.Dial(rig.Join(rig.VIP4, 7)), 1<<20); err != nil {
 		t.Error(err)
 	}
 	if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
-		t.Errorf("a foreign program is reported as ours (%v)", err)
+		t.Errorf("the metrics report a foreign program as loxilb's (%v)", err)
 	}
 	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
 		t.Errorf("the log must report the foreign XDP program once, and that XDP is not attached:\n%s", log)
 	}
 	out, err := r.LB.Run("ip", "-d", "link", "show", "client")
 	if err != nil || !strings.Contains(out, "name other ") {
-		t.Errorf("the other program is gone: %v\n%s", err, out)
+		t.Errorf("the foreign program is not attached: %v\n%s", err, out)
 	}
 }
 
-// otherXDP attaches a program that passes all packets.
-func otherXDP(t testing.TB, h *netnstest.Host, name string) {
+// attachForeignXDP attaches an XDP program that passes all packets.
+func attachForeignXDP(t testing.TB, h *netnstest.Host, name string) {
 	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "other", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},

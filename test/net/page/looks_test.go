@@ -16,8 +16,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// shown returns the looks that the documents have pictures of.
-func shown() []string {
+// documentedLooks returns the looks that documents have pictures of.
+func documentedLooks() []string {
 	return []string{
 		"overview-desktop", "services-phone", "service-desktop-dark", "drops-phone-dark", "connections-desktop", "explain-drop-desktop",
 		"clients-desktop", "doctor-desktop-dark", "revisions-desktop",
@@ -27,7 +27,7 @@ func shown() []string {
 // takeScreenshots is the flag that updates the pictures of the documents.
 var takeScreenshots = flag.Bool("screenshots", false, "write the pictures of docs/images")
 
-// pictures is the folder of the documents' pictures.
+// pictures is the directory of the documents' pictures.
 const pictures = rig.Root + "/docs/images"
 
 // look is a combination of window size and color scheme.
@@ -41,62 +41,63 @@ func allLooks() []look {
 	return []look{{"desktop-dark", 1280, 900, "dark"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}}
 }
 
-// checkLooks checks that the view in each look is accessible, logs nothing to the console, fits the
-// width, and resembles its picture.
-func (s *scene) checkLooks(view string) {
-	s.t.Helper()
+// checkLooks checks that the view, in each look, is accessible, logs nothing to the console, fits
+// the window's width, and resembles its picture.
+func (f *fixture) checkLooks(view string) {
+	f.t.Helper()
 	for _, l := range allLooks() {
-		s.ok(errors.Join(s.Resize(l.width, l.height), s.Scheme(l.scheme)))
+		f.must(errors.Join(f.Resize(l.width, l.height), f.Scheme(l.scheme)))
 		var wide int
-		s.ok(s.Eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(document.documentElement.scrollWidth))))", &wide))
+		f.must(f.Eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(document.documentElement.scrollWidth))))", &wide))
 		if wide > l.width {
-			s.t.Errorf("%s, %s: %d pixels wide", view, l.name, wide)
+			f.t.Errorf("%s, %s: %d pixels wide", view, l.name, wide)
 		}
-		found, err := s.Barriers()
-		s.ok(err)
-		for _, f := range found {
-			s.t.Errorf("%s, %s: %s", view, l.name, f)
+		found, err := f.Barriers()
+		f.must(err)
+		for _, barrier := range found {
+			f.t.Errorf("%s, %s: %s", view, l.name, barrier)
 		}
-		s.compare(view + "-" + l.name)
+		f.compare(view + "-" + l.name)
 	}
-	s.wantNoErrors(view)
+	f.wantNoErrors(view)
 }
 
 const (
-	block   = 20   // pixels: numbers, times and fonts differ from run to run
-	likened = 0.04 // of the range of brightness, averaged over all blocks
+	block         = 20   // pixels: numbers, times and fonts differ from run to run
+	maxDifference = 0.04 // of the range of brightness, averaged over all blocks
 )
 
 // compare checks that a view roughly resembles its picture in the documents.
-func (s *scene) compare(name string) {
-	s.t.Helper()
+func (f *fixture) compare(name string) {
+	f.t.Helper()
 	file := filepath.Join(pictures, "page-"+name+".png")
-	got, data, err := s.Screenshot()
-	s.ok(err)
-	if *takeScreenshots && slices.Contains(shown(), name) {
-		s.ok(errors.Join(os.MkdirAll(pictures, 0o755), os.WriteFile(file, data, 0o644)))
+	got, data, err := f.Screenshot()
+	f.must(err)
+	if *takeScreenshots && slices.Contains(documentedLooks(), name) {
+		f.must(errors.Join(os.MkdirAll(pictures, 0o755), os.WriteFile(file, data, 0o644)))
 		return
 	}
 	data, err = os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
-		if slices.Contains(shown(), name) {
-			s.t.Errorf("%s is missing: go test ./test/net/page -screenshots", file)
+		if slices.Contains(documentedLooks(), name) {
+			f.t.Errorf("%s is missing: go test ./test/net/page -screenshots", file)
 		}
 		return
 	}
-	s.ok(err)
+	f.must(err)
 	want, err := png.Decode(bytes.NewReader(data))
-	s.ok(err)
-	if d := difference(got, want); d > likened {
-		_, now, err := s.Screenshot()
-		s.ok(err)
+	f.must(err)
+	if d := difference(got, want); d > maxDifference {
+		_, now, err := f.Screenshot()
+		f.must(err)
 		kept := filepath.Join(os.TempDir(), fmt.Sprintf("page-%s-%d.png", name, time.Now().Unix()))
-		s.ok(os.WriteFile(kept, now, 0o644))
-		s.t.Errorf("%s looks otherwise by %.3f (allowed: %v): %s; if that is meant: go test ./test/net/page -screenshots", name, d, likened, kept)
+		f.must(os.WriteFile(kept, now, 0o644))
+		f.t.Errorf("%s looks otherwise by %.3f (allowed: %v): %s; if that is meant: go test ./test/net/page -screenshots", name, d, maxDifference, kept)
 	}
 }
 
-// difference returns the mean difference in brightness of blocks, 0 to 1; 1 if the sizes differ.
+// difference returns the mean difference in brightness of blocks, from 0 to 1. It returns 1 if the
+// sizes differ.
 func difference(a, b image.Image) float64 {
 	if a.Bounds() != b.Bounds() {
 		return 1

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestSynProtectAlways checks in every mode, over both IP versions, that an unknown client connects
-// after answering a challenge, and without one from then on.
+// TestSynProtectAlways checks, in every mode and over both IP versions, that an unknown client
+// connects after a challenge, and without a challenge afterwards.
 func TestSynProtectAlways(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"default", "onearm", "fullnat", "dsr"} {
@@ -40,7 +40,7 @@ func TestSynProtectAlways(t *testing.T) {
 					r.Dial(rig.Join(vip, port))
 				}
 				if n := r.Metric("syn_challenges_total"); n != challenged {
-					t.Errorf("%s: a client that is known was challenged %v times", vip, n-challenged)
+					t.Errorf("%s: a known client was challenged %v times", vip, n-challenged)
 				}
 				if answered, known := r.Metric("syn_challenges_answered_total"), r.Metric("known_clients"); answered != float64(i+1) || known != float64(i+1) {
 					t.Errorf("%s: %v challenges answered, %v clients known, want %d", vip, answered, known, i+1)

@@ -10,13 +10,14 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// Addresses that only the default route leads to.
+// Destinations that only the default route leads to.
 const (
 	outside4 = "198.51.100.1"
 	outside6 = "2001:db8:ffff::1"
 )
 
-// newOutside returns a rig whose client is the default gateway, and tells its peers who they are.
+// newOutside returns a rig whose client is the default gateway. The client has the servers of
+// ServeSource.
 func newOutside(t *testing.T, args ...string) *rig.Rig {
 	t.Helper()
 	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}, Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
@@ -36,9 +37,9 @@ func newOutside(t *testing.T, args ...string) *rig.Rig {
 	return r
 }
 
-// TestEgress checks that connections that an endpoint opens by the default route leave with the
-// VIP, or with addresses of the service's choice. Those to a connected network of the load
-// balancer, and those of other hosts, keep their source. The service itself still works.
+// TestEgress checks that connections that an endpoint opens over the default route leave with the
+// VIP, or with the addresses that the service configures. Connections to a connected network of the
+// load balancer, and those of other hosts, keep their source. The service itself still works.
 //
 // V136
 func TestEgress(t *testing.T) {
@@ -61,16 +62,18 @@ func TestEgress(t *testing.T) {
 			r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.pool)
 			r.WantSource(r.Client, network, rig.Join(f.vip, 80), f.near)
 			if got, err := rig.AskSource(c); err != nil || got != f.vip {
-				t.Errorf("%s: a connection that is there is seen as %q, was %s: %v", network, got, f.vip, err)
+				t.Errorf("%s: an existing connection is seen as %q, want %s: %v", network, got, f.vip, err)
 			}
 			r.Loxicmd("delete lb %s --%s=80", f.vip, network)
-			labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return sourceIs(ctx, ep1, network, rig.Join(f.outside, 7000), f.own) })
+			labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
+				return checkSource(ctx, ep1, network, rig.Join(f.outside, 7000), f.own)
+			})
 		}
 	}
 }
 
-// sourceIs reports whether a new connection of a host is seen from an address.
-func sourceIs(ctx context.Context, from *netnstest.Host, network, address, want string) error {
+// checkSource returns an error unless a new connection of a host has the given source address.
+func checkSource(ctx context.Context, from *netnstest.Host, network, address, want string) error {
 	c, err := from.DialContext(ctx, network, address)
 	if err != nil {
 		return err
@@ -83,8 +86,8 @@ func sourceIs(ctx context.Context, from *netnstest.Host, network, address, want 
 	return err
 }
 
-// TestEgressFollows checks that the source follows when the default route changes, and when the
-// daemon is killed and restarted.
+// TestEgressFollows checks the source address after changes of the default route, and after the
+// daemon was killed and restarted.
 func TestEgressFollows(t *testing.T) {
 	t.Parallel()
 	r := newOutside(t)
@@ -100,7 +103,7 @@ func TestEgressFollows(t *testing.T) {
 	}
 	for _, step := range []struct{ command, want string }{
 		{"ip route replace default via 17.17.17.1", rig.VIP4},
-		{"ip route add " + outside4 + " via 100.100.100.1", "31.31.31.1"}, // the default route no longer leads there
+		{"ip route add " + outside4 + " via 100.100.100.1", "31.31.31.1"}, // the default route is no longer used
 		{"ip route replace default via 100.100.100.1", rig.VIP4},
 	} {
 		if out, err := r.LB.Run("sh", "-c", step.command); err != nil {
@@ -110,13 +113,13 @@ func TestEgressFollows(t *testing.T) {
 			continue // not reachable
 		}
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-			return sourceIs(ctx, ep1, "tcp", rig.Join(outside4, 7000), step.want)
+			return checkSource(ctx, ep1, "tcp", rig.Join(outside4, 7000), step.want)
 		})
 	}
 	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7000 --endpoints=31.31.31.1:1 --egress")
-	r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // the first service has it
+	r.WantSource(ep1, "tcp", rig.Join(outside4, 7000), rig.VIP4) // the address is of the first service
 	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-		return sourceIs(ctx, ep1, "tcp", rig.Join(outside4, 7000), "20.20.20.2")
+		return checkSource(ctx, ep1, "tcp", rig.Join(outside4, 7000), "20.20.20.2")
 	})
 }

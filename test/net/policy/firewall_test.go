@@ -20,24 +20,24 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// shortly is how long to wait for what must not arrive.
-const shortly = 500 * time.Millisecond
+// shortWait is how long to wait for an answer that must not arrive.
+const shortWait = 500 * time.Millisecond
 
-// reaches returns nil if a host can open a connection and gets an answer, within shortly.
-func reaches(ctx context.Context, h *netnstest.Host, network, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, shortly)
+// connect returns an error unless a host can open a connection and gets an answer within shortWait.
+func connect(ctx context.Context, h *netnstest.Host, network, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, shortWait)
 	defer cancel()
 	c, err := h.DialContext(ctx, network, address)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	return answers(c)
+	return checkAnswers(c)
 }
 
-// answers returns nil if an open connection still gets answers.
-func answers(c net.Conn) error {
-	if err := c.SetDeadline(time.Now().Add(shortly)); err != nil {
+// checkAnswers returns an error unless an open connection gets an answer.
+func checkAnswers(c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(shortWait)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte("who am I?\n")); err != nil {
@@ -47,8 +47,8 @@ func answers(c net.Conn) error {
 	return err
 }
 
-// TestFirewall checks that rules apply to connections of services, to those of this machine itself
-// and to established ones, also after a kill and a restart of the daemon.
+// TestFirewall checks that rules apply to connections of services, of this machine itself and to
+// established ones, also after a kill and a restart of the daemon.
 func TestFirewall(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -70,58 +70,58 @@ func TestFirewall(t *testing.T) {
 				if out, err := r.Command("create", "firewall", "--firewallRule="+rule, "--drop"); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s %v; want %q", out, err, want)
 				}
-				if err := answers(kept); err != nil {
-					t.Errorf("a change that is refused has an effect: %v", err)
+				if err := checkAnswers(kept); err != nil {
+					t.Errorf("a refused change has an effect: %v", err)
 				}
 			}
 			r.Loxicmd("create firewall --firewallRule=%s --drop --force", rule)
 			for _, address := range []string{service, here} {
-				if err := reaches(t.Context(), r.Client, network, address); err == nil {
-					t.Errorf("%s %s: nothing is dropped", network, address)
+				if err := connect(t.Context(), r.Client, network, address); err == nil {
+					t.Errorf("%s %s: no packet is dropped", network, address)
 				}
 			}
 			for _, c := range []net.Conn{open, kept} {
-				if answers(c) == nil {
+				if checkAnswers(c) == nil {
 					t.Errorf("%s %s does not end", network, c.RemoteAddr())
 				}
 			}
 			r.Kill()
-			if err := reaches(t.Context(), r.Client, network, service); err == nil {
-				t.Errorf("%s: nothing is dropped without the daemon", network)
+			if err := connect(t.Context(), r.Client, network, service); err == nil {
+				t.Errorf("%s: no packet is dropped without the daemon", network)
 			}
 			r.Restart()
 			if got := r.Loxicmd("get firewall -o wide"); !strings.Contains(got, "Drop") || strings.Contains(got, "| 0:0 ") {
 				t.Errorf("the rules after a restart are:\n%s", got)
 			}
-			if err := reaches(t.Context(), r.Client, network, here); err == nil {
-				t.Errorf("%s: nothing is dropped after a restart", network)
+			if err := connect(t.Context(), r.Client, network, here); err == nil {
+				t.Errorf("%s: no packet is dropped after a restart", network)
 			}
 			r.Loxicmd("delete firewall --firewallRule=%s", rule)
 			for _, address := range []string{service, here} {
-				if err := reaches(t.Context(), r.Client, network, address); err != nil {
+				if err := connect(t.Context(), r.Client, network, address); err != nil {
 					t.Errorf("%s %s: %v without the rule", network, address, err)
 				}
 			}
 		}
-		// with a default of drop, replies to this machine's own connections pass, old and new
+		// With the default drop, replies to this machine's own old and new connections pass.
 		r.Loxicmd("create firewall --firewallRule=preference:0 --drop --force")
 		for _, network := range []string{"tcp", "udp"} {
-			if err := reaches(t.Context(), r.LB, network, rig.Join(f.endpoint, 7000)); err != nil {
+			if err := connect(t.Context(), r.LB, network, rig.Join(f.endpoint, 7000)); err != nil {
 				t.Errorf("%s: this machine gets no answer: %v", network, err)
 			}
-			if err := reaches(t.Context(), r.Client, network, rig.Join(f.lb, 7100)); err == nil {
-				t.Errorf("%s: the default is not heeded", network)
+			if err := connect(t.Context(), r.Client, network, rig.Join(f.lb, 7100)); err == nil {
+				t.Errorf("%s: the default has no effect", network)
 			}
 		}
-		if err := answers(own); err != nil {
-			t.Errorf("a connection of this machine's own is cut: %v", err)
+		if err := checkAnswers(own); err != nil {
+			t.Errorf("a connection of this machine is interrupted: %v", err)
 		}
 		r.Loxicmd("delete firewall --all")
 	}
 }
 
-// TestFirewallInterface checks that a rule for an interface applies to the interface of that name,
-// also if that is created later.
+// TestFirewallInterface checks that a rule for an interface applies to the interface with that
+// name, also if the interface is created later.
 func TestFirewallInterface(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -133,25 +133,25 @@ func TestFirewallInterface(t *testing.T) {
 	}
 	name := strings.TrimSpace(links)
 	r.Loxicmd("create fw --firewallRule=portName:later --drop")
-	if err := reaches(t.Context(), r.Client, "tcp", rig.Join(rig.VIP4, 80)); err != nil {
+	if err := connect(t.Context(), r.Client, "tcp", rig.Join(rig.VIP4, 80)); err != nil {
 		t.Error(err)
 	}
 	if out, err := r.LB.Run("sh", "-c", "ip link set "+name+" down; ip link set "+name+" name later; ip link set later up"); err != nil {
 		t.Fatal(out, err)
 	}
 	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-		if reaches(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) == nil {
-			return errors.New("nothing is dropped")
+		if connect(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) == nil {
+			return errors.New("no packet is dropped")
 		}
 		return nil
 	})
 	r.Loxicmd("delete fw --firewallRule=portName:later")
-	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return reaches(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) })
+	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return connect(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)) })
 }
 
-// TestFirewallSNAT checks that routed connections leave with the address of a rule; if the rule is
-// for default routes, those to connected networks keep their own. The same holds after a restart,
-// and no longer without the rule.
+// TestFirewallSNAT checks that routed connections leave with the address of a rule, also after a
+// restart, until the rule is deleted. If the rule is for default routes, connections to connected
+// networks keep their source.
 func TestFirewallSNAT(t *testing.T) {
 	t.Parallel()
 	r := newOutside(t)
@@ -172,7 +172,7 @@ func TestFirewallSNAT(t *testing.T) {
 			r.Restart()
 			r.WantSource(ep1, network, rig.Join(f.outside, 7000), f.to)
 			if got, err := rig.AskSource(c); err != nil || got != f.to {
-				t.Errorf("%s: a connection that is there is seen as %q: %v", network, got, err)
+				t.Errorf("%s: an existing connection is seen as %q: %v", network, got, err)
 			}
 		}
 		if got := r.Loxicmd("get fw"); !strings.Contains(got, "Snat("+f.to+":0),Egr") {
@@ -181,15 +181,15 @@ func TestFirewallSNAT(t *testing.T) {
 		r.Loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s", f.source, f.to)
 		r.WantSource(ep1, "tcp", rig.Join(f.near, 7000), f.to)
 		r.Loxicmd("delete fw --firewallRule=sourceIP:%s", f.source)
-		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return sourceIs(ctx, ep1, "tcp", rig.Join(f.outside, 7000), f.own) })
+		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error { return checkSource(ctx, ep1, "tcp", rig.Join(f.outside, 7000), f.own) })
 		if r.HasAddress(f.to) {
-			t.Errorf("%s is owned still", f.to)
+			t.Errorf("the balancer still has the address %s", f.to)
 		}
 	}
 }
 
-// TestFirewallRecords checks that the packets that a rule records are soon in a file that libpcap
-// reads, with the rule's name. Recording continues after a restart and ends with the rule.
+// TestFirewallRecords checks that a rule records packets, with its name, in a file that libpcap can
+// read. Recording continues after a restart and ends with the rule.
 func TestFirewallRecords(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -203,7 +203,7 @@ func TestFirewallRecords(t *testing.T) {
 	}
 	for range 2 {
 		labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
-			return errors.Join(reaches(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)), recorded(file, key, rig.VIP4))
+			return errors.Join(connect(ctx, r.Client, "tcp", rig.Join(rig.VIP4, 80)), checkRecord(file, key, rig.VIP4))
 		})
 		r.Kill()
 		if err := os.Rename(file, file+".before"); err != nil {
@@ -212,16 +212,17 @@ func TestFirewallRecords(t *testing.T) {
 		r.Restart()
 	}
 	r.Loxicmd("delete firewall --firewallRule=%s", key)
-	if err := reaches(t.Context(), r.Client, "tcp", rig.Join(rig.VIP4, 80)); err != nil {
+	if err := connect(t.Context(), r.Client, "tcp", rig.Join(rig.VIP4, 80)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a file is there without a rule that records: %v", err)
+		t.Errorf("a file exists without a rule that records: %v", err)
 	}
 }
 
-// recorded reports whether the first packet of a file is a SYN to an address, recorded by a rule.
-func recorded(path, rule, to string) error {
+// checkRecord returns an error unless the first packet of a file is a SYN to an address, recorded
+// by a rule.
+func checkRecord(path, rule, to string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err

@@ -32,9 +32,9 @@ const (
 	floodSources = 16384
 )
 
-// TestFlood checks that during a flood of SYNs from more addresses than the connection table can
+// TestFlood checks that, during a flood of SYNs from more addresses than the connection table can
 // hold, established connections continue, new clients connect, and the table does not fill up. Soon
-// afterwards everything is as before.
+// after the flood, half-open connections are gone and new clients get no challenge.
 //
 // P13 During a flood of SYNs established connections continue, and new clients connect
 func TestFlood(t *testing.T) {
@@ -84,7 +84,7 @@ func TestFlood(t *testing.T) {
 	slices.Sort(took)
 	t.Logf("new clients connect within %v; half of them within %v", took[len(took)-1], took[len(took)/2])
 	if at := took[len(took)*95/100]; at > rig.Patience/2 {
-		t.Errorf("one of 20 new clients takes %v and more to connect", at)
+		t.Errorf("a twentieth of new clients take %v or more to connect", at)
 	}
 	if used := r.Metric("connections"); used > size/2 {
 		t.Errorf("%v of %d connections are in the table", used, size)
@@ -94,7 +94,7 @@ func TestFlood(t *testing.T) {
 	}
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if out := r.Loxicmd("get status --failed"); !strings.Contains(out, "pressure") {
-			return fmt.Errorf("the status says nothing of the pressure:\n%s", out)
+			return fmt.Errorf("the status does not report the pressure:\n%s", out)
 		}
 		return nil
 	})
@@ -106,11 +106,11 @@ func TestFlood(t *testing.T) {
 	ended := time.Now()
 	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
 		if n := r.Metric("half_open_connections", "protocol=tcp"); n > size/8 {
-			return fmt.Errorf("%v connections are half-open still", n)
+			return fmt.Errorf("%v connections are still half-open", n)
 		}
 		return nil
 	})
-	t.Logf("room again %v after the flood", time.Since(ended))
+	t.Logf("half-open connections are gone %v after the flood", time.Since(ended))
 	challenged := r.Metric("syn_challenges_total")
 	if _, err := connectFrom(r, len(took)); err != nil {
 		t.Error(err)
@@ -121,15 +121,15 @@ func TestFlood(t *testing.T) {
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		out := r.Loxicmd("get events --kind=pressure")
 		if strings.Count(out, "began") != 1 || strings.Count(out, "ended") != 1 {
-			return fmt.Errorf("the events are not one beginning and one end:\n%s", out)
+			return fmt.Errorf("want one event of the beginning and one of the end:\n%s", out)
 		}
 		return nil
 	})
 }
 
-// TestFloodTraced checks tracing of every packet of a flood: packets that exceed the buffer are
-// lost and counted. The daemon reads only as many as its CPU share allows; challenges, the
-// connection table, connections and new clients are not affected.
+// TestFloodTraced checks a trace of every packet of a flood. The trace loses packets that exceed
+// its buffer, and counts them. The daemon reads only as many as its CPU share allows. Challenges,
+// the connection table, connections and new clients are not affected.
 func TestFloodTraced(t *testing.T) {
 	t.Parallel()
 	const size = 16384
@@ -148,7 +148,7 @@ func TestFloodTraced(t *testing.T) {
 		t.Helper()
 		labtest.Eventually(t, rig.Patience, func(context.Context) error {
 			if out := trace.Output(); !strings.Contains(out, word) {
-				return fmt.Errorf("trace does not say %q: %s", word, out)
+				return fmt.Errorf("trace does not print %q: %s", word, out)
 			}
 			return nil
 		})
@@ -232,8 +232,8 @@ func addAttacker(t testing.TB, s *netnstest.Standard) *netnstest.Host {
 	return h
 }
 
-// connectFrom connects from an address without an earlier connection, exchanges a line, and returns
-// how long that took.
+// connectFrom connects from client address number i, exchanges a line, and returns how long that
+// took.
 func connectFrom(r *rig.Rig, i int) (time.Duration, error) {
 	began := time.Now()
 	var c net.Conn

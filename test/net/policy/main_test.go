@@ -1,5 +1,5 @@
-// Package policy_test tests decisions about packets besides those of services: firewall rules,
-// source addresses, policers, mirrors, and challenges during floods.
+// Package policy_test tests firewall rules, source addresses of endpoints, policers, mirrors, and
+// challenges during floods.
 package policy_test
 
 import (

@@ -11,7 +11,7 @@ import (
 )
 
 // TestMirror checks that copies of an existing flow's packets, in both directions, arrive at a
-// port, with a VLAN's tag, and by VXLAN, and that every packet is answered throughout.
+// port, with a VLAN tag, and by VXLAN. All packets of the flow are answered meanwhile.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestPolicer checks that a policer applies to an existing flow, can be created before its service,
-// limits to its rate, survives a restart, and has no effect after it is deleted.
+// TestPolicer checks that a policer can be created before its service, limits an existing flow to
+// its rate, survives a restart, and has no effect after it was deleted.
 func TestPolicer(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -36,7 +36,7 @@ func TestPolicer(t *testing.T) {
 		t.Errorf("got %+v, want p.Attached == 1", p)
 	}
 	began := time.Now()
-	flood(t, c)
+	sendDatagrams(t, c)
 	before := policed()
 	passed, most := before.Green.Bytes+before.Yellow.Bytes, 3000+10_000*uint64(time.Since(began).Seconds()+1)
 	if before.Red.Packets == 0 || passed < 3000 || passed > most {
@@ -47,7 +47,7 @@ func TestPolicer(t *testing.T) {
 	}
 	r.Kill()
 	r.Restart()
-	flood(t, c)
+	sendDatagrams(t, c)
 	if after := policed(); after.Red.Packets <= before.Red.Packets || after.Attached != 1 {
 		t.Errorf("after a restart %+v, before %+v", after, before)
 	}
@@ -61,13 +61,13 @@ func TestPolicer(t *testing.T) {
 	})
 }
 
-// datagrams is how many of 200 bytes flood sends: eight seconds of the rate in these tests, so a
-// policer drops some even if a busy machine needs a second to send them, and fewer than a queue of
-// the kernel holds (net.core.netdev_max_backlog).
+// datagrams is the number of datagrams that sendDatagrams sends, of 200 bytes each. At the rate of
+// these tests, they take eight seconds, so a policer drops some even if a busy machine needs a
+// second to send them. A queue of the kernel holds more (net.core.netdev_max_backlog).
 const datagrams = 400
 
-// flood sends datagrams.
-func flood(t *testing.T, c net.Conn) {
+// sendDatagrams sends datagrams.
+func sendDatagrams(t *testing.T, c net.Conn) {
 	t.Helper()
 	for range datagrams {
 		if _, err := c.Write(make([]byte, 172)); err != nil {
@@ -76,11 +76,11 @@ func flood(t *testing.T, c net.Conn) {
 	}
 }
 
-// TestRuleAttached checks that a policer and a mirror can be created before their rule, stop
-// applying with it, and survive a restart.
+// TestRuleAttached checks that a policer and a mirror can be created before their rule, have no
+// effect after the rule was deleted, and survive a restart.
 //
-// P56 A policer or mirror of a firewall rule handles the packets that the rule decides about, also
-// of existing connections from their next packet on
+// P56 A policer or mirror of a firewall rule applies to the packets that match the rule, also to
+// existing connections from their next packet on
 func TestRuleAttached(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -89,7 +89,7 @@ func TestRuleAttached(t *testing.T) {
 	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
 	r.Loxicmd("create policy slow --rate=0:80kbit --pol-type=1 --block-size=1000:2000 --target=sourceIP:100.100.100.0/24,protocol:udp:firewall")
 	r.Loxicmd("create mirror all --mirrorInfo=type:span,port:ep3 --targetObject=attachment:firewall,mirrObjName:sourceIP:100.100.100.0/24,protocol:udp,direction:in")
-	said := func() (p v1.Policy, m v1.Mirror) {
+	attachedState := func() (p v1.Policy, m v1.Mirror) {
 		t.Helper()
 		var policies v1.PolicyList
 		var mirrors v1.MirrorList
@@ -100,31 +100,31 @@ func TestRuleAttached(t *testing.T) {
 		}
 		return policies.PolAttr[0], mirrors.MirrAttr[0]
 	}
-	flood(t, c)
-	if p, m := said(); p.Attached != 0 || p.Green.Packets+p.Red.Packets > 0 || m.Sync == nil || *m.Sync != 1 || m.Packets > 0 {
+	sendDatagrams(t, c)
+	if p, m := attachedState(); p.Attached != 0 || p.Green.Packets+p.Red.Packets > 0 || m.Sync == nil || *m.Sync != 1 || m.Packets > 0 {
 		t.Errorf("without the rule: %+v, %+v", p, m)
 	}
 	r.Loxicmd("create firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp --allow")
-	flood(t, c)
-	p, m := said()
+	sendDatagrams(t, c)
+	p, m := attachedState()
 	if p.Attached != 1 || p.Green.Packets == 0 || p.Red.Packets == 0 || m.Sync == nil || *m.Sync != 0 || m.Packets < datagrams || m.Lost > 0 {
 		t.Errorf("with the rule, of %d packets: %+v, %+v, %+v, %+v", datagrams, p, p.Green, p.Red, m)
 	}
 	r.Kill()
-	flood(t, c)
+	sendDatagrams(t, c)
 	r.Restart()
-	if after, mirrored := said(); after.Red.Packets <= p.Red.Packets || mirrored.Packets <= m.Packets {
+	if after, mirrored := attachedState(); after.Red.Packets <= p.Red.Packets || mirrored.Packets <= m.Packets {
 		t.Errorf("without a daemon %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
 	}
-	p, _ = said()
-	flood(t, c)
-	if after, _ := said(); after.Red.Packets <= p.Red.Packets || after.Attached != 1 {
+	p, _ = attachedState()
+	sendDatagrams(t, c)
+	if after, _ := attachedState(); after.Red.Packets <= p.Red.Packets || after.Attached != 1 {
 		t.Errorf("after a restart %+v has become %+v, %+v", p.Red, after, after.Red)
 	}
 	r.Loxicmd("delete firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp")
-	p, m = said()
-	flood(t, c)
-	if after, mirrored := said(); after.Attached != 0 || after.Red.Packets != p.Red.Packets || mirrored.Packets != m.Packets {
+	p, m = attachedState()
+	sendDatagrams(t, c)
+	if after, mirrored := attachedState(); after.Attached != 0 || after.Red.Packets != p.Red.Packets || mirrored.Packets != m.Packets {
 		t.Errorf("without the rule %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
 	}
 }

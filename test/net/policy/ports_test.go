@@ -20,33 +20,33 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// slowFloodRate is too few SYNs a second to fill the connection table.
+// slowFloodRate is a number of SYNs per second that does not fill the connection table.
 const slowFloodRate = 2000
 
-// TestPortFlood checks that more SYNs from forged addresses than the pool has source ports do not
-// use up all ports, and that the ports are free again within seconds. The load balancer has 8,022
-// ports towards the endpoint here.
+// TestPortFlood checks that SYNs from forged addresses do not use up the pool of source ports,
+// although there are more SYNs than ports, and that the ports are free again within seconds. The
+// pool has 8,022 ports.
 func TestPortFlood(t *testing.T) {
 	t.Parallel()
 	r := portFlood(t, "9558 65535", 8800, 10*time.Second)
 	labtest.Eventually(t, 15*time.Second, func(context.Context) error {
 		out, err := r.Metrics()
 		if err == nil && strings.Contains(out, "loxilb_snat_ports_used{") {
-			err = errors.New("1,000 ports and more are in use")
+			err = errors.New("1,000 or more ports are in use")
 		}
 		return err
 	})
 }
 
-// TestPortFloodDefault does the same with the 35,768 ports of the kernel's default, during a flood
-// that continues.
+// TestPortFloodDefault is TestPortFlood with the 35,768 ports of the kernel's default, while the
+// flood continues.
 func TestPortFloodDefault(t *testing.T) {
 	rig.Long(t)
 	portFlood(t, "32768 60999", 120_000, 70*time.Second)
 }
 
-// portFlood sends this many SYNs to a service of mode onearm. Every real client has to connect
-// during the flood, and until d is over.
+// portFlood sends the given number of SYNs to a service of mode onearm. All other clients must
+// connect until d has passed.
 func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.Rig {
 	t.Helper()
 	var attacker *netnstest.Host
@@ -75,7 +75,7 @@ func portFlood(t *testing.T, hostPorts string, syns int, d time.Duration) *rig.R
 		t.Errorf("%v SYNs found no port", n)
 	}
 	if out := r.Loxicmd("get events --kind=pressure"); !strings.Contains(out, "source ports are short") {
-		t.Errorf("no event says that source ports are short:\n%s", out)
+		t.Errorf("no event reports that source ports are nearly used up:\n%s", out)
 	}
 	return r
 }
@@ -113,7 +113,7 @@ func connectDuring(t *testing.T, r *rig.Rig, d time.Duration) (took []time.Durat
 	return took
 }
 
-// slowFlood sends this many SYNs to the VIP, each from another address.
+// slowFlood sends the given number of SYNs to the VIP, each from another address.
 func slowFlood(r *rig.Rig, attacker *netnstest.Host, syns int) error {
 	from, err1 := attacker.MAC("eth0")
 	to, err2 := r.LB.MAC("attacker")

@@ -11,10 +11,10 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestRateOfRealTraffic checks that iperf3 gets 50 Mbit/s within 5 % by UDP through a policer with
-// one rate or two while it offers twice as much. TCP, which slows down after losses, gets no more
-// and does not stall. The test compares what has passed with the time between two reads of the
-// policer, so a busy machine does not affect the result.
+// TestRateOfRealTraffic checks policers of 50 Mbit/s, with one rate or two, with iperf3. UDP at
+// twice the rate gets the rate within 5 %. TCP, which slows down after losses, gets at most the
+// rate and does not stall. The test divides the bytes by the time between two reads of the policer,
+// so a busy machine does not affect the result.
 func TestRateOfRealTraffic(t *testing.T) {
 	r := rig.Shared(t)
 	const byteRate, burst = 50e6 / 8, 625_000

@@ -23,7 +23,7 @@ func serve(t *testing.T, r *rig.Rig) (servers []*sctptest.Peer) {
 	return servers
 }
 
-// translations are services of each kind of translation, which listen at ports from 2020 on.
+// translations returns a service for each kind of translation. Their ports begin at 2020.
 func translations() []struct{ vip, endpoints, flags string } {
 	return []struct{ vip, endpoints, flags string }{
 		{rig.VIP4, rig.Endpoints4(), ""},
@@ -37,7 +37,7 @@ func translations() []struct{ vip, endpoints, flags string } {
 	}
 }
 
-// createTranslations creates them.
+// createTranslations creates the services of translations.
 func createTranslations(r *rig.Rig) {
 	r.T.Helper()
 	for i, s := range translations() {
@@ -45,7 +45,7 @@ func createTranslations(r *rig.Rig) {
 	}
 }
 
-// wantEnds waits until so many associations of the servers have ended by ABORT, none otherwise.
+// wantEnds waits until n associations of the servers have ended by ABORT, and none otherwise.
 func wantEnds(t *testing.T, servers []*sctptest.Peer, n int) {
 	t.Helper()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -60,8 +60,8 @@ func wantEnds(t *testing.T, servers []*sctptest.Peer, n int) {
 	})
 }
 
-// TestKill checks for each kind of translation that kill ct ends associations for both sides by
-// ABORT, and no others.
+// TestKill checks, for each kind of translation, that kill ct ends the selected associations by
+// ABORT to both sides, and no others.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -87,8 +87,9 @@ func TestKill(t *testing.T) {
 	client.Close(len(all))
 }
 
-// TestDrain checks that associations of a drained endpoint go on until the deadline, through a
-// restart of the daemon, and then end for both sides by ABORT, at the given pace; others go on.
+// TestDrain checks that associations of a drained endpoint continue until the deadline, also during
+// a restart of the daemon. They then end by ABORT to both sides, at the configured rate.
+// Associations of other endpoints continue.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	const n, rate = 30, 5
@@ -124,7 +125,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRemoved checks that associations of a removed endpoint go on, and end at once with
+// TestRemoved checks that associations of a removed endpoint continue, or end immediately with
 // --on-remove=reset.
 func TestRemoved(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ const (
 	sctpBindxAdd = 100
 )
 
-// The client's further path: another link, by which it reaches a second VIP.
+// The client's paths: each link leads to one VIP.
 const (
 	firstAddress, secondAddress = "100.100.100.1", "100.100.101.1"
 	firstVIP, secondVIP         = "20.20.22.1", "20.20.23.1"
@@ -36,13 +36,13 @@ const (
 
 // TestKernel checks the kernel's own SCTP, which the guests of test/kernels have: messages in both
 // directions with each kind of translation, an association with two addresses at both ends whose
-// links fail in turn, restarts of both, the latter after packets have taken the second path, and
-// SHUTDOWN, which closes associations.
+// links fail in turn, restarts of both kinds of associations, and SHUTDOWN, which closes
+// associations.
 func TestKernel(t *testing.T) {
 	if _, err := os.Stat("/proc/sys/net/sctp"); err != nil {
-		t.Skip("SCTP is not here: this kernel lacks it")
+		t.Skip("this kernel has no SCTP")
 	}
-	r := rig.New(t, rig.Options{Before: kernelPaths})
+	r := rig.New(t, rig.Options{Before: setUpPaths})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(r.Command("get", "drops"))
@@ -65,7 +65,7 @@ func TestKernel(t *testing.T) {
 		}
 		c := dialKernel(t, r.Client, s.vip, 2020+i, from)
 		exchange(t, c)
-		c = restart(t, r, &accepted, c, s.vip, 2020+i, from)
+		c = restartAssociation(t, r, &accepted, c, s.vip, 2020+i, from)
 		shutDown(t, c)
 	}
 	r.EventuallyShows("get ct", "sctp", "shut-complete")
@@ -74,14 +74,13 @@ func TestKernel(t *testing.T) {
 		firstVIP, port, secondVIP, rig.Endpoints4())
 	c := dialKernel(t, r.Client, firstVIP, 2020, firstAddress, secondAddress)
 	exchange(t, c)
-	r.EventuallyShows("get drops", "unproven-address") // HEARTBEATs by the second path
+	r.EventuallyShows("get drops", "unproven-address") // HEARTBEATs over the second path
 	for _, link := range []string{"client", "other"} {
 		setLink(t, r.LB, link, false)
 		exchange(t, c)
 		setLink(t, r.LB, link, true)
 	}
-	// An address that the client adds is not announced, since answers to it would bypass the
-	// balancer.
+	// The balancer hides an address that the client adds: answers to it would bypass the balancer.
 	addAddresses(t, c, "100.100.100.9")
 	exchange(t, c)
 
@@ -89,7 +88,7 @@ func TestKernel(t *testing.T) {
 		setLink(t, r.LB, "client", false)
 		exchange(t, c)
 		setLink(t, r.LB, "client", true)
-		c = restart(t, r, &accepted, c, firstVIP, 2020, firstAddress, secondAddress)
+		c = restartAssociation(t, r, &accepted, c, firstVIP, 2020, firstAddress, secondAddress)
 	}
 	shutDown(t, c)
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
@@ -101,8 +100,8 @@ func TestKernel(t *testing.T) {
 	})
 }
 
-// loadPrograms waits until the programs of SCTP have loaded: an emulated kernel 6.1 takes half a
-// minute to verify them, and the API does not wait as long.
+// loadPrograms waits until the SCTP programs are loaded. An emulated kernel 6.1 takes half a minute
+// to verify them, longer than the API waits.
 func loadPrograms(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	const vip = "20.20.21.1"
@@ -119,9 +118,9 @@ func loadPrograms(t *testing.T, r *rig.Rig) {
 	})
 }
 
-// kernelPaths gives the client its other link, the endpoints another address, and all short
-// timeouts of SCTP and ASCONF.
-func kernelPaths(t testing.TB, s *netnstest.Standard) {
+// setUpPaths adds a second link to the client and a second address to endpoints. It configures
+// short timeouts of SCTP, and enables ASCONF.
+func setUpPaths(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
 	here := netnstest.End{Host: s.Client, Interface: "eth1", Addresses: []netip.Prefix{rig.Prefix(secondAddress + "/24")}}
 	there := netnstest.End{Host: s.LB, Interface: "other", Addresses: []netip.Prefix{rig.Prefix("100.100.101.254/24")}}
@@ -147,8 +146,8 @@ func kernelPaths(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// kernelSocket opens a socket of the kernel's SCTP in a host, and calls f with it there. Its port
-// may also have associations that are still shutting down.
+// kernelSocket opens a socket of the kernel's SCTP in a host, and calls f with it in the host's
+// namespace. The socket can use a port that has associations in shutdown.
 func kernelSocket(h *netnstest.Host, family int, f func(fd int) error) (file *os.File, err error) {
 	err = h.Do(func() error {
 		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
@@ -166,7 +165,7 @@ func kernelSocket(h *netnstest.Host, family int, f func(fd int) error) (file *os
 	return file, err
 }
 
-// serveKernel starts a server that echoes, and counts its associations.
+// serveKernel starts an echo server that counts its associations.
 func serveKernel(t *testing.T, h *netnstest.Host, accepted *atomic.Int64) {
 	t.Helper()
 	file, err := kernelSocket(h, unix.AF_INET6, func(fd int) error {
@@ -206,13 +205,13 @@ func echo(c net.Conn) {
 	}
 }
 
-// dialKernel opens an association, from these addresses.
+// dialKernel opens an association from the given addresses.
 func dialKernel(t *testing.T, h *netnstest.Host, vip string, port int, from ...string) net.Conn {
 	t.Helper()
 	return associate(t, h, vip, port, func() error { return nil }, from...)
 }
 
-// associate opens an association, and calls sent once the first INIT has been sent.
+// associate opens an association, and calls sent after the first INIT was sent.
 func associate(t *testing.T, h *netnstest.Host, vip string, port int, sent func() error, from ...string) net.Conn {
 	t.Helper()
 	to, family := netip.MustParseAddr(vip), unix.AF_INET
@@ -229,7 +228,7 @@ func associate(t *testing.T, h *netnstest.Host, vip string, port int, sent func(
 		if err := errors.Join(unix.SetNonblock(fd, true), unix.Connect(fd, address)); !errors.Is(err, unix.EINPROGRESS) {
 			return err
 		}
-		return errors.Join(sent(), connected(fd))
+		return errors.Join(sent(), awaitConnected(fd))
 	})
 	if err != nil {
 		t.Fatalf("associate with %s:%d: %v", vip, port, err)
@@ -243,8 +242,8 @@ func associate(t *testing.T, h *netnstest.Host, vip string, port int, sent func(
 	return c
 }
 
-// connected waits until a socket is connected.
-func connected(fd int) error {
+// awaitConnected waits until a socket is connected.
+func awaitConnected(fd int) error {
 	for end := time.Now().Add(rig.Patience); time.Now().Before(end); {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 1000)
 		if err != nil && !errors.Is(err, unix.EINTR) {
@@ -261,10 +260,10 @@ func connected(fd int) error {
 	return os.ErrDeadlineExceeded
 }
 
-// clientPort is the port of all clients, so an association can restart.
+// clientPort is the port of all clients: an association restarts only from the same port.
 const clientPort = 4000
 
-// bindx binds a socket to one more address.
+// bindx binds a socket to an additional address.
 func bindx(fd int, address string) error {
 	a := netip.MustParseAddr(address)
 	family, flow, rest := unix.AF_INET, 0, 8
@@ -292,8 +291,8 @@ func addAddresses(t *testing.T, c net.Conn, addresses ...string) {
 	}
 }
 
-// exchange sends messages of several lengths, and wants each back. The largest one needs many
-// packets.
+// exchange sends messages of several lengths, and checks that each comes back. The largest one
+// needs many packets.
 func exchange(t *testing.T, c net.Conn) {
 	t.Helper()
 	if err := c.SetDeadline(time.Now().Add(2 * rig.Patience)); err != nil {
@@ -309,7 +308,7 @@ func exchange(t *testing.T, c net.Conn) {
 			t.Fatalf("%v: a message of %d bytes: %v", c.RemoteAddr(), length, err)
 		}
 		if !bytes.Equal(got, sent) {
-			t.Fatalf("%v: a message of %d bytes comes back as another one", c.RemoteAddr(), length)
+			t.Fatalf("%v: a message of %d bytes comes back changed", c.RemoteAddr(), length)
 		}
 	}
 }
@@ -322,7 +321,8 @@ func shutDown(t *testing.T, c net.Conn) {
 	}
 }
 
-// shortenPackets leaves room for the header of IPv6 where the other side has IPv4 (docs/sctp.md).
+// shortenPackets reduces the size of packets, so they fit after translation from IPv4 to IPv6
+// (docs/sctp.md).
 func shortenPackets(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	for _, h := range append(r.Endpoints[:], r.Client) {

@@ -9,9 +9,8 @@ import (
 	"loxilb/test/sctptest"
 )
 
-// TestModes checks data in both directions in each mode, with both IP versions and between them,
-// through a kill and restart of the daemon, and through changes of the services, which end no
-// association.
+// TestModes checks data in both directions in each mode, over both IP versions and between them. A
+// kill and restart of the daemon, and changes of the services, end no association.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	const messages = 300
@@ -35,9 +34,10 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestPaths checks that an association of a client with two addresses goes on by the service's
-// other VIP and from its other address when the first path fails, and by the first one when the
-// second fails. libusrsctp proves the other address by its answer to loxilb's HEARTBEAT.
+// TestPaths checks that an association of a client with two addresses continues over the service's
+// second VIP and the client's second address when the first path fails, and over the first path
+// when the second one fails. libusrsctp proves the second address by its answer to loxilb's
+// HEARTBEAT.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	const messages, second = 200, "100.100.100.2"
@@ -50,7 +50,7 @@ func TestPaths(t *testing.T) {
 	serve(t, r)
 	client := sctptest.Connect(t, r.Client)
 	r.Loxicmd("create lb %s --sctp=2020:%d --secips=20.20.21.1 --mode=fullnat --endpoints=%s", rig.VIP4, port, rig.Endpoints4())
-	// libusrsctp sends everything from one of its addresses
+	// libusrsctp sends all packets from one of its addresses.
 	rig.MustRun(t, r.Client, "nft", "add table ip other; add chain ip other out { type filter hook output priority 0; };"+
 		"add rule ip other out ip protocol sctp ip daddr 20.20.21.1 ip saddr set 100.100.100.1;"+
 		"add rule ip other out ip protocol sctp ip daddr 20.20.20.1 ip saddr set "+second)

@@ -7,8 +7,8 @@ import (
 	"loxilb/test/sctptest"
 )
 
-// TestProbes checks that endpoints with a server are up, and those without are down: one whose host
-// has no SCTP, and one whose stack answers by ABORT, in each mode and with both IP versions.
+// TestProbes checks, in each mode and over both IP versions, that endpoints with a server are up,
+// and that two others are down: the host of one has no SCTP, and the other one answers by ABORT.
 func TestProbes(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -33,11 +33,11 @@ func TestProbes(t *testing.T) {
 		}
 	}
 	if n := server.Count("up"); n != len(translations()) {
-		t.Errorf("the server has seen %d associations; probes are none", n)
+		t.Errorf("the server has accepted %d associations, but probes must open none", n)
 	}
 }
 
-// TestProbeDirect checks the same in mode dsr, where the endpoint has the VIP.
+// TestProbeDirect checks probes in mode dsr, in which the endpoint has the VIP.
 func TestProbeDirect(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})

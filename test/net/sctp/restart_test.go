@@ -20,15 +20,15 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// restart loses an association at the client only, as a host that crashes does, and opens it again
-// from the same addresses and port, while the endpoint still has it (RFC 9260 section 5.2).
-// accepted counts the associations that endpoints have opened.
-func restart(t *testing.T, r *rig.Rig, accepted *atomic.Int64, c net.Conn,
+// restartAssociation ends an association at the client only, as a crash does. It opens it again
+// from the same addresses and port, while the endpoint still has the old one (RFC 9260 section
+// 5.2). accepted counts the endpoints' associations.
+func restartAssociation(t *testing.T, r *rig.Rig, accepted *atomic.Int64, c net.Conn,
 	vip string, port int, from ...string) net.Conn {
 	t.Helper()
-	w := listen(t, append(r.Endpoints[:], r.Client)...)
+	w := startCapture(t, append(r.Endpoints[:], r.Client)...)
 	before := accepted.Load()
-	err := loseSent(r.Client, true)
+	err := setSentLoss(r.Client, true)
 	if err == nil {
 		err = errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close()) // its ABORT is lost
 	}
@@ -36,11 +36,11 @@ func restart(t *testing.T, r *rig.Rig, accepted *atomic.Int64, c net.Conn,
 		t.Fatal(err)
 	}
 	// Until the client has sent INIT, it would answer the endpoint's packets by ABORT.
-	sent := func() error { return loseSent(r.Client, false) }
+	sent := func() error { return setSentLoss(r.Client, false) }
 	c = associate(t, r.Client, vip, port, sent, from...)
 	exchange(t, c)
 	if got := accepted.Load() - before; got != 0 {
-		t.Errorf("%s: the endpoint accepted %d associations, want a restart of its own one", vip, got)
+		t.Errorf("%s: the endpoint has accepted %d associations, want a restart of the existing one", vip, got)
 	}
 	out := r.Loxicmd("get ct --service=%s/sctp --no-headers", rig.Join(vip, port))
 	if strings.Count(out, " est ") != 2 || strings.Count(out, "\n") != 2 {
@@ -50,8 +50,8 @@ func restart(t *testing.T, r *rig.Rig, accepted *atomic.Int64, c net.Conn,
 	return c
 }
 
-// loseSent drops all packets that a client sends, or no longer does. Its links and routes stay.
-func loseSent(h *netnstest.Host, lost bool) error {
+// setSentLoss makes a host drop all packets that it sends, or none. Its links and routes stay.
+func setSentLoss(h *netnstest.Host, lost bool) error {
 	change := h.Netlink().QdiscDel
 	if lost {
 		change = h.Netlink().QdiscAdd
@@ -70,27 +70,27 @@ func loseSent(h *netnstest.Host, lost bool) error {
 	return errors.Join(errs...)
 }
 
-// capture holds the packets of SCTP that pass the interfaces of hosts, in both directions.
-type capture struct {
+// packetCapture records the SCTP packets of hosts' interfaces, in both directions.
+type packetCapture struct {
 	files   []*os.File
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	packets []captured
+	packets []capturedPacket
 }
 
-// captured is a packet with chunks other than DATA and SACK.
-type captured struct {
+// capturedPacket is a packet with chunks other than DATA and SACK.
+type capturedPacket struct {
 	host     *netnstest.Host
 	src, dst netip.AddrPort
 	tag      uint32
 	chunks   string // " abort init"
 }
 
-// listen captures packets of hosts until wantNoAbort is called.
-func listen(t *testing.T, hosts ...*netnstest.Host) *capture {
+// startCapture captures packets of hosts until wantNoAbort is called.
+func startCapture(t *testing.T, hosts ...*netnstest.Host) *packetCapture {
 	t.Helper()
-	w := &capture{}
+	w := &packetCapture{}
 	for _, h := range hosts {
 		err := h.Do(func() error {
 			all := binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, unix.ETH_P_ALL))
@@ -112,7 +112,7 @@ func listen(t *testing.T, hosts ...*netnstest.Host) *capture {
 	return w
 }
 
-func (w *capture) read(h *netnstest.Host, from *os.File) {
+func (w *packetCapture) read(h *netnstest.Host, from *os.File) {
 	buf := make([]byte, 1<<17)
 	for {
 		n, err := from.Read(buf)
@@ -129,10 +129,10 @@ func (w *capture) read(h *netnstest.Host, from *os.File) {
 }
 
 // wantNoAbort ends the capture, and checks that no ABORT has reached the client.
-func (w *capture) wantNoAbort(t *testing.T, client *netnstest.Host) {
+func (w *packetCapture) wantNoAbort(t *testing.T, client *netnstest.Host) {
 	t.Helper()
 	for _, f := range w.files {
-		// the reader first reads what is in the socket's buffer
+		// The reader first reads the packets in the socket's buffer.
 		if err := f.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
@@ -153,8 +153,8 @@ func (w *capture) wantNoAbort(t *testing.T, client *netnstest.Host) {
 	}
 }
 
-// decode decodes an IP packet. Without SCTP, it has no chunks.
-func decode(b []byte) (p captured) {
+// decode decodes an IP packet. A packet without SCTP has no chunks.
+func decode(b []byte) (p capturedPacket) {
 	const common = 12 // header of SCTP
 	var src, dst netip.Addr
 	switch {
@@ -165,7 +165,7 @@ func decode(b []byte) (p captured) {
 		src, dst = netip.AddrFrom16([16]byte(b[8:])), netip.AddrFrom16([16]byte(b[24:]))
 		b = b[40:]
 	default:
-		return captured{}
+		return capturedPacket{}
 	}
 	number := binary.BigEndian.Uint16
 	p.src, p.dst = netip.AddrPortFrom(src, number(b)), netip.AddrPortFrom(dst, number(b[2:]))

@@ -7,15 +7,15 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestVIPOfLiveHost checks that a VIP that is the address of a live host in a connected network is
-// refused, and that the host stays reachable. --force creates the service; further ones at the VIP
-// need no --force.
+// TestVIPOfLiveHost checks that the daemon refuses a VIP that is the address of a live host in a
+// connected network, and that the host stays reachable. --force creates the service. Other services
+// with this VIP then need no --force.
 func TestVIPOfLiveHost(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
-	r.WantAnswers(rig.VIP4+":80", "ep1") // so the kernel has resolved its address
+	r.WantAnswers(rig.VIP4+":80", "ep1") // the kernel then has the host's MAC address
 	const create = "create lb 31.31.31.1 --tcp=%s --endpoints=32.32.32.1:1"
 	out, err := r.Command(strings.Fields(strings.ReplaceAll(create, "%s", "90:5001"))...)
 	if err == nil || !strings.Contains(out+err.Error(), `"31.31.31.1" is the address of a live host`) {
@@ -23,7 +23,7 @@ func TestVIPOfLiveHost(t *testing.T) {
 			err, out)
 	}
 	if out := r.Loxicmd("get lb"); strings.Contains(out, "31.31.31.1") {
-		t.Errorf("the service is there:\n%s", out)
+		t.Errorf("the refused service exists:\n%s", out)
 	}
 	r.WantAnswers(rig.VIP4+":80", "ep2", "ep3", "ep1")
 	r.Loxicmd(create+" --force", "90:5001")

@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestCounters checks that connections, packets and bytes are exact, per service and per endpoint,
-// in and out.
+// TestCounters checks that the counts of connections, packets and bytes of services and endpoints
+// are exact, in both directions.
 //
 // V195 a service counts the sum of its endpoints
 // P14 Connections, packets and bytes are counted exactly, by endpoint and by service
@@ -87,8 +87,8 @@ func TestNoEndpoint(t *testing.T) {
 	}
 }
 
-// TestNoRoute checks that an endpoint without a route is reported in the log, and recovers when a
-// route appears.
+// TestNoRoute checks that the log reports an endpoint without a route, and that the endpoint gets
+// connections after a route was added.
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -96,7 +96,7 @@ func TestNoRoute(t *testing.T) {
 	r.WantNoAnswer(rig.Join(rig.VIP4, 80))
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		if log := r.Log(); !strings.Contains(log, "no-route") {
-			return fmt.Errorf("no word about the missing route in the log")
+			return fmt.Errorf("the log does not report the missing route")
 		}
 		return nil
 	})

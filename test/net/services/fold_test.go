@@ -7,9 +7,9 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestServiceAsEndpoint checks that a service with another service as its endpoint distributes that
-// endpoint's share to the endpoints of the inner service, counts its own connections, and follows
-// changes of the inner service. Loops are refused.
+// TestServiceAsEndpoint checks a service whose endpoint is another service, the inner one. It
+// distributes this endpoint's share to the endpoints of the inner service, counts its own
+// connections, and follows changes of the inner service. The daemon refuses loops.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -20,7 +20,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 	} {
 		inner := rig.Bracket(f.inner)
 		address := rig.Join(f.outer, 80)
-		// nothing listens at port 81: only the inner service has port 5001
+		// No server listens at port 81: only the inner service has port 5001.
 		r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s:1,%s:1", f.inner, f.ep1, f.ep2)
 		r.Loxicmd("create lb %s --tcp=80:81 --endpoints=%s:81:1,%s:5001:1", f.outer, inner, f.ep3)
 		r.WantAnswers(address, "ep3", "ep1", "ep2", "ep3", "ep3", "ep1", "ep2", "ep3")
@@ -39,7 +39,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 		r.WantAnswers(address, "ep2", "ep3", "ep2", "ep3")
 		r.Stop()
 		r.Restart()
-		for range 2 { // the position in the rotation is kept by the data path
+		for range 2 { // the data path continues with the next endpoint
 			if who, err := r.Ask(address); err != nil || strings.HasPrefix(who, "ep1") {
 				t.Errorf("%s after a restart: %q, %v", address, who, err)
 			}

@@ -7,9 +7,9 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestHTTP checks that requests to the VIP go to the endpoints in the configured order, by both IP
-// versions, hooks and MTUs, with and without bpf_redirect_peer, and that the client's address is
-// kept.
+// TestHTTP checks that requests to the VIP go to the endpoints in the configured order, and that
+// endpoints see the client's address: over both IP versions, with both hooks and different MTUs,
+// with and without bpf_redirect_peer.
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]rig.Options{
@@ -18,7 +18,7 @@ func TestHTTP(t *testing.T) {
 		"noPeer":        {Args: []string{"--redirect-peer=false"}},
 		"mtu9000":       {Options: netnstest.Options{MTU: 9000}},
 		"forwarding":    {Options: netnstest.Options{Forwarding: true}},
-		"rpFilter":      {Before: strictReversePath},
+		"rpFilter":      {Before: enableStrictRPF},
 		"clsact noPeer": {Args: []string{"--attach", "clsact", "--redirect-peer=false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -45,8 +45,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// strictReversePath turns on strict reverse path filtering.
-func strictReversePath(t testing.TB, s *netnstest.Standard) {
+// enableStrictRPF enables strict reverse path filtering in the balancer.
+func enableStrictRPF(t testing.TB, s *netnstest.Standard) {
 	for _, where := range []string{"all", "default", "client", "ep1", "ep2", "ep3"} {
 		if err := s.LB.Sysctl("net/ipv4/conf/"+where+"/rp_filter", "1"); err != nil {
 			t.Fatal(err)
@@ -54,8 +54,8 @@ func strictReversePath(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// TestWeights checks that weights 5, 3 and 2 are exact in ten connections, and interleaved; weight
-// 0 gets none.
+// TestWeights checks that ten connections are spread exactly by weights 5, 3 and 2, and
+// interleaved. An endpoint of weight 0 gets none.
 func TestWeights(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -79,8 +79,9 @@ func TestSeveralPairs(t *testing.T) {
 	r.WantNoAnswer(rig.VIP4 + ":81")
 }
 
-// TestOtherTraffic checks that packets without a service pass: the balancer routes, answers pings,
-// and serves its own sockets, also at another port of a VIP that is its own address.
+// TestOtherTraffic checks that the kernel handles packets of no service: the balancer forwards
+// them, answers pings, and serves its own sockets, also at another port of a VIP that is its own
+// address.
 //
 // P16 Packets of no service go to the kernel unchanged
 func TestOtherTraffic(t *testing.T) {
@@ -101,7 +102,7 @@ func TestOtherTraffic(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Endpoints' own connections to the client's network pass as well.
+	// The balancer also forwards connections that endpoints open to the client's network.
 	if err := r.Client.ServeHTTP(":80"); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestLimits checks that a client can have as many connections as its limit, and that one more is
+// TestLimits checks that a client can have as many connections as its limit. The next one is
 // refused, also after a restart, until one is closed.
 func TestLimits(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestLimits(t *testing.T) {
 	refused := func() error {
 		c, err := r.Client.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 7))
 		if err == nil {
-			return errors.Join(c.Close(), fmt.Errorf("a third connection is made"))
+			return errors.Join(c.Close(), fmt.Errorf("a third connection opens"))
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
 			return err
@@ -54,6 +54,6 @@ func TestLimits(t *testing.T) {
 		return err
 	})
 	if n := r.Metric("drops_total", "reason=connection-limit"); n < 2 {
-		t.Errorf("%v packets are counted as beyond the limit", n)
+		t.Errorf("%v packets are counted as exceeding the limit", n)
 	}
 }

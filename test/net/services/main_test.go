@@ -1,5 +1,4 @@
-// Package services_test tests services: their names, how they choose endpoints, and what they
-// count.
+// Package services_test tests services: names, algorithms, limits and counters.
 package services_test
 
 import (

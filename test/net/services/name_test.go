@@ -18,13 +18,13 @@ func TestNameOfSeveral(t *testing.T) {
 	r.WantAnswers(rig.VIP4+":80", "ep1", "ep2")
 	r.WantAnswers(rig.VIP4+":443", "ep1", "ep2")
 	if out := r.Loxicmd("get lb"); strings.Count(out, " web ") != 2 {
-		t.Errorf("not two services called web:\n%s", out)
+		t.Errorf("want two services with the name web:\n%s", out)
 	}
 	r.Loxicmd("delete lb --name=web")
 	r.WantNoAnswer(rig.VIP4 + ":80")
 	r.WantNoAnswer(rig.VIP4 + ":443")
 	r.WantAnswers(rig.VIP4+":81", "ep1")
 	if out, err := r.Command("delete", "lb", "--name=web"); err != nil || !strings.Contains(out, "Warning: no service named web") {
-		t.Errorf("deleting it again: %v, %s", err, out)
+		t.Errorf("delete of a missing name: %v, %s", err, out)
 	}
 }

@@ -16,15 +16,15 @@ import (
 // quicKey is a key of AES-128.
 const quicKey = "8f95f09245765f80256934e50c66207f"
 
-// quicService is a service of QUIC and how its servers make connection IDs.
+// quicService is a QUIC service, with the format of its servers' connection IDs.
 type quicService struct {
 	port   int
 	length int // of server IDs
 	ids    quictest.IDs
 }
 
-// quicServices returns a service for each form of connection IDs: in plaintext, one block, three
-// passes over an odd number of bytes, and four passes.
+// quicServices returns a service for each format of connection IDs: in plaintext, encrypted as one
+// block, by three passes over an odd number of bytes, and by four passes.
 func quicServices() []quicService {
 	key := quictest.Hex(quicKey)
 	return []quicService{
@@ -77,8 +77,8 @@ func (s *quicService) serve(t *testing.T, r *rig.Rig) {
 	}
 }
 
-// wants checks that the same server answers.
-func wants(ctx context.Context, t *testing.T, c *quictest.Client, what, name string) {
+// wantServer checks that the server with the given name answers.
+func wantServer(ctx context.Context, t *testing.T, c *quictest.Client, what, name string) {
 	t.Helper()
 	if got, err := c.Ask(ctx); got != name || err != nil {
 		t.Errorf("%s: %q answers (%v), want %s", what, got, err, name)
@@ -100,16 +100,16 @@ func TestQUIC(t *testing.T) {
 		for _, family := range []struct{ vip, endpoints, any string }{{rig.VIP4, rig.Endpoints4(), "0.0.0.0:0"}, {rig.VIP6, rig.Endpoints6(), "[::]:0"}} {
 			r.Loxicmd("create lb %s --udp=%d:%d --select=quic --quic=%s --endpoints=%s", family.vip, s.port, s.port, s.configuration(), s.endpoints(family.endpoints))
 			listen := func() (net.PacketConn, error) { return r.Client.ListenPacket("udp", family.any) }
-			moves(ctx, t, &s, family.vip, listen)
+			changePorts(ctx, t, &s, family.vip, listen)
 		}
 	}
 }
 
-// changes is how often a client's port changes: quic-go follows two at a time.
+// changes is the number of changes of a client's port: quic-go's servers follow two.
 const changes = 2
 
-// moves has a client's port change by a NAT, and another client migrate.
-func moves(ctx context.Context, t *testing.T, s *quicService, vip string, listen func() (net.PacketConn, error)) {
+// changePorts changes a client's port as a NAT would, and migrates another client to other ports.
+func changePorts(ctx context.Context, t *testing.T, s *quicService, vip string, listen func() (net.PacketConn, error)) {
 	t.Helper()
 	to := &net.UDPAddr{IP: net.ParseIP(vip), Port: s.port}
 	what := fmt.Sprintf("%s, --quic=%s", vip, s.configuration())
@@ -118,7 +118,7 @@ func moves(ctx context.Context, t *testing.T, s *quicService, vip string, listen
 		if err := c.Rebind(); err != nil {
 			t.Fatal(err)
 		}
-		wants(ctx, t, c, fmt.Sprintf("%s, rebinding %d", what, n), name)
+		wantServer(ctx, t, c, fmt.Sprintf("%s, rebinding %d", what, n), name)
 	}
 	c, name = dialQUIC(ctx, t, listen, to)
 	for n := range changes {
@@ -130,7 +130,7 @@ func moves(ctx context.Context, t *testing.T, s *quicService, vip string, listen
 		if err := c.Migrate(ctx, p); err != nil {
 			t.Fatalf("%s, migration %d: %v", what, n, err)
 		}
-		wants(ctx, t, c, fmt.Sprintf("%s, migration %d", what, n), name)
+		wantServer(ctx, t, c, fmt.Sprintf("%s, migration %d", what, n), name)
 	}
 }
 
@@ -149,8 +149,8 @@ func dialQUIC(ctx context.Context, t *testing.T, listen func() (net.PacketConn, 
 	return c, name
 }
 
-// TestQUICDrain checks that a connection stays with its drained server across a change of its port
-// and a restart of the daemon, and that new connections go elsewhere.
+// TestQUICDrain checks that a connection keeps its drained server after a change of its port and a
+// restart of the daemon, and that new connections use other servers.
 func TestQUICDrain(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
@@ -171,12 +171,12 @@ func TestQUICDrain(t *testing.T) {
 	if err := c.Rebind(); err != nil {
 		t.Fatal(err)
 	}
-	wants(ctx, t, c, "drained", name)
+	wantServer(ctx, t, c, "drained", name)
 	r.Restart()
 	if err := c.Rebind(); err != nil {
 		t.Fatal(err)
 	}
-	wants(ctx, t, c, "restarted", name)
+	wantServer(ctx, t, c, "restarted", name)
 	for range 5 {
 		if _, other := dialQUIC(ctx, t, listen, to); other == name {
 			t.Errorf("a new connection goes to %s, which is drained", name)

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestRefusedClients checks that each view of a service shows how many clients it has refused, and
-// why.
+// TestRefusedClients checks that the API, commands and metrics show how many clients a service has
+// refused, by reason.
 func TestRefusedClients(t *testing.T) {
 	t.Parallel()
 	const withoutEndpoint, beyondLimit = 200, 64
@@ -27,26 +27,26 @@ func TestRefusedClients(t *testing.T) {
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --name=web --client-connections=1 --endpoints=31.31.31.1:0", rig.VIP4)
-	refuse(r, withoutEndpoint)
+	connectRefused(r, withoutEndpoint)
 	r.Loxicmd("set endpoint 31.31.31.1 --weight=1")
 	r.Dial(rig.Join(rig.VIP4, 80))
-	refuse(r, beyondLimit)
+	connectRefused(r, beyondLimit)
 	key := rig.Join(rig.VIP4, 80) + "/tcp"
 	reasons := []v1.RefusedCount{{Reason: "no-endpoint", Count: withoutEndpoint}, {Reason: "connection-limit", Count: beyondLimit}}
 
 	var one v1.ServiceDetail
-	get(r, "status/service?key="+key, &one)
+	getJSON(r, "status/service?key="+key, &one)
 	s := &one.Summary
 	if s.Attempts != refused+1 || s.Refused != refused || fmt.Sprint(s.RefusedBy) != fmt.Sprint(reasons) || s.Opened != 1 || s.ActiveConnections != 1 || s.Failed != 0 {
 		t.Errorf("/status/service: %+v", s)
 	}
 	var list v1.ServiceSummaryList // the page's list
-	get(r, "status/services", &list)
+	getJSON(r, "status/services", &list)
 	if s := &list.ServiceAttr[0]; s.Refused != refused || s.Attempts != refused+1 {
 		t.Errorf("/status/services: %+v", s)
 	}
 	var rated v1.ServiceRatesList
-	get(r, "status/rates/services?counters=true", &rated)
+	getJSON(r, "status/rates/services?counters=true", &rated)
 	if c := rated.Services[0].Counters; rated.Services[0].Refused != refused || c.Refused != refused || c.RefusedPackets != refused || fmt.Sprint(c.RefusedBy) != fmt.Sprint(reasons) {
 		t.Errorf("/status/rates/services: %+v", c)
 	}
@@ -55,8 +55,8 @@ func TestRefusedClients(t *testing.T) {
 			t.Errorf("the metric has %v for %s", n, reason)
 		}
 	}
-	refusedInHistory(r, "status/rates/history")
-	refusedInHistory(r, "status/rates/history?service="+key)
+	awaitRefusedInHistory(r, "status/rates/history")
+	awaitRefusedInHistory(r, "status/rates/history?service="+key)
 	because := fmt.Sprintf("no-endpoint %d, connection-limit %d", withoutEndpoint, beyondLimit)
 	for command, want := range map[string][]string{
 		"stats " + key:       {" 264 ", "refused: " + because},
@@ -67,18 +67,18 @@ func TestRefusedClients(t *testing.T) {
 		out := r.Loxicmd("%s", command)
 		for _, text := range want {
 			if !strings.Contains(out, text) {
-				t.Errorf("loxicmd %s does not say %q:\n%s", command, text, out)
+				t.Errorf("loxicmd %s does not print %q:\n%s", command, text, out)
 			}
 		}
 	}
 }
 
-// refusedInHistory waits until the rates of the last hour contain refused clients.
-func refusedInHistory(r *rig.Rig, path string) {
+// awaitRefusedInHistory waits until the rates of the last hour contain refused clients.
+func awaitRefusedInHistory(r *rig.Rig, path string) {
 	r.T.Helper()
 	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
 		var h v1.RatesHistory
-		get(r, path, &h)
+		getJSON(r, path, &h)
 		if s := h.Series["refused"]; len(s) == 0 || slices.Max(s) == 0 {
 			return fmt.Errorf("%s: refused %v", path, s)
 		}
@@ -86,8 +86,9 @@ func refusedInHistory(r *rig.Rig, path string) {
 	})
 }
 
-// refuse has clients connect to the service, each of which gets a RST.
-func refuse(r *rig.Rig, clients int) {
+// connectRefused connects to the service repeatedly. The test ends unless each connection is
+// refused.
+func connectRefused(r *rig.Rig, clients int) {
 	r.T.Helper()
 	for range clients {
 		ctx, cancel := context.WithTimeout(r.T.Context(), rig.Patience)
@@ -102,8 +103,8 @@ func refuse(r *rig.Rig, clients int) {
 	}
 }
 
-// get reads a response of the API.
-func get(r *rig.Rig, path string, out any) {
+// getJSON reads a response of the API.
+func getJSON(r *rig.Rig, path string, out any) {
 	r.T.Helper()
 	resp, err := r.LB.HTTPClient(rig.Patience).Get("http://127.0.0.1:11111/netlox/v1/" + path)
 	if err != nil {
@@ -122,8 +123,8 @@ func get(r *rig.Rig, path string, out any) {
 	}
 }
 
-// TestActiveAndInactive checks that each view shows ended connections as inactive, and none counts
-// them as open.
+// TestActiveAndInactive checks that the API, commands and metrics count ended connections as
+// inactive, and not as open.
 func TestActiveAndInactive(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--metrics-detail=endpoint"}})
@@ -137,7 +138,7 @@ func TestActiveAndInactive(t *testing.T) {
 	r.Dial(at)
 	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
 		var one v1.ServiceDetail
-		get(r, "status/service?key="+key, &one)
+		getJSON(r, "status/service?key="+key, &one)
 		if s, e := &one.Summary, &one.Endpoints[0]; s.Connections != 2 || s.ActiveConnections != 2 || s.InactiveConnections != 3 ||
 			e.ActiveConnections != 2 || e.InactiveConnections != 3 {
 			return fmt.Errorf("/status/service: %+v, %+v", s, e)
@@ -153,7 +154,7 @@ func TestActiveAndInactive(t *testing.T) {
 		}
 	}
 	var rated v1.ServiceRatesList
-	get(r, "status/rates/services?counters=true&endpoints=true", &rated)
+	getJSON(r, "status/rates/services?counters=true&endpoints=true", &rated)
 	if s := &rated.Services[0]; s.Inactive != 3 || s.Counters.Active != 2 || s.Endpoints[0].Inactive != 3 || s.Endpoints[0].Counters.Active != 2 {
 		t.Errorf("/status/rates/services: %+v", s)
 	}
@@ -165,6 +166,6 @@ func TestActiveAndInactive(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("top does not tell of 2 open connections:\n%s", out)
+		return fmt.Errorf("top does not show 2 open connections:\n%s", out)
 	})
 }

@@ -44,7 +44,7 @@ func TestLeastConnections(t *testing.T) {
 	r.WantActive(service, 0, 0, 0) // two of them have timed out
 }
 
-// TestPersist checks that a client stays with its endpoint when others are added.
+// TestPersist checks that a client keeps its endpoint when others are added.
 //
 // V167
 func TestPersist(t *testing.T) {
@@ -68,11 +68,11 @@ func TestPersist(t *testing.T) {
 	}
 }
 
-// TestHashAlike checks that two balancers with the endpoints in different orders choose the same
+// TestHashIgnoresOrder checks that two balancers with different orders of endpoints choose the same
 // endpoint for each client port.
 //
 // V164
-func TestHashAlike(t *testing.T) {
+func TestHashIgnoresOrder(t *testing.T) {
 	t.Parallel()
 	var answers [2][]string
 	for i := range answers {
@@ -110,7 +110,7 @@ func fromPort(r *rig.Rig, port int, address string) string {
 		r.T.Fatal(err)
 	}
 	buf := make([]byte, 100)
-	for range 5 { // the first may be lost while neighbours are resolved
+	for range 5 { // the first one may be lost during neighbor discovery
 		if _, err := c.WriteTo([]byte("x"), to); err != nil {
 			r.T.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func TestPortRanges(t *testing.T) {
 				wantFrom(r, rig.Join(vip, port), fmt.Sprintf(":%d", port-4000))
 			}
 			if who, err := r.Ask(rig.Join(vip, 8090)); err == nil {
-				t.Errorf("port 8090 of no service is answered by %s", who)
+				t.Errorf("%s answers at port 8090, which is of no service", who)
 			}
 		}
 	}
@@ -52,13 +52,13 @@ func TestPortRanges(t *testing.T) {
 	check()
 	r.Loxicmd("delete lb %s --tcp=8080-8089", rig.VIP4)
 	if who, err := r.Ask(rig.Join(rig.VIP4, 8085)); err == nil {
-		t.Errorf("a deleted range is answered by %s", who)
+		t.Errorf("%s answers at a port of a deleted service", who)
 	}
 	wantFrom(r, rig.Join(rig.VIP4, 9002), ":5002")
 }
 
-// TestSources checks that clients outside of a service's list are refused, and that lists can
-// change in operation and survive a restart.
+// TestSources checks that a service refuses clients that its list does not contain, and that lists
+// can be changed and survive a restart.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -81,7 +81,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// wantFrom fails the test unless the name in the next answer has this suffix.
+// wantFrom fails the test unless the next answer has the given suffix.
 func wantFrom(r *rig.Rig, address, suffix string) {
 	r.T.Helper()
 	who, err := r.Ask(address)
@@ -92,7 +92,7 @@ func wantFrom(r *rig.Rig, address, suffix string) {
 }
 
 // TestEcho checks that endpoints answer pings of a VIP with an ICMP service, and the machine itself
-// those of others.
+// answers pings of other VIPs.
 func TestEcho(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -106,7 +106,7 @@ func TestEcho(t *testing.T) {
 		}
 	}
 	out := r.Loxicmd("get ct --state=bidir")
-	if n := strings.Count(out, "| dnat-") + strings.Count(out, "| snat-"); n != 12 { // others are left of other tests
+	if n := strings.Count(out, "| dnat-") + strings.Count(out, "| snat-"); n != 12 { // the table may have others, of earlier tests
 		t.Errorf("%d entries of pings, want both directions of six:\n%s", n, out)
 	}
 	r.Loxicmd("delete lb %s --icmp", rig.VIP4)
@@ -115,8 +115,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// TestEchoModes checks modes in which the endpoint sees an address of the load balancer: clients
-// that ping with the same identifier get different ones there.
+// TestEchoModes checks pings in modes in which the endpoint sees an address of the load balancer:
+// the endpoint sees different identifiers of clients that use the same one.
 func TestEchoModes(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -124,8 +124,7 @@ func TestEchoModes(t *testing.T) {
 		{rig.VIP4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {rig.VIP6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
 	} {
 		for _, to := range []struct{ vip, mode, pinged, identifier string }{
-			// Another identifier avoids connections of the previous service that have not ended
-			// yet.
+			// Another identifier avoids open connections of the previous service.
 			{f.vip, "onearm", f.vip, "4000"}, {f.vip, "fullnat", f.vip, "4001"}, {f.any, "hostonearm", f.host, "4002"},
 		} {
 			r.Loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=%s", to.vip, f.endpoint, to.mode)
@@ -142,8 +141,8 @@ func TestEchoModes(t *testing.T) {
 	}
 }
 
-// TestSecondary checks that a service answers at its further VIPs over TCP and UDP, owns and counts
-// them, and keeps them over a restart.
+// TestSecondary checks that a service answers at its secondary VIPs over TCP and UDP, counts
+// connections to them, and that the balancer owns them, also after a restart.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)

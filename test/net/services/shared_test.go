@@ -7,8 +7,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestShared checks that a shared rig has nothing of the test before, and that one whose network
-// has changed is not used again.
+// TestShared checks that a shared rig has no objects, connections, servers and logs of the previous
+// test, and that a rig whose network has changed is not used again.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	const flag = "--half-open-max=31" // of no other test
@@ -31,7 +31,7 @@ func TestShared(t *testing.T) {
 	t.Run("second", func(t *testing.T) {
 		r := rig.Shared(t, flag)
 		if r.Pid() != daemon {
-			t.Error("another daemon runs")
+			t.Error("the second test has another daemon")
 		}
 		if log := r.Log(); log != "" {
 			t.Errorf("the log is not empty:\n%s", log)
@@ -52,7 +52,7 @@ func TestShared(t *testing.T) {
 	t.Run("third", func(t *testing.T) {
 		r := rig.Shared(t, flag)
 		if r.Pid() == daemon {
-			t.Error("the daemon of a host with another address runs")
+			t.Error("a test got the daemon of a host with another address")
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// TestUDP checks that a flow stays with its endpoint, that new flows use the endpoints in turn, and
-// that replies of any size come from the VIP (a connected socket accepts no others).
+// TestUDP checks that a flow keeps its endpoint, that new flows use the endpoints in turn, and that
+// replies of any size come from the VIP (a connected socket accepts no others).
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	r := rig.Shared(t)
@@ -50,11 +50,11 @@ func TestUDPManyFlows(t *testing.T) {
 		if rest != fmt.Sprint(i) {
 			t.Errorf("flow %d: answer %q", i, got)
 		}
-		counts[name]++ // the socket stays open: a reused port would be the same flow
+		counts[name]++ // the socket stays open: a socket with the same port would be the same flow
 	}
 	for _, h := range r.Endpoints {
 		if counts[h.Name] != 100 {
-			t.Errorf("300 flows were shared as %v", counts)
+			t.Errorf("300 flows were spread as %v", counts)
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// TestIdleStrangers checks that idle sockets of other hosts do not delay health checks of the API
-// at any of its addresses. The sockets are of several sources and both IP versions, and have sent
-// half a request or half a TLS handshake.
-func TestIdleStrangers(t *testing.T) {
+// TestIdleConnections checks that idle connections of other hosts do not delay health checks of the
+// API at any of its addresses. The connections are of several sources and both IP versions, and
+// have sent half a request or half a TLS handshake.
+func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	const perSource = 350 // of each of six sources
 	cert, key := certtest.SelfSigned(t, time.Now().Add(time.Hour), "lb").Write(t, t.TempDir(), "lb")
@@ -51,7 +51,7 @@ func TestIdleStrangers(t *testing.T) {
 		var took []time.Duration
 		for range 10 {
 			start := time.Now()
-			if err := healthy(t, r.LB, address); err != nil {
+			if err := checkHealth(t, r.LB, address); err != nil {
 				t.Fatalf("health check at %s: %v", address, err)
 			}
 			took = append(took, time.Since(start))
@@ -90,8 +90,8 @@ func dialFrom(t *testing.T, h *netnstest.Host, source netip.Addr, port string) (
 	return c
 }
 
-// healthy checks the balancer's health at one of its addresses by a new connection.
-func healthy(t *testing.T, h *netnstest.Host, address string) error {
+// checkHealth makes a health check of the balancer at one of its addresses over a new connection.
+func checkHealth(t *testing.T, h *netnstest.Host, address string) error {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return h.DialContext(ctx, network, address)
@@ -106,7 +106,7 @@ func healthy(t *testing.T, h *netnstest.Host, address string) error {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("the health check is answered by %s", res.Status)
+		return fmt.Errorf("health check: got %s, want code 200", res.Status)
 	}
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// TestStaleRole checks that a daemon that was stopped takes no role from a request whose sender has
-// given up meanwhile: another node may be MASTER by now.
-func TestStaleRole(t *testing.T) {
+// TestAbandonedRoleRequest checks that a daemon that continues after SIGSTOP ignores a role in a
+// request whose sender has disconnected meanwhile: another node may be MASTER.
+func TestAbandonedRoleRequest(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{Args: []string{"--host=0.0.0.0", "--insecure"}})
 	r.Loxicmd("set hastate BACKUP")
@@ -40,10 +40,10 @@ func TestStaleRole(t *testing.T) {
 	r.Process.Signal(syscall.SIGSTOP)
 	post().Close()
 	r.Process.Signal(syscall.SIGCONT)
-	labtest.Eventually(t, rig.Patience, func(context.Context) error { return healthy(t, r.Client, address) })
+	labtest.Eventually(t, rig.Patience, func(context.Context) error { return checkHealth(t, r.Client, address) })
 	await.Steady(t, time.Second, func() error {
 		if isMaster() {
-			return errors.New("the node has taken a role whose sender was gone")
+			return errors.New("the node has a role of a sender that has disconnected")
 		}
 		return nil
 	})
@@ -53,6 +53,6 @@ func TestStaleRole(t *testing.T) {
 	defer waiting.Close()
 	r.Process.Signal(syscall.SIGCONT)
 	if _, err := io.ReadAtLeast(waiting, make([]byte, 4096), 12); err != nil || !isMaster() {
-		t.Errorf("the role of a sender that waits is not taken: %v", err)
+		t.Errorf("the role of a sender that waits has no effect: %v", err)
 	}
 }
