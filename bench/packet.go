@@ -198,7 +198,7 @@ func addServiceLines(l *lab.Lab, lines []string) error {
 // the promise of a sweep: after a missed sweep, new connections visit more buckets
 // (bpf/conntrack/reclaim.h).
 func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
-	if err := l.Programs().ForgetPromise(); err != nil {
+	if err := l.Programs().ClearSweepDue(); err != nil {
 		return err
 	}
 	for i, path := range paths() {

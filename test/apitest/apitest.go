@@ -1,5 +1,5 @@
-// Package apitest runs the API over a store in memory, with a fake data path and network that
-// contain what a test sets.
+// Package apitest runs the API with a store in memory, and with a fake data path and network whose
+// state tests set.
 package apitest
 
 import (
@@ -37,12 +37,12 @@ import (
 // ErrDataPath is an error of the data path.
 var ErrDataPath = errors.New("no memory left in the kernel")
 
-// noCounters is a data path that a sampler never reads.
+// noCounters is a source of rates for a sampler that never runs.
 type noCounters struct{ rates.Source }
 
 func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 
-// fake is a data path that contains what a test sets.
+// fake is a data path whose state tests set.
 type fake struct {
 	*status.Table
 	Stats           map[lb.Key]report.ServiceStats
@@ -175,7 +175,7 @@ func (f *fake) Connections(_ context.Context, yield func(report.Connection) bool
 	return f.ConnErr
 }
 
-// ConnectionsFrom has the index of a connection for a place.
+// ConnectionsFrom uses the index of a connection as its place in the table.
 func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
 	f.Sought = sought
 	for i := from; i < len(f.Conns); i++ {
@@ -244,17 +244,17 @@ func (f *fake) Wait(ctx context.Context, version uint64, ids []status.ID) error 
 	return f.ApplyErr
 }
 
-// Bench is an API over a store in memory and a fake data path.
+// Bench is a test bench: an API with a store in memory and a fake data path.
 type Bench struct {
 	T     testing.TB
 	API   *httpapi.API
 	Fake  *fake
 	Store *desired.State
 	Http  http.Handler
-	Peer  transport.PeerFunc // whose requests call makes
+	Peer  transport.PeerFunc // the sender of the requests of Call
 }
 
-// New runs the API; change may change its options.
+// New runs the API. change, if not nil, changes its options.
 func New(t testing.TB, change func(*httpapi.Options)) *Bench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -338,7 +338,7 @@ func (b *Bench) List() []v1.LoadbalanceEntry {
 	return list.LbAttr
 }
 
-// ProblemOf returns the refusal that an answer is.
+// ProblemOf returns the error in an answer.
 func ProblemOf(t testing.TB, w *httptest.ResponseRecorder) v1.Error {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))

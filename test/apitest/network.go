@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// table is a kind as a kernel of a test has it.
+// table has the fake kernel's objects of a kind.
 type table[T netobj.Object[T]] struct {
 	Objects []T
 	Err     error
@@ -127,7 +127,7 @@ func (devices) Ports() ([]netobj.Port, error) {
 	}}, nil
 }
 
-// NetBench is a bench with a kernel's network.
+// NetBench is a Bench with a fake network of the kernel.
 type NetBench struct {
 	*Bench
 	Addresses *addressTable
@@ -136,10 +136,10 @@ type NetBench struct {
 	Fdbs      *fdbTable
 	Vlans     *vlanTable
 	Vxlans    *vxlanTable
-	Made      bool // the existing objects were made by loxilb
+	Made      bool // loxilb has created the existing objects
 }
 
-// NewNet runs the API over a network in memory.
+// NewNet runs the API with a network in memory.
 func NewNet(t testing.TB) *NetBench {
 	t.Helper()
 	b := &NetBench{

@@ -252,7 +252,7 @@ func (b *Bench) Follow() {
 	}()
 }
 
-// Statuses returns the statuses that a query asks for.
+// Statuses returns the statuses that match a query.
 func (b *Bench) Statuses(query string) []v1.Status {
 	b.T.Helper()
 	w := b.Call("GET", httpapi.BaseURL+"/status/objects"+query, "")

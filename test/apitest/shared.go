@@ -40,7 +40,7 @@ func Connections() []report.Connection {
 	}
 }
 
-// GetAs asks for an object.
+// GetAs sends a GET request, and decodes the answer.
 func GetAs[T any](b *Bench, path string) (out T) {
 	b.T.Helper()
 	w := b.Call("GET", httpapi.BaseURL+path, "")
@@ -87,8 +87,8 @@ func Said(r v1.ApplyResult) string {
 	return fmt.Sprintf("%s%d unchanged", b.String(), r.Unchanged)
 }
 
-// Secured is a bench at which every request over TCP needs a token, with a user of each role. It
-// comes from other machines.
+// Secured returns a Bench that requires a token for each request over TCP, and the tokens of a user
+// of each role. Requests come from another machine.
 func Secured(t *testing.T) (b *Bench, tokens map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -107,7 +107,7 @@ func Secured(t *testing.T) (b *Bench, tokens map[string]string) {
 	return b, tokens
 }
 
-// ServeEvents serves by TCP: a stream needs a connection.
+// ServeEvents serves over TCP: a stream of events needs a connection.
 func ServeEvents(t *testing.T, hub *event.Hub) (*Bench, *httptest.Server) {
 	b := New(t, func(o *httpapi.Options) { o.Events = hub })
 	server := httptest.NewUnstartedServer(b.API.Handler(transport.BySocket))
@@ -117,7 +117,7 @@ func ServeEvents(t *testing.T, hub *event.Hub) (*Bench, *httptest.Server) {
 	return b, server
 }
 
-// Kube returns kubeService with other values, and with members that it has only when they are set.
+// Kube returns kubeService with the optional properties args, and with replaced texts.
 func Kube(args string, replaced ...string) string {
 	return strings.NewReplacer(append(replaced, "$ARGS", args)...).Replace(kubeService)
 }

@@ -18,7 +18,8 @@ import (
 	"time"
 )
 
-// lifetime is longer than the time before the end of a certificate in which nodes warn.
+// lifetime is the validity of certificates. It is longer than the time before expiry in which nodes
+// log warnings.
 const lifetime = 30 * 24 * time.Hour
 
 // Pair is a certificate with its key.
@@ -36,7 +37,7 @@ func (p Pair) Write(t testing.TB, dir, name string) (cert, key string) {
 	return cert, key
 }
 
-// TLS returns the pair as servers and clients need it.
+// TLS returns the pair as a certificate for tls.Config.
 func (p Pair) TLS(t testing.TB) tls.Certificate {
 	t.Helper()
 	c, err := tls.X509KeyPair(p.Cert, p.Key)
@@ -58,7 +59,7 @@ type Authority struct {
 	key *ecdsa.PrivateKey
 }
 
-// NewAuthority returns an authority of a name.
+// NewAuthority returns an authority with the given name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	key := newKey(t)

@@ -1,4 +1,4 @@
-// Package clitest runs loxicmd's command lines against a server that gives one answer.
+// Package clitest runs loxicmd's command lines against a server that always gives the same answer.
 package clitest
 
 import (
@@ -52,7 +52,7 @@ func RunIn(t testing.TB, env session.Env, stdin string, args ...string) Result {
 	return Result{code, out.String(), errs.String()}
 }
 
-// Server answers every request with one answer, and keeps the requests.
+// Server gives the same answer to every request, and records the requests.
 type Server struct {
 	*httptest.Server
 	Code     int

@@ -9,36 +9,37 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// balancer is one of the two load balancers. Its methods must be called on the thread that made it.
+// balancer is one of the two load balancers. Its methods must be called on the thread that has
+// created it.
 type balancer interface {
 	network() *lab.Network
-	// begin resets the balancer to the services alone, without connections and fragments.
+	// begin removes all connections and fragments, and configures the services of a sequence.
 	begin(q *sequence) error
-	// note adds the balancer's own verdict on the last packet to the outcome.
-	note(o *outcome) error
+	// record adds the balancer's own verdict on the last packet to the outcome.
+	record(o *outcome) error
 	close() error
 }
 
-// lane runs sequences through a balancer, on its own thread and in a namespace that ends with that
-// thread.
-type lane struct {
+// worker sends sequences through a balancer, on a thread of its own and in a namespace that ends
+// with this thread.
+type worker struct {
 	jobs    chan *sequence
-	results chan laneResult
+	results chan workerResult
 	network *lab.Network // valid after the first result
 }
 
-type laneResult struct {
+type workerResult struct {
 	outcomes []outcome
 	err      error
 }
 
-func newLane(start func() (balancer, error)) *lane {
-	l := &lane{jobs: make(chan *sequence), results: make(chan laneResult)}
+func newWorker(start func() (balancer, error)) *worker {
+	l := &worker{jobs: make(chan *sequence), results: make(chan workerResult)}
 	go l.serve(start)
 	return l
 }
 
-func (l *lane) serve(start func() (balancer, error)) {
+func (l *worker) serve(start func() (balancer, error)) {
 	runtime.LockOSThread()
 	b, err := start()
 	if err == nil {
@@ -46,7 +47,7 @@ func (l *lane) serve(start func() (balancer, error)) {
 	}
 	var datagrams uint64
 	for q := range l.jobs {
-		var r laneResult
+		var r workerResult
 		if r.err = err; err == nil {
 			r.outcomes, r.err = run(b, q, &datagrams)
 		}
@@ -55,23 +56,23 @@ func (l *lane) serve(start func() (balancer, error)) {
 	if err == nil {
 		err = b.close()
 	}
-	l.results <- laneResult{err: err}
+	l.results <- workerResult{err: err}
 }
 
-// stop ends the lane.
-func (l *lane) stop() error {
+// stop ends the worker.
+func (l *worker) stop() error {
 	close(l.jobs)
 	return (<-l.results).err
 }
 
 // pair is both balancers.
-type pair struct{ ours, kernel *lane }
+type pair struct{ ours, kernel *worker }
 
-func newPair() *pair { return &pair{newLane(newOurs), newLane(newKernel)} }
+func newPair() *pair { return &pair{newWorker(newLoxilb), newWorker(newKernel)} }
 
 func (p *pair) stop() error { return errors.Join(p.ours.stop(), p.kernel.stop()) }
 
-// run puts both through the sequence, side by side.
+// run sends a sequence through both balancers at the same time.
 func (p *pair) run(q *sequence) (ours, kernel []outcome, err error) { return p.runTwo(q, q) }
 
 func (p *pair) runTwo(q, r *sequence) (ours, kernel []outcome, err error) {
@@ -89,7 +90,7 @@ func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
 	}
 	view := make([]ends, len(q.flows))
 	for i, f := range q.flows {
-		view[i] = q.first(f)
+		view[i] = q.initialEnds(f)
 	}
 	var all []outcome
 	for i, s := range q.steps {
@@ -122,36 +123,36 @@ func deliver(b balancer, s step, o *outcome) error {
 			return err
 		}
 		for _, link := range []*lab.Link{n.Client, n.Server} {
-			frames, err := n.Left(link)
+			frames, err := n.TakeSent(link)
 			if err != nil {
 				return err
 			}
 			for _, frame := range frames {
-				if p := pkt.Decode(frame); !waitedInVain(p) {
+				if p := pkt.Decode(frame); !isFragmentTimeout(p) {
 					o.left = append(o.left, sent{link.Name, p, i})
 				}
 			}
 		}
-		if err := b.note(o); err != nil {
+		if err := b.record(o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// waitedInVain reports whether the kernel gives up a datagram of an earlier sequence: time
-// exceeded, code 1.
-func waitedInVain(p *pkt.Packet) bool {
+// isFragmentTimeout reports whether a packet reports the reassembly timeout of an earlier
+// sequence's fragments: time exceeded, code 1.
+func isFragmentTimeout(p *pkt.Packet) bool {
 	kind := map[pkt.Proto]uint64{pkt.ICMP: 11, pkt.ICMP6: 3}[p.Proto]
 	return kind != 0 && p.Num(pkt.Type) == kind && p.Num(pkt.Code) == 1
 }
 
-// router makes the namespace forward packets that the balancer passes on, and gives it the VIPs.
+// router configures forwarding in the namespace, and adds the VIPs.
 func router(more ...setting) error {
 	all := append(more,
 		setting{name: "net/ipv4/ip_forward", value: "1"}, setting{name: "net/ipv6/conf/all/forwarding", value: "1"},
 		setting{name: "net/ipv4/conf/all/rp_filter", value: "0"}, setting{name: "net/ipv4/conf/default/rp_filter", value: "0"},
-		// every packet gets its answer
+		// No rate limit of ICMP errors.
 		setting{name: "net/ipv4/icmp_ratelimit", value: "0"}, setting{name: "net/ipv6/icmp/ratelimit", value: "0"},
 		setting{name: "net/ipv4/icmp_msgs_per_sec", value: "1000000"}, setting{name: "net/ipv4/icmp_msgs_burst", value: "1000000"},
 		setting{name: "net/ipv6/auto_flowlabels", value: "0"})

@@ -20,7 +20,7 @@ type comparedStep struct {
 // verdict is the result of comparing a sequence.
 type verdict struct {
 	seen     map[string]int // differences, by name: how often
-	compared int            // steps
+	compared int            // number of compared steps
 	bad      *comparedStep  // the first unintended difference
 }
 
@@ -49,8 +49,8 @@ func compare(q *sequence, ours, kernel []outcome) verdict {
 	return v
 }
 
-// owner returns the flow that a step belongs to. If the endpoint has received nothing of the step's
-// own flow, its packet belongs to another flow of the same client address and port.
+// owner returns the flow of a step. If the endpoint has received no packet of the step's flow, the
+// step belongs to another flow with the same client address and port.
 func (h *comparedStep) owner() flow {
 	own := h.flow
 	owner := own
@@ -65,7 +65,7 @@ func (h *comparedStep) owner() flow {
 	return owner
 }
 
-// difference finds the row of the table that h is of; nil for none.
+// difference returns the intended difference that the step shows, or nil.
 func (h *comparedStep) difference() *difference {
 	for _, d := range differences() {
 		if d.is(h) {
@@ -75,7 +75,8 @@ func (h *comparedStep) difference() *difference {
 	return nil
 }
 
-// same reports whether the same packets left, apart from values that each balancer chooses.
+// same reports whether the same packets left both balancers, except for values that each balancer
+// chooses.
 func (h *comparedStep) same() bool {
 	equal := func(a, b sent) bool { return a.link == b.link && a.packet.Equal(b.packet) }
 	if slices.EqualFunc(h.ours.left, h.kernel.left, equal) { // usually, and cheaper than the comparison below
@@ -84,7 +85,7 @@ func (h *comparedStep) same() bool {
 	return slices.Equal(h.lines(h.ours), h.lines(h.kernel))
 }
 
-// lines returns the packets that left, as text, normalised.
+// lines returns the packets that left, normalized, as text.
 func (h *comparedStep) lines(o outcome) []string {
 	var all []string
 	for _, s := range o.left {

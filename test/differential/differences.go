@@ -13,11 +13,11 @@ type difference struct {
 	what string // the packet, the kernel's behavior, and loxilb's
 	why  string // why loxilb's behavior is right
 	is   func(*comparedStep) bool
-	ends bool // both have different state afterwards, so the rest of the sequence is not compared
+	ends bool // the balancers have different state afterwards, so the test ignores the rest of the sequence
 }
 
-// differences returns all intended differences. Each must occur in the sequences, so outdated
-// entries are found.
+// differences returns all intended differences. Each must occur in the sequences, so the test
+// detects outdated entries.
 func differences() []difference {
 	return slices.Concat(segmentDifferences(), endDifferences(), choiceDifferences(), icmpDifferences(), packetDifferences())
 }
@@ -66,8 +66,8 @@ func segmentDifferences() []difference {
 	}
 }
 
-// endDifferences are about when a connection is over: a SYN opens another one, or is of the old
-// one.
+// endDifferences are about the end of a connection: whether a SYN opens a new one, or belongs to
+// the old one.
 func endDifferences() []difference {
 	return []difference{
 		{
@@ -81,8 +81,8 @@ func endDifferences() []difference {
 			ends: true,
 			is: func(h *comparedStep) bool {
 				inUse := h.ours.reason() == "tuple-in-use" || h.otherEndpoint()
-				return h.opens() && !h.otherPort() && (h.opensAgain(kernelSide) && h.had(pkt.FlagRST) ||
-					inUse && h.clientHad(pkt.FlagRST) || h.otherEndpoint() && h.reopened())
+				return h.opens() && !h.otherPort() && (h.opensAgain(kernelSide) && h.hadFlag(pkt.FlagRST) ||
+					inUse && h.clientHadFlag(pkt.FlagRST) || h.otherEndpoint() && h.reopened())
 			},
 		},
 		{
@@ -93,7 +93,7 @@ func endDifferences() []difference {
 				"answers a SYN with a challenge ACK (RFC 5961 section 4).",
 			ends: true,
 			is: func(h *comparedStep) bool {
-				return h.opensAgain(kernelSide) && !h.had(pkt.FlagRST) && h.had(pkt.FlagFIN)
+				return h.opensAgain(kernelSide) && !h.hadFlag(pkt.FlagRST) && h.hadFlag(pkt.FlagFIN)
 			},
 		},
 		{
@@ -103,7 +103,7 @@ func endDifferences() []difference {
 			why: "A valid RST ends the connection (RFC 9293 section 3.10.7.4), so the SYN is a new one, for the next " +
 				"endpoint.",
 			ends: true,
-			is:   func(h *comparedStep) bool { return h.opensAgain(ourSide) && h.had(pkt.FlagRST) },
+			is:   func(h *comparedStep) bool { return h.opensAgain(loxilbSide) && h.hadFlag(pkt.FlagRST) },
 		},
 	}
 }
@@ -215,7 +215,7 @@ func icmpDifferences() []difference {
 	}
 }
 
-// packetDifferences are about packets that are odd in themselves.
+// packetDifferences are about unusual or invalid packets.
 func packetDifferences() []difference {
 	return []difference{
 		{

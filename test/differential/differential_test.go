@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// options are the flags. The defaults are those of `make test`, with the same sequences in each
-// run.
+// options are the values of flags. The defaults are for `make test`: each run has the same
+// sequences.
 type options struct {
 	seed      uint64
 	sequences int
@@ -51,7 +51,7 @@ func TestDifferential(t *testing.T) {
 	seen, compared := map[string]int{}, 0
 	for i := range opts.sequences {
 		q := generate(opts.seed+uint64(i), steps)
-		v, err := comparing(p, q, q)
+		v, err := compareBoth(p, q, q)
 		if err != nil {
 			t.Fatalf("seed %d: %v", q.seed, err)
 		}
@@ -72,13 +72,13 @@ func TestDifferential(t *testing.T) {
 	}
 	for _, d := range differences() {
 		if seen[d.name] == 0 {
-			t.Errorf("the difference %s never occurs: remove it, or have the generator make such packets", d.name)
+			t.Errorf("the difference %s never occurs: remove it, or make the generator create such packets", d.name)
 		}
 	}
 }
 
-// comparing runs q through loxilb and r through the kernel, and compares the results.
-func comparing(p *pair, q, r *sequence) (verdict, error) {
+// compareBoth sends q through loxilb and r through the kernel, and compares the outcomes.
+func compareBoth(p *pair, q, r *sequence) (verdict, error) {
 	ours, kernel, err := p.runTwo(q, r)
 	if err != nil {
 		return verdict{}, err
@@ -86,8 +86,8 @@ func comparing(p *pair, q, r *sequence) (verdict, error) {
 	return compare(q, ours, kernel), nil
 }
 
-// explain returns a description of a failure: the fewest steps that still fail, as a packet script,
-// and both results of the last step.
+// explain describes a failure: a minimal sequence that still fails, as a packet script, and both
+// outcomes of its last step.
 func explain(p *pair, q *sequence) string {
 	seed := q.seed
 	q = shrink(p, q)
@@ -96,12 +96,12 @@ func explain(p *pair, q *sequence) string {
 		return err.Error()
 	}
 	v := compare(q, ours, kernel)
-	return fmt.Sprintf("seed %d, as a script, with what ours does:\n\n%s\n%s", seed, script(p.ours.network, q, ours), v.bad)
+	return fmt.Sprintf("seed %d, as a script, with loxilb's outcome:\n\n%s\n%s", seed, script(p.ours.network, q, ours), v.bad)
 }
 
-// TestSeesDifferences checks that a service that differs between the two is reported as a
-// difference.
-func TestSeesDifferences(t *testing.T) {
+// TestDetectsDifferences checks that the test detects a service that differs between the two
+// balancers.
+func TestDetectsDifferences(t *testing.T) {
 	t.Parallel()
 	p := newPair()
 	defer func() {
@@ -123,12 +123,12 @@ func TestSeesDifferences(t *testing.T) {
 		q := opening()
 		spoilt := opening()
 		c.spoil(spoilt)
-		v, err := comparing(p, q, spoilt)
+		v, err := compareBoth(p, q, spoilt)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if v.bad == nil {
-			t.Errorf("%s: no difference was seen", c.name)
+			t.Errorf("%s: no difference was detected", c.name)
 		}
 	}
 }
@@ -158,6 +158,6 @@ func TestDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(string(got), "\n")); diff != "" {
-		t.Errorf("%s is not what the table has (- table, + file); run make update\n%s", documentation, diff)
+		t.Errorf("%s differs from the table (- table, + file); run make update\n%s", documentation, diff)
 	}
 }

@@ -13,17 +13,17 @@ import (
 type generator struct {
 	*rand.Rand
 	*sequence
-	v6    bool
-	talks []talk // of each flow
+	v6     bool
+	states []flowState // of each flow
 }
 
-// talk is how far the two sides of a flow are: the client's first.
-type talk struct {
-	sent   [2]bool   // a SYN
-	next   [2]uint32 // number
+// flowState is the TCP state of both sides of a flow, the client's first.
+type flowState struct {
+	sent   [2]bool   // whether a SYN was sent
+	next   [2]uint32 // next sequence number
 	fin    [2]bool
 	reset  bool
-	served bool // a service takes it
+	served bool // the flow is of a service
 	past   []step
 }
 
@@ -46,17 +46,17 @@ func generate(seed uint64, n int) *sequence {
 	return g.sequence
 }
 
-// answers reports whether a packet may come from the flow's endpoint: when the client has sent one,
-// or no other flow has its address and port.
+// answers reports whether the flow's endpoint may send a packet: the client has sent one, or no
+// other flow has its address and port.
 func (g *generator) answers(i int) bool {
-	if !g.talks[i].served {
+	if !g.states[i].served {
 		return false
 	}
 	alone := true
 	for j, f := range g.flows {
 		alone = alone && (j == i || f.client != g.flows[i].client)
 	}
-	return alone || g.talks[i].sent[0]
+	return alone || g.states[i].sent[0]
 }
 
 // chance is true n times of a hundred.
@@ -70,8 +70,8 @@ func (g *generator) endpoint(host int, port uint16) lb.Endpoint {
 	return lb.Endpoint{Addr: addr, Port: port, Weight: 1}
 }
 
-// makeServices makes three services of one mode: two at the first VIP, and one at the second VIP
-// that shares an endpoint with them.
+// makeServices adds three services of one mode: two at the first VIP, and one at the second VIP
+// with a common endpoint.
 func (g *generator) makeServices() {
 	vips := vips(g.v6)
 	mode := []lb.Mode{lb.ModeDefault, lb.ModeDefault, lb.ModeFullNAT, lb.ModeOneArm}[g.IntN(4)]
@@ -111,28 +111,28 @@ func (g *generator) makeFlow() {
 		}
 	}
 	g.flows = append(g.flows, f)
-	g.talks = append(g.talks, talk{served: served})
+	g.states = append(g.states, flowState{served: served})
 }
 
-// segment adds a segment of a TCP flow, or something about it.
+// segment adds a segment of a TCP flow, or an ICMP error about one.
 func (g *generator) segment(i int) {
-	t := &g.talks[i]
+	t := &g.states[i]
 	switch r := g.IntN(100); {
 	case r < 62:
-		g.fitting(i)
-	case r < 72 && len(t.past) > 0: // once more
+		g.addNext(i)
+	case r < 72 && len(t.past) > 0: // repeat a segment
 		g.add(t.past[g.IntN(len(t.past))])
 	case r < 80:
 		g.icmpError(i)
 	case r < 84:
 		g.fragments(i)
 	default:
-		g.odd(i)
+		g.addInvalid(i)
 	}
 }
 
 func (g *generator) tcp(i, side int, flags, length int) step {
-	t := &g.talks[i]
+	t := &g.states[i]
 	p := pkt.New(pkt.TCP).SetNum(pkt.Flags, uint64(flags)).SetNum(pkt.Seq, uint64(t.next[side])).SetNum(pkt.Ack, 0)
 	if flags&pkt.FlagACK != 0 {
 		p.SetNum(pkt.Ack, uint64(t.next[1-side]))
@@ -146,15 +146,15 @@ func (g *generator) tcp(i, side int, flags, length int) step {
 	return step{flow: i, server: side == 1, packet: p}
 }
 
-// fitting adds a packet that one of the sides could send next.
-func (g *generator) fitting(i int) {
-	t := &g.talks[i]
+// addNext adds a packet that one of the sides could send next.
+func (g *generator) addNext(i int) {
+	t := &g.states[i]
 	over := t.reset || t.fin[0] && t.fin[1]
 	side := g.IntN(2)
 	switch {
 	case !t.sent[0], over && g.chance(50):
 		past := t.past
-		*t = talk{served: t.served, past: past}
+		*t = flowState{served: t.served, past: past}
 		t.sent[0], t.next[0] = true, g.Uint32()
 		g.advance(g.tcp(i, 0, pkt.FlagSYN, 0), 1)
 	case !t.served:
@@ -182,7 +182,7 @@ func (g *generator) fitting(i int) {
 
 // advance adds the step and counts its bytes; extra for SYN and FIN.
 func (g *generator) advance(s step, extra uint32) {
-	t := &g.talks[s.flow]
+	t := &g.states[s.flow]
 	side := 0
 	if s.server {
 		side = 1
@@ -192,9 +192,9 @@ func (g *generator) advance(s step, extra uint32) {
 	g.add(s)
 }
 
-// odd adds a segment that does not fit.
-func (g *generator) odd(i int) {
-	t := &g.talks[i]
+// addInvalid adds a segment that does not fit the connection.
+func (g *generator) addInvalid(i int) {
+	t := &g.states[i]
 	side := 0
 	if g.answers(i) {
 		side = g.IntN(2)
@@ -217,9 +217,9 @@ func (g *generator) odd(i int) {
 	g.add(s)
 }
 
-// datagram adds a packet of a UDP flow, or something about it.
+// datagram adds a packet of a UDP flow, or an ICMP error about one.
 func (g *generator) datagram(i int) {
-	t := &g.talks[i]
+	t := &g.states[i]
 	switch r := g.IntN(100); {
 	case r < 12:
 		g.icmpError(i)
@@ -251,10 +251,10 @@ func (g *generator) icmpError(i int) {
 	g.add(s)
 }
 
-// quoted returns the packet that an error is about: one to the error's sender, as its IP header and
-// 8 bytes at least.
+// quoted returns the packet that an error quotes: a packet to the error's sender, its IP header and
+// at least 8 bytes.
 func (g *generator) quoted(i int, server bool) *pkt.Packet {
-	t := &g.talks[i]
+	t := &g.states[i]
 	q := pkt.New(g.flows[i].proto).SetNum(pkt.Len, uint64(g.IntN(30)))
 	if q.Proto == pkt.TCP {
 		q.SetNum(pkt.Seq, uint64(g.Uint32()))
@@ -333,7 +333,7 @@ func (g *generator) fragments(i int) {
 	g.add(s)
 }
 
-// add adds a step, now and then with something unusual about its packet.
+// add adds a step. A few packets have unusual fields.
 func (g *generator) add(s step) {
 	s.packet = s.packet.Clone()
 	switch whole := len(s.cuts) == 0; g.IntN(60) {

@@ -86,7 +86,7 @@ func validFlags(p *pkt.Packet) bool {
 	return false
 }
 
-// outOfState reports whether conntrack's table of states has no place for the segment.
+// outOfState reports whether conntrack's state machine does not expect the segment.
 func (h *comparedStep) outOfState() bool {
 	switch kind(h.packet) {
 	case pkt.FlagSYN:
@@ -99,7 +99,7 @@ func (h *comparedStep) outOfState() bool {
 	return false
 }
 
-// conversation returns the steps of the flow since its client's last SYN, that one first.
+// conversation returns the steps of the flow from its client's last SYN on.
 func (h *comparedStep) conversation() []*comparedStep {
 	var all []*comparedStep
 	for i := len(h.past) - 1; i >= 0; i-- {
@@ -114,7 +114,7 @@ func (h *comparedStep) conversation() []*comparedStep {
 	return all
 }
 
-// tracked reports whether conntrack took the segment into account.
+// tracked reports whether conntrack has updated its state by the segment.
 func (h *comparedStep) tracked() bool {
 	return h.tcp() && !h.kernel.invalid && !h.expired() && len(h.kernel.left) > 0
 }
@@ -126,8 +126,8 @@ func (h *comparedStep) replied() bool {
 	})
 }
 
-// forgotten reports whether conntrack has forgotten the connection: a RST came before anything else
-// of the endpoint, or a SYN that would have opened it again died on its way.
+// forgotten reports whether conntrack has removed the connection: a RST was the endpoint's first
+// packet, or a SYN that would have opened the connection again was dropped later.
 func (h *comparedStep) forgotten() bool {
 	forgotten, replied := false, false
 	for _, g := range h.conversation() {
@@ -144,14 +144,14 @@ func (h *comparedStep) forgotten() bool {
 	return forgotten
 }
 
-// side picks one of the two outcomes of a step.
+// side selects one of the two outcomes of a step.
 type side func(*comparedStep) outcome
 
-func ourSide(h *comparedStep) outcome    { return h.ours }
+func loxilbSide(h *comparedStep) outcome { return h.ours }
 func kernelSide(h *comparedStep) outcome { return h.kernel }
 
-// opensAgain reports whether a client's SYN opened another connection on this side, and continued
-// in the old one on the other.
+// opensAgain reports whether a client's SYN has opened a new connection on the given side, and was
+// part of the old one on the other side.
 func (h *comparedStep) opensAgain(where side) bool {
 	talk := h.conversation()
 	if !h.opens() || !h.otherEndpoint() || len(talk) == 0 {
@@ -161,38 +161,39 @@ func (h *comparedStep) opensAgain(where side) bool {
 	return where(h).ends != where(last).ends
 }
 
-// otherEndpoint reports whether a client's packet left towards different endpoints.
+// otherEndpoint reports whether the two balancers have sent a client's packet to different
+// endpoints.
 func (h *comparedStep) otherEndpoint() bool {
 	return !h.server && h.translated() && h.kernelTranslated() && h.ours.ends.endpoint != h.kernel.ends.endpoint
 }
 
-// had reports whether a segment of the flow had the flag.
-func (h *comparedStep) had(flag uint64) bool {
+// hadFlag reports whether an earlier segment of the flow had the flag.
+func (h *comparedStep) hadFlag(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.flow == h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
 	})
 }
 
-// clientHad reports whether a segment of any flow of the client's address and port had the flag:
-// the endpoint sees the same tuple.
-func (h *comparedStep) clientHad(flag uint64) bool {
+// clientHadFlag reports whether an earlier segment of any flow of the client's address and port had
+// the flag: the endpoint sees the same tuple.
+func (h *comparedStep) clientHadFlag(flag uint64) bool {
 	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
 		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
 	})
 }
 
-// reopened reports whether a client of the same VIP sent a SYN in a connection that may have been
-// over.
+// reopened reports whether a client of the same VIP has sent a SYN in a connection that may have
+// ended.
 func (h *comparedStep) reopened() bool {
 	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
-		return g.opens() && g.flow.vip == h.flow.vip && (g.had(pkt.FlagRST) || g.had(pkt.FlagFIN))
+		return g.opens() && g.flow.vip == h.flow.vip && (g.hadFlag(pkt.FlagRST) || g.hadFlag(pkt.FlagFIN))
 	})
 }
 
 // replaced reports whether the client has opened a connection through another VIP after this one.
 func (h *comparedStep) replaced() bool {
 	return slices.ContainsFunc(h.past, func(g *comparedStep) bool {
-		return g.opens() && g.flow.client == h.flow.client && g.flow != h.flow && (h.had(pkt.FlagRST) || h.had(pkt.FlagFIN))
+		return g.opens() && g.flow.client == h.flow.client && g.flow != h.flow && (h.hadFlag(pkt.FlagRST) || h.hadFlag(pkt.FlagFIN))
 	})
 }
 

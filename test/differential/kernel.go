@@ -17,7 +17,7 @@ import (
 // kernel is nftables dnat (and snat) with nf_conntrack, on a router.
 type kernel struct {
 	net     *lab.Network
-	invalid uint64 // packets that conntrack would not have, so far
+	invalid uint64 // number of packets that conntrack has considered invalid
 }
 
 func newKernel() (balancer, error) {
@@ -28,7 +28,7 @@ func newKernel() (balancer, error) {
 	k := &kernel{net: n}
 	err = errors.Join(k.load(ruleset(nil)), router(settings()...), addVIPs())
 	for _, link := range []*lab.Link{n.Client, n.Server} {
-		_, readErr := n.Left(link) // packets that the kernel sent when the link came up
+		_, readErr := n.TakeSent(link) // packets that the kernel sent when the link came up
 		err = errors.Join(err, readErr)
 	}
 	if err != nil {
@@ -51,7 +51,7 @@ func (k *kernel) begin(q *sequence) error {
 	return err
 }
 
-func (k *kernel) note(o *outcome) error {
+func (k *kernel) record(o *outcome) error {
 	n, err := countInvalid()
 	o.invalid, k.invalid = o.invalid || n > k.invalid, n
 	return err
@@ -69,7 +69,7 @@ func (k *kernel) load(rules string) error {
 	return nil
 }
 
-// ruleset returns the services in the words of nftables.
+// ruleset returns the services as rules of nftables.
 func ruleset(services []lb.Service) string {
 	var dnat, snat strings.Builder
 	for _, s := range services {
@@ -95,7 +95,7 @@ func ruleset(services []lb.Service) string {
 		"\tchain sources {\n\t\ttype nat hook postrouting priority srcnat;\n%s\t}\n}\n", &dnat, &snat)
 }
 
-// countInvalid reads how many packets conntrack has called invalid in this namespace.
+// countInvalid returns how many packets conntrack has considered invalid in this namespace.
 func countInvalid() (uint64, error) {
 	text, err := os.ReadFile("/proc/thread-self/net/stat/nf_conntrack")
 	if err != nil {

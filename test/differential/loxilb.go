@@ -9,10 +9,10 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// loxilbBalancer is our data path, attached.
+// loxilbBalancer is loxilb's data path, attached to the network's interfaces.
 type loxilbBalancer struct{ *lab.Lab }
 
-func newOurs() (balancer, error) {
+func newLoxilb() (balancer, error) {
 	l, err := lab.New(lab.Config{})
 	if err != nil {
 		return nil, err
@@ -29,9 +29,9 @@ func (o loxilbBalancer) begin(q *sequence) error {
 	if err := o.Reset(); err != nil {
 		return err
 	}
-	// notifies the ends of the last sequence's connections that its services are deleted
+	// Reset sends RSTs to the ends of the last sequence's connections.
 	for _, link := range []*lab.Link{o.Network.Client, o.Network.Server} {
-		if _, err := o.Network.Left(link); err != nil {
+		if _, err := o.Network.TakeSent(link); err != nil {
 			return err
 		}
 	}
@@ -43,7 +43,7 @@ func (o loxilbBalancer) begin(q *sequence) error {
 	return nil
 }
 
-func (o loxilbBalancer) note(out *outcome) error {
+func (o loxilbBalancer) record(out *outcome) error {
 	reason, err := o.Counted()
 	out.reasons = append(out.reasons, reason)
 	return err
@@ -51,7 +51,7 @@ func (o loxilbBalancer) note(out *outcome) error {
 
 func (o loxilbBalancer) close() error { return o.Lab.Close() }
 
-// vips returns the addresses of services: the daemon puts them on lo, as here.
+// vips returns the addresses of services. As the daemon does, tests add them to lo.
 func vips(v6 bool) []netip.Addr {
 	if v6 {
 		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")}

@@ -8,9 +8,9 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// normal returns p with the client's own port in place of the source port that a load balancer
-// chose, and without random numbers. Ports map one to one: if two connections shared a port, their
-// answers would differ.
+// normal returns p with the client's own port instead of the source port that a balancer has
+// chosen, and without random numbers. A balancer's ports map one to one to clients' ports: if two
+// connections shared a port, their answers would differ.
 func (h *comparedStep) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	p = p.Clone()
 	for q := p; q != nil; q = q.Inner {
@@ -28,8 +28,8 @@ func (h *comparedStep) normal(p *pkt.Packet, o outcome) *pkt.Packet {
 	return p
 }
 
-// rename gives the source another port. A checksum that nothing can be said of, since not all it
-// covers is there, follows as a translation would have it.
+// rename replaces the port of the source. If a packet is truncated, so its checksum cannot be
+// computed, rename updates the checksum incrementally.
 func rename(p *pkt.Packet, source netip.AddrPort, port uint16) {
 	for _, f := range [][2]pkt.Field{{pkt.Src, pkt.SrcPort}, {pkt.Dst, pkt.DstPort}} {
 		if p.Value(f[0]).Addr != source.Addr() || source.Port() == port {

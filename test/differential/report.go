@@ -10,7 +10,7 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// shrink leaves out steps while the sequence still shows an unintended difference.
+// shrink removes steps as long as the sequence still shows an unintended difference.
 func shrink(p *pair, q *sequence) *sequence {
 	for again := true; again; {
 		again = false
@@ -46,7 +46,7 @@ func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k
 	if arrived.Inner != nil { // a quote may be truncated
 		arrived = pkt.Decode(arrived.Build())
 	}
-	line := s.linkName() + " " + named(arrived.Brief(), f, o.ends, false).String()
+	line := s.linkName() + " " + withPortName(arrived.Brief(), f, o.ends, false).String()
 	var left *sent
 	for _, out := range o.left {
 		if out.cause == k {
@@ -64,19 +64,19 @@ func scriptStep(b *strings.Builder, n *lab.Network, f flow, s step, o outcome, k
 		line += " reason=" + reason
 	}
 	link, _ := n.Link(left.link)
-	fmt.Fprintf(b, "in %s\nout %s %s\n", line, left.link, named(n.Changes(arrived, left.packet, link), f, o.ends, true))
+	fmt.Fprintf(b, "in %s\nout %s %s\n", line, left.link, withPortName(n.Changes(arrived, left.packet, link), f, o.ends, true))
 }
 
-// named has a name in place of a source port that is not the client's own: it is another one each
-// time.
-func named(p *pkt.Packet, f flow, e ends, left bool) *pkt.Packet {
+// withPortName replaces a source port that is not the client's own by a variable: the balancer may
+// choose another port each time.
+func withPortName(p *pkt.Packet, f flow, e ends, left bool) *pkt.Packet {
 	if e.source.Port() == f.client.Port() {
 		return p
 	}
 	name := fmt.Sprintf("P%d", f.client.Port())
 	for q := p; q != nil; q = q.Inner {
-		name1(q, pkt.Src, pkt.SrcPort, e.source, pkt.Value{Var: name})
-		name1(q, pkt.Dst, pkt.DstPort, e.source, pkt.Value{Var: name})
+		replacePort(q, pkt.Src, pkt.SrcPort, e.source, pkt.Value{Var: name})
+		replacePort(q, pkt.Dst, pkt.DstPort, e.source, pkt.Value{Var: name})
 	}
 	if left && p.Value(pkt.SrcPort).Var == name {
 		p.Set(pkt.SrcPort, pkt.Value{Bind: name})
@@ -84,7 +84,7 @@ func named(p *pkt.Packet, f flow, e ends, left bool) *pkt.Packet {
 	return p
 }
 
-func name1(p *pkt.Packet, addr, port pkt.Field, source netip.AddrPort, v pkt.Value) {
+func replacePort(p *pkt.Packet, addr, port pkt.Field, source netip.AddrPort, v pkt.Value) {
 	if p.Has(port) && p.Value(addr).Addr == source.Addr() && p.Num(port) == uint64(source.Port()) {
 		p.Set(port, v)
 	}

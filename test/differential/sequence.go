@@ -1,7 +1,7 @@
-// Package differential sends the same random packets through two load balancers and compares the
-// packets that leave: the kernel's (nftables dnat and nf_conntrack, with forwarding), and loxilb's.
-// Each is in its own network (test/packet/lab), with raw frames on both sides and no host that
-// would answer.
+// Package differential sends the same random packets through two load balancers, and compares the
+// packets that leave: the kernel (nftables dnat and nf_conntrack, with forwarding), and loxilb.
+// Each has a network of its own (test/packet/lab), with raw frames on both sides and without other
+// hosts.
 //
 // If the two differ, one of them is wrong or the difference is intended and listed in
 // differences.go.
@@ -39,7 +39,7 @@ type ends struct{ source, endpoint netip.AddrPort }
 // step is a packet that arrives, whole or in fragments.
 type step struct {
 	flow   int
-	server bool        // it comes from the endpoint
+	server bool        // the endpoint sends the packet
 	packet *pkt.Packet // without addresses and ports, which the flow determines
 	router netip.Addr  // source address, if it is not an end of the flow
 	cuts   []int       // fragments: where each ends, in bytes after the IP header
@@ -61,7 +61,7 @@ func (s step) link(n *lab.Network) *lab.Link {
 	return n.Client
 }
 
-// resolve gives the step's packet its addresses.
+// resolve returns the step's packet with addresses and ports.
 func (s step) resolve(f flow, e ends) *pkt.Packet {
 	from, to := f.client, f.vip
 	if s.server {
@@ -113,8 +113,8 @@ func protocolNumber(p pkt.Proto) uint64 {
 	return map[pkt.Proto]uint64{pkt.TCP: 6, pkt.UDP: 17, pkt.ICMP: 1, pkt.ICMP6: 58}[p]
 }
 
-// first returns the ends of a flow before any of its packets has left for an endpoint.
-func (q *sequence) first(f flow) ends {
+// initialEnds returns the ends of a flow before any of its packets has left for an endpoint.
+func (q *sequence) initialEnds(f flow) ends {
 	for _, s := range q.services {
 		if s.VIP == f.vip.Addr() && s.Port == f.vip.Port() && (s.Protocol == lb.TCP) == (f.proto == pkt.TCP) {
 			return ends{source: f.client, endpoint: s.Endpoints[0].AddrPort()}
@@ -127,7 +127,7 @@ func (q *sequence) first(f flow) ends {
 type sent struct {
 	link   string
 	packet *pkt.Packet
-	cause  int // index of the packet that caused it, among those that arrived
+	cause  int // index of the arrived packet that caused it
 }
 
 // outcome is the result of a step in one of the load balancers.
@@ -139,7 +139,7 @@ type outcome struct {
 	invalid bool     // kernel: conntrack considers the packet invalid
 }
 
-// reason returns the first drop that was counted.
+// reason returns the first drop reason that was counted, or "".
 func (o outcome) reason() string { return cmp.Or(o.reasons...) }
 
 func (o outcome) String() string {

@@ -1,5 +1,5 @@
-// Package dptest has helpers for tests of the data path: pin folders, frames, connections in a
-// table.
+// Package dptest has helpers for tests of the data path: pin directories, frames, and rows of the
+// connection table.
 package dptest
 
 import (
@@ -17,7 +17,8 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// PinDir returns a folder of the test's own in the BPF file system, mounted if need be.
+// PinDir returns a directory for the test in the BPF file system. It mounts the file system if
+// necessary.
 func PinDir(t testing.TB) string {
 	t.Helper()
 	root, err := pins.Root()
@@ -62,7 +63,7 @@ func TCPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	return append(append(eth, ip...), tcp...)
 }
 
-// Segment returns a TCPFrame with these flags and numbers.
+// Segment returns a TCPFrame with the given flags and numbers.
 func Segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
 	f := TCPFrame(src.Addr(), dst.Addr(), src.Port(), dst.Port())
 	tcp := f[len(f)-120:]

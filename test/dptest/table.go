@@ -20,7 +20,8 @@ func ChangeConnections(t *conntrack.Table, edit func(bpf.TcConnectionKey, *bpf.T
 	return changeRows(t, func(row *bpf.TcTableRow) bool { return edit(row.Key, &row.Connection) })
 }
 
-// AgeConnections makes all connections begin, and be last used, so many jiffies earlier.
+// AgeConnections makes all connections appear as opened and last used the given number of jiffies
+// earlier.
 func AgeConnections(t *conntrack.Table, jiffies uint32) error {
 	return changeRows(t, func(row *bpf.TcTableRow) bool {
 		row.Connection.Seen -= jiffies
@@ -31,7 +32,7 @@ func AgeConnections(t *conntrack.Table, jiffies uint32) error {
 	})
 }
 
-// EachPlaced calls yield with how each row is placed.
+// EachPlaced calls yield with the placement of each row.
 func EachPlaced(t *conntrack.Table, yield func(bpf.TcPlacement)) error {
 	return changeRows(t, func(row *bpf.TcTableRow) bool {
 		yield(bpf.TcPlacement(row.Status >> bpf.TcTableLayoutROW_PLACED_SHIFT & 3))
@@ -39,8 +40,9 @@ func EachPlaced(t *conntrack.Table, yield func(bpf.TcPlacement)) error {
 	})
 }
 
-// MakeFormer turns an empty table into one of a former version, where each key has one home.
-func MakeFormer(states *ebpf.Map) error {
+// MakeFormerLayout changes an empty table to the layout of a former version, in which each key has
+// one home.
+func MakeFormerLayout(states *ebpf.Map) error {
 	var s bpf.TcTableState
 	if err := states.Lookup(uint32(0), &s); err != nil {
 		return err
@@ -60,8 +62,8 @@ func changeRows(t *conntrack.Table, edit func(*bpf.TcTableRow) bool) error {
 	})
 }
 
-// HoldBuckets takes the locks of the chosen buckets, or releases them, like a program that holds
-// them for long.
+// HoldBuckets locks the chosen buckets, or unlocks them, like a program that holds their locks for
+// long.
 func HoldBuckets(t *conntrack.Table, on bool, choose func(group, bucket int, keys []bpf.TcConnectionKey) bool) error {
 	return t.EditBuckets(func(group, bucket int, b *bpf.TcTableBucket) bool {
 		if !choose(group, bucket, keysIn(b)) {
@@ -86,9 +88,9 @@ func keysIn(b *bpf.TcTableBucket) (keys []bpf.TcConnectionKey) {
 	return keys
 }
 
-// CrowdGroups takes the free rows of groups from this one on, so they have room for no entry, or
-// releases them.
-func CrowdGroups(t *conntrack.Table, on bool, first int) error {
+// FillGroups marks the free rows of all groups from first on as used, so these groups are full, or
+// as free again.
+func FillGroups(t *conntrack.Table, on bool, first int) error {
 	return t.EditBuckets(func(group, _ int, b *bpf.TcTableBucket) bool {
 		if group < first {
 			return false

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// setOffloads switches the offloads of the guest's cards and of their taps.
+// setOffloads configures the offloads of the guest's cards and of their taps.
 func (n *network) setOffloads(o offloads) {
 	n.t.Helper()
 	peers, guest := "off", "off"
@@ -16,8 +16,7 @@ func (n *network) setOffloads(o offloads) {
 	if o != offloadsOff {
 		guest = "on"
 	}
-	// "rx" stays: virtio cards cannot switch it. Dependent features follow the features that they
-	// depend on.
+	// virtio cards cannot change "rx". Changing a feature also changes those that depend on it.
 	const set = "ethtool -K %s tx %s sg %[2]s tso %[2]s gso %[2]s gro %[2]s || true; ethtool -k %[1]s"
 	for _, c := range n.cards() {
 		n.checkOffloads("the guest's "+c.name, guest, n.run(set, c.name, guest))
@@ -59,8 +58,7 @@ func (n *network) queues() map[string]int {
 	return counts
 }
 
-// checkQueues checks that packets arrived by a queue for each processor. The second card of a bond
-// is idle.
+// checkQueues checks that each used card has received packets by a queue for each processor.
 func (n *network) checkQueues(before map[string]int) {
 	n.t.Helper()
 	const perCard = 2 // the guest has two processors, and uses no more queues
@@ -74,7 +72,7 @@ func (n *network) checkQueues(before map[string]int) {
 	}
 	for _, s := range n.sides() {
 		if used[s.card] < perCard {
-			n.t.Errorf("%s has received by %d queues, not %d", s.card, used[s.card], perCard)
+			n.t.Errorf("%s has received packets by %d queues, want %d", s.card, used[s.card], perCard)
 		}
 	}
 }
@@ -88,7 +86,7 @@ func (n *network) checkFailover(routed map[int]tally) {
 		n.compare(routed[family], modes[0], family)
 	}
 	if n.received("spare") == before {
-		n.t.Error("the bond's second card has received nothing")
+		n.t.Error("the bond's second card has received no packet")
 	}
 }
 
@@ -102,7 +100,7 @@ func (n *network) received(card string) (sum int) {
 	return sum
 }
 
-// watch checks all frames that leave the guest.
+// watch starts to check all frames that leave the guest.
 func (n *network) watch() (list []*wire) {
 	n.t.Helper()
 	for _, c := range n.cards() {
@@ -116,8 +114,8 @@ func (n *network) watch() (list []*wire) {
 	return list
 }
 
-// unwatch returns the counts since watch, and checks that they match the offloads.
-func (n *network) unwatch(name string, tunnel bool, list []*wire) (sum wireCounts) {
+// endWatch returns the counts since watch, and checks that they match the offloads.
+func (n *network) endWatch(name string, tunnel bool, list []*wire) (sum wireCounts) {
 	n.t.Helper()
 	for _, w := range list {
 		c, err := w.end()
@@ -132,7 +130,7 @@ func (n *network) unwatch(name string, tunnel bool, list []*wire) (sum wireCount
 	case sum.checked == 0:
 		n.t.Errorf("%s: no frame has left the guest", name)
 	case n.scenario.offloads == offloadsOff && sum.partial+sum.large > 0:
-		n.t.Errorf("%s: %d frames left the guest with incomplete sums, and %d larger than the MTU",
+		n.t.Errorf("%s: %d frames left the guest with partial checksums, and %d larger than the MTU",
 			name, sum.partial, sum.large)
 	case n.scenario.offloads != offloadsOff && n.scenario.xdp == "off" && !tunnel && sum.large == 0:
 		n.t.Errorf("%s: no frame larger than the MTU has left the guest", name)

@@ -7,32 +7,32 @@ import (
 	"loxilb/test/net/rig"
 )
 
-// tally holds TCP's counts of both sides.
+// tally is the sum of both sides' TCP counters.
 type tally struct {
-	sent  int // segments
-	again int // retransmitted segments
-	why   map[string]int
+	sent          int            // segments
+	retransmitted int            // segments
+	reasons       map[string]int // by counter
 	wireCounts
 }
 
-// whyNames are counters of the kernel that show why segments were retransmitted, and whether that
-// was necessary: a peer that gets a segment twice reports it by DSACK.
-var whyNames = []string{"TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPLostRetransmit", "TCPDSACKRecv", "TCPSACKReorder", "TCPOFOQueue", "TCPSpuriousRTOs"}
+// retransmissionCounters are counters of the kernel that show why segments were retransmitted, and
+// whether that was necessary: a peer that gets a segment twice reports it by DSACK.
+var retransmissionCounters = []string{"TCPTimeouts", "TCPLossProbes", "TCPFastRetrans", "TCPLostRetransmit", "TCPDSACKRecv", "TCPSACKReorder", "TCPOFOQueue", "TCPSpuriousRTOs"}
 
 func (a tally) since(b tally) tally {
-	out := tally{sent: a.sent - b.sent, again: a.again - b.again, why: map[string]int{}}
-	for _, name := range whyNames {
-		if n := a.why[name] - b.why[name]; n > 0 {
-			out.why[name] = n
+	out := tally{sent: a.sent - b.sent, retransmitted: a.retransmitted - b.retransmitted, reasons: map[string]int{}}
+	for _, name := range retransmissionCounters {
+		if n := a.reasons[name] - b.reasons[name]; n > 0 {
+			out.reasons[name] = n
 		}
 	}
 	return out
 }
 
 func (a tally) String() string {
-	why := strings.TrimPrefix(fmt.Sprint(a.why), "map")
+	why := strings.TrimPrefix(fmt.Sprint(a.reasons), "map")
 	return strings.TrimSuffix(fmt.Sprintf("%d of %d segments sent again; %d frames: %d to be completed, %d large %s",
-		a.again, a.sent, a.checked, a.partial, a.large, why), " []")
+		a.retransmitted, a.sent, a.checked, a.partial, a.large, why), " []")
 }
 
 // counters adds up the counts of both sides and the guest.
@@ -47,5 +47,5 @@ func (n *network) counters() (tally, error) {
 			all[name] += v
 		}
 	}
-	return tally{sent: all["OutSegs"], again: all["RetransSegs"], why: all}, nil
+	return tally{sent: all["OutSegs"], retransmitted: all["RetransSegs"], reasons: all}, nil
 }

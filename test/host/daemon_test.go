@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// setTest makes errors fail another test.
+// setTest sets the test that fails on errors.
 func (n *network) setTest(t testing.TB) { n.t, n.guest.t = t, t }
 
 // startDaemon starts the load balancer in the guest without earlier state, and waits until it is
@@ -38,21 +38,21 @@ func (n *network) metric(name string) int {
 // forwardedByXDP returns how many packets XDP has forwarded.
 func (n *network) forwardedByXDP() int { return n.metric("loxilb_xdp_forwarded_packets_total") }
 
-// checkForwarded checks that XDP forwards a mode's packets only where it should: tc handles frames
-// with tags, tunnels, and the guest's own sockets.
+// checkForwarded checks whether XDP forwards a mode's packets: it must not forward tagged frames,
+// packets of tunnels, and those of the guest's own sockets.
 func (n *network) checkForwarded(m mode, name string, byXDP int) {
 	n.t.Helper()
 	if n.scenario.xdp == "native" {
 		n.t.Logf("%s: XDP has forwarded %d packets", name, byXDP)
 	}
-	may := n.scenario.xdp == "native" && n.scenario.topology != trunk && m.way != own && !m.tunnel()
+	may := n.scenario.xdp == "native" && n.scenario.topology != trunk && m.path != own && !m.tunnel()
 	if must := may && n.scenario.xdpForwards(); byXDP == 0 && must || byXDP > 0 && !may {
 		n.t.Errorf("%s: XDP has forwarded %d packets", name, byXDP)
 	}
 }
 
-// warmUp uses up the buffers that a card prepared before XDP was attached: its driver loses large
-// frames in these.
+// warmUp uses up the buffers that a card has prepared before XDP was attached: the driver loses
+// large frames in these.
 func (n *network) warmUp() {
 	n.t.Helper()
 	if n.scenario.xdp == "native" {
@@ -60,7 +60,7 @@ func (n *network) warmUp() {
 	}
 }
 
-// checkDaemon checks that the data path has dropped nothing in all transfers.
+// checkDaemon checks that the data path has dropped no packet during all transfers.
 func (n *network) checkDaemon() {
 	n.t.Helper()
 	drops := n.run("curl -sS http://127.0.0.1:11111/netlox/v1/metrics | grep ^loxilb_drops_total")

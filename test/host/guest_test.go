@@ -29,7 +29,7 @@ type card struct {
 	queues int
 }
 
-// mac returns the card's address in the guest, by which the guest finds the card.
+// mac returns the MAC address of card n. The guest finds its cards by this address.
 func mac(n int) string { return fmt.Sprintf("52:54:00:00:00:%02x", n+1) }
 
 // guest is the virtual machine.
@@ -53,7 +53,7 @@ const (
 	commandPatience = 5 * time.Minute
 )
 
-// boot starts the virtual machine, which ends with the test, and names its cards.
+// boot starts the virtual machine and names its cards. The virtual machine ends with the test.
 func boot(t testing.TB, cards ...card) *guest {
 	t.Helper()
 	g := &guest{t: t, answers: make(chan answer, 1), console: filepath.Join(t.TempDir(), "console")}

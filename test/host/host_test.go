@@ -21,7 +21,7 @@ type scenario struct {
 type offloads string
 
 const (
-	offloadsOn  offloads = "on"  // the cards of both sides: segments of up to 64 kB pass
+	offloadsOn  offloads = "on"  // cards on both sides segment and checksum: packets have up to 64 kB
 	offloadsGRO offloads = "gro" // the peers send packets of the MTU, which the guest merges and segments again
 	offloadsOff offloads = "off" // no offloads: packets of the MTU with complete checksums
 )
@@ -121,34 +121,34 @@ func (n *network) check(t *testing.T, s scenario) {
 	}
 }
 
-// tries is how often a mode may retransmit more than plain routing before the test fails: an
-// emulated machine on a busy one may be paused until timers of TCP expire.
+// tries is the number of measurements before the test fails because a mode retransmits more than
+// plain routing. An emulated machine on a busy one may be paused until TCP's timers expire.
 const tries = 3
 
 // compare makes all transfers through a service of a mode, and compares them with plain routing.
 func (n *network) compare(routed tally, m mode, family int) {
 	n.t.Helper()
 	name := fmt.Sprintf("mode %s, IPv%d", m.name, family)
-	if m.way == own && n.scenario.sockets == socketsOff {
-		n.checkUnled(m.vip(family))
+	if m.path == own && n.scenario.sockets == socketsOff {
+		n.checkUnreachable(m.vip(family))
 		return
 	}
 	forwarded := n.forwardedByXDP()
 	for range tries {
 		got := n.measure(name, m.tunnel(), n.balancedTransfers(m, family))
-		if got.again <= allowance(routed, got) || n.t.Failed() {
+		if got.retransmitted <= allowance(routed, got) || n.t.Failed() {
 			n.checkForwarded(m, name, n.forwardedByXDP()-forwarded)
 			return
 		}
 		n.t.Logf("%s: %v; plain routing: %v", name, got, routed)
 	}
-	n.t.Errorf("%s: TCP sends more again than with plain routing, %d times", name, tries)
+	n.t.Errorf("%s: TCP retransmits more than with plain routing in %d measurements", name, tries)
 }
 
 // allowance returns how many segments may be retransmitted: as many as with plain routing, plus two
 // in a thousand for the variance of an emulated machine.
 func allowance(routed, got tally) int {
-	return routed.again*(got.sent+1)/(routed.sent+1) + got.sent/500 + 5
+	return routed.retransmitted*(got.sent+1)/(routed.sent+1) + got.sent/500 + 5
 }
 
 // measure makes transfers, and returns what TCP has counted meanwhile. tunnel means that their
@@ -177,7 +177,7 @@ func (n *network) measure(name string, tunnel bool, transfers []transfer) tally 
 		n.t.Errorf("%s: %d packets arrived with wrong checksums", name, faults)
 	}
 	got := after.since(before)
-	got.wireCounts = n.unwatch(name, tunnel, watched)
+	got.wireCounts = n.endWatch(name, tunnel, watched)
 	n.t.Logf("%-22s %4.1f s, %v", name, took.Seconds(), got)
 	return got
 }

@@ -17,21 +17,21 @@ import (
 type mode struct {
 	name  string
 	flags string // of its services
-	seen  string // the address that an endpoint sees: client, guest, vip
-	way   way
+	seen  string // whose address an endpoint sees: client, guest or vip
+	path  packetPath
 }
 
-// way is the path that packets of a mode take.
-type way int
+// packetPath is the path that packets of a mode take.
+type packetPath int
 
 const (
-	both   way = iota // both directions pass the guest
-	direct            // replies go straight to the client
-	out               // the servers connect to a host behind the client's side
-	own               // the guest's own processes are the clients
+	both   packetPath = iota // both directions pass the guest
+	direct                   // replies go straight to the client
+	out                      // the servers connect to a host behind the client's side
+	own                      // the guest's own processes are the clients
 )
 
-// modes are all modes. Plain routing is measured by the same transfers. The last byte of a VIP is
+// modes are all modes. The test compares them with plain routing. The last byte of a VIP depends on
 // the mode's index in this list.
 var modes = []mode{
 	{"default", "", "client", both},
@@ -86,7 +86,7 @@ const (
 
 // httpPort returns the port that clients connect to. Direct replies cannot translate it.
 func (m mode) httpPort() int {
-	if m.way == direct {
+	if m.path == direct {
 		return httpPort
 	}
 	return 8000
@@ -157,14 +157,14 @@ func (n *network) routedTransfers(family int) []transfer {
 // balancedTransfers go through a service.
 func (n *network) balancedTransfers(m mode, family int) []transfer {
 	port := m.httpPort()
-	switch m.way {
+	switch m.path {
 	case own:
 		return n.ownTransfers(m.vip(family), port, m.source(family))
 	case out:
 		return n.transfers(n.server, n.client, pick(family, "30.30.30.1", "fd30::1"), httpPort, m.source(family))
 	}
 	list := n.transfers(n.client, n.server, m.vip(family), port, m.source(family))
-	if m.way == direct {
+	if m.path == direct {
 		n.redirect(family, list)
 	}
 	return list

@@ -102,7 +102,7 @@ func (n *network) connect(lab *netnstest.Lab) {
 		n.exec(n.client, "ip", "address", "add", a, "dev", "lo")
 	}
 	for _, m := range modes {
-		if m.way == direct {
+		if m.path == direct {
 			n.exec(n.server, "ip", "address", "add", m.vip(4)+"/32", "dev", "lo")
 			n.exec(n.server, "ip", "address", "add", m.vip(6)+"/128", "dev", "lo")
 		}

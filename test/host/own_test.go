@@ -21,11 +21,11 @@ func (n *network) ownTransfers(address string, port int, source string) []transf
 	}
 }
 
-// sees checks the source of a client's connection as the endpoint sees it.
+// sees returns an error unless the endpoint sees the given source of a connection.
 func sees(url, want string, run func(...string) (string, error)) error {
 	out, err := run("curl", "-gsSf", "--max-time", patience, url+"/source")
 	if got := strings.TrimSpace(out); err == nil && got != want {
-		return fmt.Errorf("the endpoint sees %s, not %s", got, want)
+		return fmt.Errorf("the endpoint sees %s, want %s", got, want)
 	}
 	return err
 }
@@ -52,8 +52,8 @@ func (n *network) ownUpload(url string) error {
 	return errors.Join(compareFile("upload to "+url, got), os.Remove(got))
 }
 
-// checkUnled checks that the guest's own processes do not reach a VIP.
-func (n *network) checkUnled(address string) {
+// checkUnreachable checks that the guest's own processes do not reach a VIP.
+func (n *network) checkUnreachable(address string) {
 	n.t.Helper()
 	if out, err := n.try("curl -gsSf --max-time 5 http://%s:8000/source", bracketed(address)); err == nil {
 		n.t.Errorf("without --localsockpolicy, a process of the guest reaches %s: the endpoint sees %s", address, out)

@@ -12,8 +12,8 @@ import (
 )
 
 // wire verifies the checksums of frames that leave the guest, as a network card would send them.
-// Peers, bridges and other guests trust a partial checksum without a check, so an error in it would
-// show on a real link only.
+// Peers, bridges and other guests do not verify a partial checksum, so an error in it would have an
+// effect only on a real link.
 type wire struct {
 	mu sync.Mutex
 	wireCounts
@@ -25,10 +25,10 @@ type wire struct {
 type wireCounts struct {
 	checked int
 	partial int // with a partial checksum
-	large   int // still to be segmented
+	large   int // larger than the MTU, to be segmented later
 }
 
-// maxFaults is how many faults are described.
+// maxFaults is the number of faults that are described.
 const maxFaults = 5
 
 // watchWire checks the frames that arrive at an interface of a side until it is stopped.
@@ -99,7 +99,7 @@ func (w *wire) read(fd int, stopped <-chan struct{}) {
 		n, err := unix.Read(fd, frame)
 		switch {
 		case err == nil:
-			w.note(frame[:n])
+			w.checkFrame(frame[:n])
 		case err != unix.EINTR && err != unix.EAGAIN:
 			w.fault(err.Error())
 			return
@@ -113,7 +113,7 @@ func (w *wire) read(fd int, stopped <-chan struct{}) {
 	}
 }
 
-func (w *wire) note(frame []byte) {
+func (w *wire) checkFrame(frame []byte) {
 	header, frame := frame[:vnetHeader], frame[vnetHeader:]
 	s, ok := findSum(frame)
 	if !ok {
@@ -131,7 +131,7 @@ func (w *wire) note(frame []byte) {
 	}
 	if partial && int(binary.LittleEndian.Uint16(header[6:])) != s.start {
 		w.faults = append(w.faults, "a sum is to be completed at the wrong place: "+s.String())
-	} else if !s.right(frame, partial) {
+	} else if !s.isCorrect(frame, partial) {
 		w.faults = append(w.faults, fmt.Sprintf("a wrong sum (to be completed: %v, large: %v): %v",
 			partial, header[1] != unix.VIRTIO_NET_HDR_GSO_NONE, s))
 	}
@@ -213,9 +213,9 @@ func parseIP(frame []byte, at int) (s sum, ok bool) {
 	return s, s.length >= 8 && s.start+s.length <= len(frame)
 }
 
-// right reports whether the checksum is correct: the sum of the pseudo header if it is partial, and
-// otherwise that of everything.
-func (s sum) right(frame []byte, partial bool) bool {
+// isCorrect reports whether the checksum is correct. A partial checksum covers the pseudo header, a
+// complete one everything.
+func (s sum) isCorrect(frame []byte, partial bool) bool {
 	pseudo := add(add(0, s.addresses), binary.BigEndian.AppendUint16(nil, uint16(s.protocol))) + uint32(s.length)
 	if !partial {
 		if s.protocol == unix.IPPROTO_UDP && binary.BigEndian.Uint16(frame[s.start+6:]) == 0 {

@@ -28,14 +28,14 @@ const (
 // patience is the time limit of each transfer, in seconds.
 const patience = "60"
 
-// content returns the large file, in which no two parts are equal.
+// content returns the content of the large file: pseudo-random bytes.
 func content() []byte {
 	b := make([]byte, largeBytes)
 	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
 	return b
 }
 
-// uploads numbers the files.
+// uploads counts uploaded files, whose names need numbers.
 var uploads atomic.Int64
 
 // download fetches the large file from a namespace, several times at once, and compares it.
@@ -106,7 +106,7 @@ func (n *network) iperf(from, to *netnstest.Host, address string) error {
 	return eachWay(to, address, from.Run)
 }
 
-// eachWay runs iperf3 towards a server that it starts, and then in the reverse direction.
+// eachWay runs iperf3 in both directions, each time with a new server.
 func eachWay(to *netnstest.Host, address string, run func(...string) (string, error)) error {
 	for _, direction := range []string{"", "--reverse"} {
 		server, err := startIperf(to)

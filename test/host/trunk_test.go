@@ -6,9 +6,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// tag makes a side's tap use one VLAN for IPv6 and one for everything else: frames that it sends
-// get the tag, and frames that arrive lose it. Frames without that tag are dropped. This uses BPF,
-// as this machine's kernel may lack VLAN interfaces.
+// tag makes a side's tap use one VLAN for IPv6 and one for all other packets. It adds the tag to
+// sent frames, removes it from received ones, and drops frames without the tag. It uses BPF, since
+// this machine's kernel may lack VLAN interfaces.
 func (n *network) tag(s side) {
 	n.t.Helper()
 	const protocol, vlanPresent, vlanTCI = 16, 20, 24 // struct __sk_buff

@@ -18,8 +18,8 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// browsers request pages all the time: some over a kept connection, others over a new one each
-// time. Unlike HTTP libraries, they do not retry.
+// browsers request pages continuously: some over one connection, others over a new connection for
+// each request. Unlike HTTP libraries, they do not retry.
 type browsers struct {
 	client  *netnstest.Host
 	address string
@@ -29,12 +29,13 @@ type browsers struct {
 	mu       sync.Mutex
 	answered int
 	from     map[string]int // answers, by pod
-	err      error          // the first
+	err      error          // the first error
 }
 
 const pace = 10 * time.Millisecond
 
-// startBrowsers starts some browsers of each kind.
+// startBrowsers starts the given numbers of browsers that keep a connection, and that open new
+// ones.
 func startBrowsers(t testing.TB, client *netnstest.Host, address string, kept, opening int) *browsers {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -46,11 +47,11 @@ func startBrowsers(t testing.TB, client *netnstest.Host, address string, kept, o
 		}
 		b.wg.Go(func() {
 			defer conn.Close() //nolint:errcheck // at the end
-			b.each(ctx, func() (string, error) { return ask(conn) })
+			b.repeat(ctx, func() (string, error) { return ask(conn) })
 		})
 	}
 	for range opening {
-		b.wg.Go(func() { b.each(ctx, b.askOnce) })
+		b.wg.Go(func() { b.repeat(ctx, b.askOnce) })
 	}
 	t.Cleanup(func() { _ = b.finish() })
 	return b
@@ -62,7 +63,7 @@ func (b *browsers) dial() (net.Conn, error) {
 	return b.client.DialContext(ctx, "tcp", b.address)
 }
 
-func (b *browsers) each(ctx context.Context, f func() (string, error)) {
+func (b *browsers) repeat(ctx context.Context, f func() (string, error)) {
 	for ctx.Err() == nil {
 		pod, err := f()
 		b.mu.Lock()
@@ -116,8 +117,8 @@ func (b *browsers) answers() (int, error) {
 	return b.answered, b.err
 }
 
-// flows waits until some hundred more requests were answered.
-func (b *browsers) flows(t testing.TB) {
+// awaitAnswers waits until some hundred further requests were answered.
+func (b *browsers) awaitAnswers(t testing.TB) {
 	t.Helper()
 	before, _ := b.answers()
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {

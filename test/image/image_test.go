@@ -46,17 +46,17 @@ func TestContainer(t *testing.T) {
 	}
 	b, six := startBrowsers(t, s.Client, rig.Join(vip, 80), 10, 2), startBrowsers(t, s.Client, rig.Join(vip6, 80), 10, 2)
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		b.flows(t)
+		b.awaitAnswers(t)
 		c.stop(signal)
 		if _, err := c.exec(check...); err == nil {
 			t.Error("the container is healthy without a process")
 		}
-		b.flows(t)
-		six.flows(t)
+		b.awaitAnswers(t)
+		six.awaitAnswers(t)
 		c.start()
 		c.healthy(check)
 	}
-	b.flows(t)
+	b.awaitAnswers(t)
 	for _, err := range []error{b.finish(), six.finish()} {
 		if err != nil {
 			t.Error(err)

@@ -1,4 +1,5 @@
-// Package kernels checks kernels and architectures; the scripts in this folder boot them.
+// Package kernels tests kernels and architectures. The scripts in this directory boot them in
+// virtual machines.
 package kernels
 
 import (
@@ -41,8 +42,9 @@ func TestRefusedMachines(t *testing.T) {
 	}
 }
 
-// TestOnly checks that a word of no check ends a run before it boots a guest without a check.
-func TestOnly(t *testing.T) {
+// TestUnknownCheck checks that a run with the name of an unknown check fails before it boots a
+// guest.
+func TestUnknownCheck(t *testing.T) {
 	t.Parallel()
 	run := exec.Command("./run", "amd64")
 	run.Env = append(os.Environ(), "ONLY=every  program")
@@ -107,7 +109,7 @@ type checker struct {
 	current  *listed
 }
 
-// check type-checks a package, including bodies of functions only in our own packages.
+// check type-checks a package. It includes bodies of functions only for packages of this module.
 func (c *checker) check(p *listed) error {
 	if p.ImportPath == "unsafe" {
 		return nil

@@ -27,23 +27,23 @@ func TestFeatures(t *testing.T) {
 	t.Parallel()
 	probes := map[string]func(*testing.T) bool{
 		"bpf_cast_to_kern_ctx": hasKfunc,
-		"netdev":               tellsXDP,
+		"netdev":               reportsXDP,
 		"tcx":                  func(*testing.T) bool { return dptest.HasTCX() },
-		"BPF_FIB_LOOKUP_SRC":   findsSource,
+		"BPF_FIB_LOOKUP_SRC":   hasSourceFlag,
 	}
-	version, oldest := running(t), [2]int{6, 1}
+	version, oldest := kernelSeries(t), [2]int{6, 1}
 	rows := regexp.MustCompile("(?m)^\\| (\\d+)\\.(\\d+) \\| `([^`]+)`[^|]*\\| (yes|no) \\|").FindAllStringSubmatch(read(t, document), -1)
 	for _, row := range rows {
 		probe := probes[row[3]]
 		if probe == nil {
-			t.Errorf("docs/kernels.md has %s, for which there is no probe", row[3])
+			t.Errorf("docs/kernels.md has the feature %s, but no probe tests it", row[3])
 			continue
 		}
 		delete(probes, row[3])
 		since := [2]int{number(t, row[1]), number(t, row[2])}
 		has, should := probe(t), slices.Compare(version[:], since[:]) >= 0 || inGuest() && version == oldest && row[4] == "yes"
 		if has != should && (should || inGuest()) {
-			t.Errorf("Linux %v has %s: %v; docs/kernels.md says %v", version, row[3], has, should)
+			t.Errorf("Linux %v has %s: %v, want %v as in docs/kernels.md", version, row[3], has, should)
 		}
 	}
 	if len(probes) != 0 {
@@ -66,7 +66,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// inGuest reports whether this is a guest, by something that guests lack.
+// inGuest reports whether this is a guest of make test-kernels: these lack a file that other
+// machines have.
 func inGuest() bool {
 	_, err := os.Stat("init")
 	return errors.Is(err, fs.ErrNotExist)
@@ -82,8 +83,8 @@ func hasKfunc(t *testing.T) bool {
 	return types.TypeByName("bpf_cast_to_kern_ctx", &f) == nil
 }
 
-// findsSource reports whether the kernel has the flag, by its constants.
-func findsSource(t *testing.T) bool {
+// hasSourceFlag reports whether the kernel's type information has the flag.
+func hasSourceFlag(t *testing.T) bool {
 	t.Helper()
 	types, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -97,7 +98,7 @@ func findsSource(t *testing.T) bool {
 	return false
 }
 
-func tellsXDP(t *testing.T) bool {
+func reportsXDP(t *testing.T) bool {
 	t.Helper()
 	n, err := netdev.Open(slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -111,8 +112,8 @@ func tellsXDP(t *testing.T) bool {
 	return features != nil
 }
 
-// running returns the kernel's series.
-func running(t *testing.T) [2]int {
+// kernelSeries returns the first two numbers of the running kernel's version.
+func kernelSeries(t *testing.T) [2]int {
 	t.Helper()
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -1,4 +1,4 @@
-// Package kubeuse checks what the module kube uses of this one.
+// Package kubeuse checks the packages of this module that the module kube uses.
 package kubeuse
 
 import (
@@ -21,9 +21,9 @@ import (
 
 const module, kube = "loxilb/", "../../kube"
 
-// TestKubeUse checks that what the module kube selects from packages of this module exists. A build
-// of kube would tell, but its libraries take minutes to compile: so their packages are empty here,
-// and what depends on them is not checked.
+// TestKubeUse checks that names that the module kube uses from packages of this module exist.
+// Building kube would take minutes, because of its libraries. This test replaces them by empty
+// packages, and does not check code that depends on them.
 func TestKubeUse(t *testing.T) {
 	t.Parallel()
 	files := token.NewFileSet()
@@ -56,7 +56,7 @@ func TestKubeUse(t *testing.T) {
 		c.check(t, list)
 	}
 	if c.selections < 100 {
-		t.Errorf("%d uses of this module were found in %s, want 100 or more: is the test blind?", c.selections, kube)
+		t.Errorf("%d uses of this module were found in %s, want 100 or more: the test does not find them", c.selections, kube)
 	}
 }
 

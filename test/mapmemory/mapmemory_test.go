@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 		if err := outer.Put(i, m); err != nil {
 			t.Fatal(err)
 		}
-		if i == 0 { // the other one stays open
+		if i == 0 { // the other map stays open
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}

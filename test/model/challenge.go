@@ -8,14 +8,14 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of challenges: the SYN of an unknown client returns as a SYN+ACK with an
-// acknowledgement of a number that the client has not sent. The RST with that number makes the
-// client known, and so does a handshake if the load balancer sees both directions.
+// The rules of challenges. The program answers the SYN of an unknown client by a SYN+ACK that
+// acknowledges a number that the client has not sent. A RST with this number makes the client
+// known. So does a handshake, if its packets in both directions pass the load balancer.
 
 const knownTime = 10 * time.Minute
 
-// answeredTime is how long a client of UDP or ICMP stays known after it sent a packet that follows
-// an answer.
+// answeredTime is how long a client of UDP or ICMP stays known after it has sent a packet after an
+// answer.
 const answeredTime = knownTime / 4
 
 // clientOf returns the prefix that counts as one client: an IPv4 address, or an IPv6 network.
@@ -24,13 +24,13 @@ func clientOf(a netip.Addr) netip.Prefix {
 	if a.Is6() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // both lengths are right for their address
+	p, _ := a.Prefix(bits) // both lengths are valid for their address
 	return p
 }
 
-func (m *Model) know(a netip.Addr) { m.known[clientOf(a)] = m.now + knownTime }
+func (m *Model) markKnown(a netip.Addr) { m.known[clientOf(a)] = m.now + knownTime }
 
-// isKnown reports whether the address of a tuple is that of a known client.
+// isKnown reports whether the source of a tuple is a known client.
 func (m *Model) isKnown(key tuple) bool {
 	c := clientOf(key.src.Addr())
 	until, known := m.known[c]
@@ -41,14 +41,14 @@ func (m *Model) isKnown(key tuple) bool {
 	return known && m.now <= until && key.proto != lb.TCP
 }
 
-// challenge answers a SYN with a challenge, and records the number that the RST must have.
+// challenge answers a SYN by a challenge, and records the number that the RST must have.
 func (m *Model) challenge(key tuple) Verdict {
 	m.numbers[key] = max(m.number, 1)
 	return Verdict{Name: "out", Reason: "challenged"}
 }
 
-// protect returns the verdict on a packet that would open a connection, if there is no room or its
-// client is always challenged; ok means that it may open the connection. It records the number of a
+// protect decides whether a packet may open a connection (ok). If not, because of the limit of
+// half-open connections or a challenge, it returns the verdict. It records the number of a
 // challenge.
 func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	syn := key.proto == lb.TCP && isSYN(p)
@@ -68,14 +68,14 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	return m.challenge(key), false
 }
 
-// beforeLookup returns the verdict that a SYN or a RST gets during a flood, before the connection
-// lookup; ok: the verdict is final.
+// beforeLookup returns the verdict on a SYN or RST during a flood, before the connection is looked
+// up. ok reports whether the verdict is final.
 func (m *Model) beforeLookup(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
 	if m.answersChallenge(key, p) {
 		return drop("challenge-answered"), true
 	}
 	svc := m.find(key)
-	if !isSYN(p) || svc == nil || len(svc.turns) == 0 || svc.denies(key.src.Addr()) || !svc.allows(key.src.Addr()) {
+	if !isSYN(p) || svc == nil || len(svc.round) == 0 || svc.denies(key.src.Addr()) || !svc.allows(key.src.Addr()) {
 		return v, false
 	}
 	v, ok = m.protect(svc, key, p)
@@ -90,11 +90,11 @@ func (m *Model) answersChallenge(key tuple, p *pkt.Packet) bool {
 		uint32(p.Num(pkt.Seq))<<1 != number<<1 {
 		return false
 	}
-	m.know(key.src.Addr())
+	m.markKnown(key.src.Addr())
 	return true
 }
 
-// challengeOf returns the changes by which a SYN becomes its challenge.
+// challengeOf returns the challenge of a SYN.
 func challengeOf(p *pkt.Packet, number uint64) *pkt.Packet {
 	return pkt.New(pkt.TCP).SetSrc(p.DstAddr()).SetDst(p.SrcAddr()).SetNum(pkt.Flags, pkt.FlagSYN|pkt.FlagACK).
 		SetNum(pkt.Ack, number).SetNum(pkt.TTL, 64)

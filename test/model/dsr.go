@@ -5,15 +5,15 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The rules of mode dsr: packets leave unchanged and the endpoint answers the client directly, so
-// the load balancer knows only what the client sends. If it is the endpoint's router, it forwards
-// the answers unchanged.
+// The rules of mode dsr. Packets leave unchanged and the endpoint answers the client directly, so
+// only packets of the client pass the load balancer. If the load balancer is the endpoint's router,
+// it forwards the answers unchanged.
 
-// directAnswer returns the verdict on a packet without connection and service, which may be a
+// directAnswer returns the verdict on a packet of no connection and no service, which may be a
 // direct answer.
 func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	e, ok := m.table[tuple{key.proto, key.dst, key.src}]
-	if !ok || !e.conn.oneWay || m.dead(e.conn) {
+	if !ok || !e.conn.oneWay || m.isExpired(e.conn) {
 		return Verdict{Name: "pass"}
 	}
 	if !e.conn.closed() {
@@ -27,9 +27,9 @@ func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
 	return Verdict{Name: "out", Src: key.src, Dst: key.dst, Hop: key.dst.Addr()}
 }
 
-// resumes reports whether a packet from the middle of an unknown connection creates the connection
-// again.
-func (s *service) resumes(p *pkt.Packet) bool {
+// canResume reports whether a packet from the middle of an unknown connection creates the
+// connection again.
+func (s *service) canResume(p *pkt.Packet) bool {
 	flags := p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagRST)
 	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
 }
@@ -37,7 +37,7 @@ func (s *service) resumes(p *pkt.Packet) bool {
 // isBefore reports whether a sequence number is before another one, modulo 2^32.
 func isBefore(a, b uint32) bool { return a-b >= 1<<31 }
 
-// reopens reports whether a SYN of the client ends the connection and opens another.
+// reopens reports whether a SYN of the client ends the connection and opens a new one.
 func (c *connection) reopens(p *pkt.Packet) bool {
 	if c.oneWay {
 		return c.sides[fromClient].reset || c.sides[fromClient].fin && !isBefore(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
@@ -65,8 +65,8 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 	return true
 }
 
-// acknowledgeOneWay follows an ACK of the client. The second ACK opens the connection if it
-// continues from the first.
+// acknowledgeOneWay updates a connection by an ACK of the client. The second ACK opens the
+// connection if its numbers continue those of the first.
 func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
 	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

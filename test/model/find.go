@@ -32,8 +32,9 @@ func isEchoReply(p *pkt.Packet) bool {
 	return p.Proto == pkt.ICMP && p.Num(pkt.Type) == 0 || p.Proto == pkt.ICMP6 && p.Num(pkt.Type) == 129
 }
 
-// find finds the service of a packet: of its mark before any mark, of its port before ranges of
-// ports, of its address before any address that the load balancer has.
+// find returns the service of a packet. A service of the packet's mark precedes those of any mark,
+// a service of one port those of port ranges, and a service of the packet's address those of all
+// addresses of the load balancer.
 func (m *Model) find(key tuple) *service {
 	if key.proto == lb.ICMPv6 {
 		key.proto = lb.ICMP
@@ -52,8 +53,8 @@ func (m *Model) find(key tuple) *service {
 	return nil
 }
 
-// findPort finds the service of that port, or else the service with the narrowest range. Ranges do
-// not overlap, except for the range of all ports.
+// findPort returns the service of a port, otherwise the service with the narrowest range that
+// contains the port. Ranges do not overlap, except for the range of all ports.
 func (m *Model) findPort(key lb.Key) *service {
 	if svc := m.services[key]; svc != nil {
 		return svc
@@ -97,9 +98,9 @@ func (s *service) denies(a netip.Addr) bool {
 	return slices.ContainsFunc(s.Denied, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// listens returns where the endpoint listens for connections to a port of the service: all at one
-// port, or port by port.
-func (s *service) listens(e *endpoint, port uint16) netip.AddrPort {
+// listenAddress returns the endpoint's address for connections to a port of the service. The
+// endpoint has one port, or one for each port of the service.
+func (s *service) listenAddress(e *endpoint, port uint16) netip.AddrPort {
 	i := slices.Index(s.endpoints, e)
 	if s.Endpoints[i].PortMax == 0 {
 		return e.addr

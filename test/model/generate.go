@@ -84,7 +84,7 @@ func setPort(p *pkt.Packet, port uint16) {
 	}
 }
 
-// generator makes up ops that suit the state of a model: random packets alone would hardly open a
+// generator generates ops that fit the state of a model: random packets would hardly ever open a
 // connection.
 type generator struct {
 	*rand.Rand
@@ -123,8 +123,8 @@ func Generate(seed uint64, n int) []Op {
 	return g.ops
 }
 
-// do adds an op. It omits a sweep whose result depends on the order, and advances past moments at
-// which a connection is about to end.
+// do adds an op. It omits a sweep whose result depends on the order of connections, and advances
+// the clock if a connection is about to expire.
 func (g *generator) do(o Op) {
 	if o.Sweep && g.m.SweepsInOrder() {
 		return
@@ -201,7 +201,7 @@ func (g *generator) client() netip.AddrPort {
 	return netip.AddrPortFrom(g.addr("1.1.1.", "2001:db8:100::", 1+g.IntN(2)), uint16(4000+g.IntN(3)))
 }
 
-// service makes a service or updates one; the sweep that follows is the daemon's.
+// service creates or updates a service. It adds a sweep, as the daemon does.
 func (g *generator) service() {
 	s := lb.Service{Key: g.anyKey(), Refuse: lb.Refusal(g.IntN(3))}
 	g.mode(&s)
@@ -288,7 +288,7 @@ func (g *generator) delete() {
 	g.do(Op{Sweep: true})
 }
 
-// keys lists the services in a fixed order, so a seed always makes the same sequence.
+// keys lists the services in a fixed order, so a seed always generates the same sequence.
 func (m *Model) keys() []lb.Key {
 	var keys []lb.Key
 	for key := range m.services {
@@ -381,7 +381,7 @@ func (g *generator) fromEndpoint() {
 	g.send(link, p, &tuple{c.proto, c.client, c.vip})
 }
 
-// segment makes up a segment that fits the connection, or nearly.
+// segment generates a segment that fits the connection, or nearly.
 func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 	own, other := c.sides[dir], c.sides[1-dir]
 	flags, seq, ack := uint64(pkt.FlagACK), own.end, other.end
@@ -430,7 +430,7 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 	p.SetNum(pkt.Flags, flags).SetNum(pkt.Seq, uint64(seq)).SetNum(pkt.Ack, uint64(ack))
 }
 
-// send adds the packet, which arrives at the link, now and then with something unusual about it.
+// send adds a packet that arrives at a link. A few packets have unusual fields.
 func (g *generator) send(link string, p *pkt.Packet, of *tuple) {
 	if p.Proto != pkt.TCP {
 		p.SetNum(pkt.Len, uint64(g.IntN(60)))

@@ -14,8 +14,8 @@ const (
 
 func (c *connection) halfOpen() bool { return !c.resting && !c.open }
 
-// halfOpenExceeds reports whether this part of a share is used up, of the machine or of the
-// service.
+// halfOpenExceeds reports whether half-open connections exceed the given part of the machine's
+// share, or of the service's half of it.
 func (m *Model) halfOpenExceeds(svc *service, proto lb.Protocol, part float64) bool {
 	machine, service := m.halfOpen(svc, proto, func(*connection) bool { return true })
 	return exceeds(machine, service, part)
@@ -57,17 +57,17 @@ func (m *Model) HalfOpen() (tcp, others int64) {
 	return tcp, others
 }
 
-// forgottenSoon reports whether pressure shortens the timeout of the connection.
-func (m *Model) forgottenSoon(c *connection) bool {
+// hasShortTimeout reports whether pressure shortens the timeout of the connection.
+func (m *Model) hasShortTimeout(c *connection) bool {
 	return c.halfOpen() && (m.halfOpenExceeds(c.service, c.proto, 0.25) || c.snat && m.now < m.short)
 }
 
 // SweepsInOrder reports whether the order of a sweep determines what it removes, since it may
 // relieve pressure before its end.
 func (m *Model) SweepsInOrder() bool {
-	stays := func(c *connection) bool { return !m.isOver(c) && (c.proto == lb.TCP || !c.ending()) }
+	stays := func(c *connection) bool { return !m.isOver(c) && (c.proto == lb.TCP || !c.isEndpointRemoved()) }
 	for _, e := range m.table {
-		if m.forgottenSoon(e.conn) && m.isOver(e.conn) {
+		if m.hasShortTimeout(e.conn) && m.isOver(e.conn) {
 			if machine, service := m.halfOpen(e.conn.service, e.conn.proto, stays); !exceeds(machine, service, 0.25) {
 				return true
 			}

@@ -7,11 +7,11 @@ import (
 	"loxilb/internal/lb"
 )
 
-// timeout returns how long the connection may be silent.
+// timeout returns the idle timeout of the connection.
 func (m *Model) timeout(c *connection) time.Duration {
 	idle := c.service.IdleTimeout
 	switch {
-	case m.forgottenSoon(c):
+	case m.hasShortTimeout(c):
 		return 3 * time.Second
 	case c.proto == lb.UDP && c.replied && c.open && c.snat && m.now < m.short:
 		return min(cmp.Or(idle, 300*time.Second), 30*time.Second)
@@ -37,11 +37,11 @@ func (m *Model) timeout(c *connection) time.Duration {
 	return cmp.Or(idle, 7440*time.Second)
 }
 
-func (m *Model) silent(c *connection) time.Duration {
+func (m *Model) idleTime(c *connection) time.Duration {
 	if c.resting {
 		return m.now - c.sides[fromEndpoint].lastSeen
 	}
 	return m.now - max(c.sides[0].lastSeen, c.sides[1].lastSeen)
 }
 
-func (m *Model) dead(c *connection) bool { return m.silent(c) > m.timeout(c) }
+func (m *Model) isExpired(c *connection) bool { return m.idleTime(c) > m.timeout(c) }

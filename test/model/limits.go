@@ -7,11 +7,11 @@ import (
 )
 
 // The rules of limits. Active connections in the table count for their service and client, except
-// connections of an endpoint with itself. Packet scripts test rates: the model's clock stands
-// still.
+// for connections of an endpoint to itself. Packet scripts test limits of rates, since the model's
+// clock stands still.
 
-// limited reports whether the service, or the client, has as many open connections as it may.
-func (m *Model) limited(svc *service, client netip.Addr) bool {
+// isLimited reports whether the service or the client has reached its limit of connections.
+func (m *Model) isLimited(svc *service, client netip.Addr) bool {
 	all, own := uint32(0), uint32(0)
 	for _, e := range m.table {
 		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || !e.conn.active() || e.conn.client.Addr() == e.conn.endpoint.addr.Addr() {

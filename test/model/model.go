@@ -1,6 +1,6 @@
-// Package model is a model of the data path in plain Go: connections, TCP states, endpoints in
-// turn, timeouts, counters. It shares no code with the program and is as simple as possible. If the
-// two differ, one of them is wrong.
+// Package model is a model of the data path in plain Go: connections, TCP states, choice of
+// endpoints, timeouts and counters. It is as simple as possible, and shares no code with the BPF
+// program. If the two differ, one of them is wrong.
 package model
 
 import (
@@ -36,7 +36,7 @@ type Model struct {
 
 type service struct {
 	lb.Service
-	turns     []*endpoint // one round of new connections, or the table of a hash
+	round     []*endpoint // one round of new connections, or the table of a hash
 	clients   map[netip.Addr]*client
 	next      int
 	endpoints []*endpoint // as written
@@ -83,8 +83,8 @@ type connection struct {
 	replied, open bool   // open: the handshake is complete; other protocols: the client has sent after an answer
 	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
 	redialled     bool
-	asked         time.Duration // TCP: when a SYN was left for the endpoint to answer; valid iff isAsked
-	isAsked       bool
+	synAt         time.Duration // TCP: when a SYN was left for the endpoint to answer; valid iff isAsked
+	hasSYNAt      bool
 	sides         [2]side
 }
 
@@ -105,7 +105,7 @@ func New() *Model {
 	}
 }
 
-// Apply makes a service, or updates it.
+// Apply creates a service, or updates it.
 func (m *Model) Apply(s lb.Service) {
 	svc, ok := m.services[s.Key]
 	if !ok {
@@ -125,12 +125,13 @@ func (m *Model) Apply(s lb.Service) {
 		before = slices.Delete(before, i, i+1)
 	}
 	svc.ending = before
-	svc.turns = places(s, svc.endpoints)
+	svc.round = places(s, svc.endpoints)
 }
 
-// turns lays out one round: place k of an endpoint of weight w is due at (2k+1)/2w of the round;
-// where two are due at once, the heavier one comes first, then the one written first.
-func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
+// layOutRound returns the endpoints of one round of new connections. Turn k of an endpoint of
+// weight w is due at (2k+1)/2w of the round. If two turns are due at the same time, the endpoint
+// with the higher weight comes first, then the earlier one in the list.
+func layOutRound(s lb.Service, endpoints []*endpoint) []*endpoint {
 	type place struct{ at, weight, index int }
 	common := 1 // a multiple of all weights, so that no fraction is needed
 	weight := func(i int) int {
@@ -172,11 +173,11 @@ func (m *Model) Delete(key lb.Key) {
 // Advance lets time pass.
 func (m *Model) Advance(d time.Duration) { m.now += d }
 
-// Sweep removes connections that are over, UDP flows of endpoints that were removed, and endpoints
-// that were removed and have no connection left.
+// Sweep removes expired connections, UDP flows of removed endpoints, and removed endpoints without
+// connections.
 func (m *Model) Sweep() {
 	for _, e := range m.table {
-		if e.conn.ending() && e.conn.proto != lb.TCP {
+		if e.conn.isEndpointRemoved() && e.conn.proto != lb.TCP {
 			m.end(e.conn)
 		}
 		if m.isOver(e.conn) {
@@ -196,8 +197,8 @@ func (m *Model) Sweep() {
 	}
 }
 
-// ending reports whether the endpoint was removed.
-func (c *connection) ending() bool { return slices.Contains(c.service.ending, c.endpoint) }
+// isEndpointRemoved reports whether the endpoint was removed.
+func (c *connection) isEndpointRemoved() bool { return slices.Contains(c.service.ending, c.endpoint) }
 
 // Verdict is the decision about a packet.
 type Verdict struct {
@@ -240,7 +241,8 @@ func answered(p *pkt.Packet, reason string) Verdict {
 	return v
 }
 
-// Packet puts a TCP, UDP or echo packet through the load balancer. length is that of the IP packet.
+// Packet returns the verdict on a TCP, UDP or echo packet, and updates the model. length is the
+// length of the IP packet.
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
@@ -255,12 +257,12 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	switch {
 	case ok && expired:
 		return answered(p, "ttl-expired")
-	case ok && (m.dead(e.conn) || e.conn.resting || redials && e.conn.oneWay):
+	case ok && (m.isExpired(e.conn) || e.conn.resting || redials && e.conn.oneWay):
 		m.leave(e.conn)
 		ok = false
 	case redials:
 		closed, ok = e.conn, false
-	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && !e.conn.replied && e.conn.ending():
+	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && !e.conn.replied && e.conn.isEndpointRemoved():
 		m.leave(e.conn)
 		ok = false
 	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && e.conn.replied:
@@ -283,7 +285,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if expired {
 			return answered(p, "ttl-expired")
 		}
-		if key.proto == lb.TCP && !isSYN(p) && !svc.resumes(p) {
+		if key.proto == lb.TCP && !isSYN(p) && !svc.canResume(p) {
 			return svc.refuse(p, "no-connection")
 		}
 		if v, ok := m.admit(svc, key, p, closed); !ok {
@@ -305,7 +307,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		opened := e.conn.open
 		e.conn.segment(p, e.dir, m.now)
 		if e.conn.open && !opened && !e.conn.oneWay {
-			m.know(key.src.Addr())
+			m.markKnown(key.src.Addr())
 		}
 	} else {
 		opened := e.conn.open
@@ -317,7 +319,8 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	return e.count(uint64(length))
 }
 
-// admit decides about a packet that would open a connection of the service. ok: it may.
+// admit decides whether a packet may open a connection of the service (ok), and returns the verdict
+// if not.
 func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection) (v Verdict, ok bool) {
 	if svc.denies(key.src.Addr()) {
 		return svc.drop("source-denied"), false
@@ -325,7 +328,7 @@ func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection
 	if !svc.allows(key.src.Addr()) {
 		return svc.drop("source-not-allowed"), false
 	}
-	if len(svc.turns) > 0 {
+	if len(svc.round) > 0 {
 		if v, ok := m.protect(svc, key, p); !ok {
 			if v.Reason == "challenged" && closed != nil {
 				m.leave(closed)
@@ -333,14 +336,14 @@ func (m *Model) admit(svc *service, key tuple, p *pkt.Packet, closed *connection
 			countRefusal(&svc.refusals, v.Reason)
 			return v, false
 		}
-		if m.limited(svc, key.src.Addr()) {
+		if m.isLimited(svc, key.src.Addr()) {
 			return svc.refuse(p, "connection-limit"), false
 		}
 	}
 	return v, true
 }
 
-// datagram updates the state by a packet of a protocol without handshakes.
+// datagram updates a connection by a packet of a protocol without handshakes.
 func (c *connection) datagram(dir direction, now time.Duration) {
 	c.sides[dir].lastSeen = now
 	c.open = c.open || dir == fromClient && (c.replied || c.oneWay)
@@ -352,7 +355,7 @@ func (c *connection) datagram(dir direction, now time.Duration) {
 // address determines the endpoint, the connection gets another source port. It replaces a closed
 // connection of the same tuple.
 func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
-	if len(svc.turns) == 0 {
+	if len(svc.round) == 0 {
 		return nil, "no-endpoint"
 	}
 	held := m.remembered(svc, key)
@@ -362,7 +365,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 	}
 	turn := m.place(svc, key)
 	for i := range uint64(4) {
-		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
+		tries = append(tries, svc.round[(turn+i)%uint64(len(svc.round))])
 	}
 	reason, last := "", tries[0]
 	for i, ep := range append(slices.Clone(tries), tries[0]) {
@@ -379,7 +382,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 			closed = nil
 		}
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
-		conn.to = svc.listens(ep, key.dst.Port())
+		conn.to = svc.listenAddress(ep, key.dst.Port())
 		reason = ""
 		if svc.Mode == lb.ModeDSR {
 			conn.oneWay, conn.to = true, conn.vip
@@ -415,7 +418,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 	return nil, "tuple-in-use"
 }
 
-// reply is the tuple of the endpoint's packets.
+// reply returns the tuple of the endpoint's packets.
 func (c *connection) reply() tuple { return tuple{c.proto, c.to, c.source} }
 
 func (m *Model) remove(c *connection) {
@@ -442,8 +445,9 @@ func (e entry) count(bytes uint64) Verdict {
 	return Verdict{Name: "out", Src: c.source, Dst: c.to, Hop: c.endpoint.addr.Addr()}
 }
 
-// NearTimeout reports whether some connection is within a few seconds of its timeout: then the
-// model, whose clock stands still between calls of Advance, does not know whether it is alive.
+// NearTimeout reports whether a connection is within a few seconds of its timeout. The model's
+// clock stands still between calls of Advance, so the model cannot predict whether such a
+// connection has expired.
 func (m *Model) NearTimeout() bool {
 	if m.doubt {
 		return true
@@ -466,7 +470,7 @@ func (m *Model) NearTimeout() bool {
 	}
 	for _, e := range m.table {
 		for _, limit := range []time.Duration{m.timeout(e.conn), m.quarantineTime(e.conn)} {
-			if d := m.silent(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
+			if d := m.idleTime(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
 				return true
 			}
 		}
@@ -474,7 +478,7 @@ func (m *Model) NearTimeout() bool {
 	return false
 }
 
-// Connections lists both directions of each connection in any order.
+// Connections lists both directions of each connection, in no particular order.
 func (m *Model) Connections() []report.Connection {
 	var all []report.Connection
 	for key, e := range m.table {

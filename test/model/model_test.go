@@ -178,7 +178,8 @@ func step(l *lab.Lab, m *Model, o Op) error {
 		return err
 	}
 	p := l.Arriving(link, o.Packet)
-	// The model does not simulate which buckets such a packet visits; TestAway tests that.
+	// The model does not simulate which buckets such a packet visits; TestTableWithoutSweeps tests
+	// that.
 	if err := l.Programs().HoldReclaim(); err != nil {
 		return err
 	}

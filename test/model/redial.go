@@ -33,7 +33,7 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 	if c.oneWay {
 		lastSeen = client
 	}
-	if c.ending() {
+	if c.isEndpointRemoved() {
 		if m.passed(lastSeen, lostSilence) {
 			return redialOpens
 		}
@@ -42,8 +42,8 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 	if c.oneWay || !c.open {
 		return redialGoes
 	}
-	since := m.now - c.asked
-	if c.isAsked {
+	since := m.now - c.synAt
+	if c.hasSYNAt {
 		if !m.passed(since, redialWait) {
 			return redialGoes
 		}
@@ -52,7 +52,7 @@ func (m *Model) redial(c *connection, p *pkt.Packet) int {
 		}
 	}
 	if isPlain(p) && m.passed(client, redialWait) && m.passed(lastSeen, redialWait) {
-		c.asked, c.isAsked = m.now, true
+		c.synAt, c.hasSYNAt = m.now, true
 	}
 	return redialGoes
 }

@@ -21,7 +21,7 @@ type client struct {
 // places returns what new connections go through: one round, or the table of a hash.
 func places(s lb.Service, endpoints []*endpoint) []*endpoint {
 	if s.Algorithm != lb.Hash && s.Algorithm != lb.Persist {
-		return turns(s, endpoints)
+		return layOutRound(s, endpoints)
 	}
 	var nodes []compile.MaglevNode
 	for _, e := range s.Endpoints {
@@ -56,12 +56,12 @@ func (m *Model) place(s *service, key tuple) uint64 {
 // least returns the place with the fewest connections for its weight. Of equal places it returns
 // the first one after the last choice.
 func (m *Model) least(s *service) uint64 {
-	first, count := uint64(s.next), uint64(len(s.turns))
+	first, count := uint64(s.next), uint64(len(s.round))
 	best := first % count
 	weight := func(e *endpoint) uint64 { return uint64(s.Endpoints[slices.Index(s.endpoints, e)].Weight) }
 	for i := range count {
 		place := (first + i) % count
-		if e, b := s.turns[place], s.turns[best]; m.statsOf(e).Active*weight(b) < m.statsOf(b).Active*weight(e) {
+		if e, b := s.round[place], s.round[best]; m.statsOf(e).Active*weight(b) < m.statsOf(b).Active*weight(e) {
 			best = place
 		}
 	}

@@ -127,7 +127,7 @@ func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 		if !m.isOver(old.conn) {
 			return false
 		}
-	} else if !m.dead(old.conn) && !old.conn.closed() {
+	} else if !m.isExpired(old.conn) && !old.conn.closed() {
 		return false
 	}
 	m.remove(old.conn)
@@ -181,4 +181,4 @@ func (m *Model) quarantineTime(c *connection) time.Duration {
 }
 
 // isOver reports whether the connection has expired and its port has left quarantine.
-func (m *Model) isOver(c *connection) bool { return m.silent(c) > m.quarantineTime(c) }
+func (m *Model) isOver(c *connection) bool { return m.idleTime(c) > m.quarantineTime(c) }

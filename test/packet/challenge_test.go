@@ -57,7 +57,7 @@ func challengeNumbers(t *testing.T) error {
 	return nil
 }
 
-// periods answers the challenge of one client with numbers of several periods.
+// periods answers the challenge of a client with numbers of several periods.
 func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.AddrPort) error {
 	send := func(flags, seq uint64) (lab.Result, error) {
 		p := pkt.New(pkt.TCP).SetSrc(client).SetDst(vip).SetNum(pkt.Flags, flags).SetNum(pkt.Seq, seq)
@@ -77,11 +77,12 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 		if res.Verdict != "drop" || res.Reason != want {
 			return fmt.Errorf("a RST with the number of %d periods ago: %s %s, want %s", ago, res.Verdict, res.Reason, want)
 		}
-		if err := l.Programs().ForgetKnown(); err != nil {
+		if err := l.Programs().ForgetKnownClients(); err != nil {
 			return err
 		}
 	}
-	// a number that the client has sent would be a correct reply to its SYN
+	// The challenge must not acknowledge a number that the client has sent: that would be a correct
+	// reply to its SYN.
 	now := dptest.Jiffies(t) / periodTicks
 	number := challengeNumber(key, client, vip, now)
 	for _, c := range []struct{ seq, want uint32 }{{1000, number}, {number - 1, number ^ 1<<31}, {number, number ^ 1<<31}} {
@@ -95,7 +96,7 @@ func periods(t *testing.T, l *lab.Lab, key bpf.TcSiphashKey, client, vip netip.A
 	}
 	res, err := send(pkt.FlagRST, uint64(number^1<<31))
 	if err == nil && res.Reason != "challenge-answered" {
-		err = fmt.Errorf("the answer to a number that was changed: %s %s", res.Verdict, res.Reason)
+		err = fmt.Errorf("a RST with a changed number: %s %s", res.Verdict, res.Reason)
 	}
 	return err
 }

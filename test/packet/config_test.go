@@ -7,8 +7,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestScriptConfig checks that settings count behind comments, and are an error behind a step,
-// where they would have no effect.
+// TestScriptConfig checks that settings have an effect after comments, and are an error after a
+// step.
 func TestScriptConfig(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]lab.Config{
@@ -22,6 +22,6 @@ func TestScriptConfig(t *testing.T) {
 		}
 	}
 	if _, err := (script{lines: []string{"size 4", "advance 1s", "half-open 25"}}).config(lab.Config{}); err == nil || !strings.Contains(err.Error(), `"half-open 25" is a setting`) {
-		t.Errorf("a setting behind a step: %v", err)
+		t.Errorf("a setting after a step: %v", err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// modeScripts has a script for each picture of modes.md, named by its heading.
+// modeScripts is a directory with a script for each picture of modes.md, named by the heading of
+// the picture.
 const modeScripts = "testdata/modes"
 
 // TestDocs runs the examples of the documentation: blocks of packet-path.md that are fenced as
@@ -29,7 +30,7 @@ func TestDocs(t *testing.T) {
 	for _, b := range blocks {
 		examples = append(examples, script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
 	}
-	lanes := newLanes(t, lab.Config{}, examples)
+	lanes := newWorkers(t, lab.Config{}, examples)
 	for _, s := range examples {
 		r, err := lanes.run(s)
 		if err != nil {
@@ -79,7 +80,7 @@ func picturesByHeading(t *testing.T, page string) map[string]string {
 	return pictures
 }
 
-// hops returns the sources and destinations in lines with these prefixes.
+// hops returns the sources and destinations of packets in lines with the given prefixes.
 func hops(text string, begin ...string) (hops []string) {
 	hop := regexp.MustCompile(`[\da-f.:]+ > [\da-f.:]+`)
 	for line := range strings.Lines(text) {

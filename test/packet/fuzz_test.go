@@ -22,7 +22,7 @@ func FuzzProgram(f *testing.F) {
 			}
 		}
 	}
-	lane := newFuzzLane(
+	lane := newFuzzWorker(
 		f, lab.Config{XDP: true},
 		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353", "10.0.0.1:2020/sctp endpoints=192.168.1.10:5001",
 		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353", "[2001:db8::1]:2020/sctp endpoints=[2001:db8:2::10]:5001",
@@ -38,11 +38,11 @@ func FuzzProgram(f *testing.F) {
 // seedFrame returns the packet of a script's line, or nil if the line has none or the program
 // cannot run on it.
 func seedFrame(line string) []byte {
-	verb, _ := cutVerb(line)
+	verb, _ := splitVerb(line)
 	if verb != "in" && verb != "pass" && verb != "drop" {
 		return nil
 	}
-	p, err := pkt.Parse(cutStep(script{lines: []string{line}}, 0).packet)
+	p, err := pkt.Parse(parseStep(script{lines: []string{line}}, 0).packet)
 	if err != nil {
 		return nil
 	}
@@ -59,9 +59,9 @@ func seedFrame(line string) []byte {
 	return nil
 }
 
-// fuzzOne runs one frame and checks what holds for all: a packet that passes is unchanged; one that
-// leaves has the same length, and its checksums are as correct or wrong as before. A packet that is
-// counted as dropped and leaves nevertheless is a reply to its sender, with correct checksums.
+// fuzzOne runs the program on a frame. A packet that passes must be unchanged. A packet that leaves
+// must have the same length, and checksums that are as correct or wrong as before. If a packet
+// leaves although a drop is counted, it is an answer to the sender and must have correct checksums.
 func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	link := l.Client
 	if server {
@@ -87,7 +87,7 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	}
 	switch {
 	case res.Reason != "":
-		return answerWhole(res.Frame)
+		return checkAnswerChecksums(res.Frame)
 	}
 	in, out := pkt.Decode(frame), pkt.Decode(res.Frame)
 	untagged := in.Clone().Unset(pkt.VLAN).Build()
@@ -102,8 +102,9 @@ func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
 	return nil
 }
 
-// answerWhole checks the checksums of a reply. Decode sets these fields for wrong checksums only.
-func answerWhole(frame []byte) error {
+// checkAnswerChecksums checks the checksums of an answer. Decode sets these fields only for wrong
+// checksums.
+func checkAnswerChecksums(frame []byte) error {
 	out := pkt.Decode(frame)
 	for _, f := range []pkt.Field{pkt.Sum, pkt.CRC, pkt.IPSum} {
 		if out.Has(f) {

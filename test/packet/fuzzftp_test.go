@@ -19,11 +19,11 @@ import (
 // ftpAttacker is the client whose control connection has arbitrary text.
 const ftpAttacker = "1.1.1.1"
 
-// FuzzFTP has a client or its endpoint send any text by a control connection, in two segments. The
-// segments keep their lengths and headers, only replies change, and nothing is expected but
-// connections between this client and its endpoint.
+// FuzzFTP sends any text of a client or its endpoint over a control connection, in two segments.
+// The segments must keep their lengths and headers, and only replies may change. The program must
+// expect only data connections between this client and its endpoint.
 func FuzzFTP(f *testing.F) {
-	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:21/tcp helper=ftp endpoints=192.168.1.10:2121", "10.0.0.1:30001/tcp endpoints=192.168.1.14:80")
+	lane := newFuzzWorker(f, lab.Config{}, "10.0.0.1:21/tcp helper=ftp endpoints=192.168.1.10:2121", "10.0.0.1:30001/tcp endpoints=192.168.1.14:80")
 	for _, text := range ftpTexts(f) {
 		f.Add(text, uint8(0), false)
 		f.Add(text, uint8(len(text)/2), true)
@@ -35,7 +35,7 @@ func FuzzFTP(f *testing.F) {
 		}
 		err := lane.do(func(l *lab.Lab) error {
 			err := fuzzFTP(l, text, min(int(cut), len(text)), reply)
-			return errors.Join(err, nothingLeft(l), ftpForget(l))
+			return errors.Join(err, checkAllExpire(l), clearExpectations(l))
 		})
 		if err != nil {
 			t.Fatalf("%q: %v", text, err)
@@ -72,7 +72,7 @@ func fuzzFTP(l *lab.Lab, text []byte, cut int, reply bool) error {
 	if _, err := wantOut(l, l.Server, "tcp 192.168.1.10:2121 > %s:4000 PA seq 5001 ack 1001 data %s", victim, announced); err != nil {
 		return err
 	}
-	return victimKept(l, func() error {
+	return checkVictimUnchanged(l, func() error {
 		at := 0
 		for _, part := range [][]byte{text[:cut], text[cut:]} {
 			if err := ftpSegment(l, part, at, reply); err != nil {
@@ -80,18 +80,19 @@ func fuzzFTP(l *lab.Lab, text []byte, cut int, reply bool) error {
 			}
 			at += len(part)
 		}
-		if err := ftpExpected(l); err != nil {
+		if err := checkExpectations(l); err != nil {
 			return err
 		}
 		to, err := wantOut(l, l.Client, "tcp %s:4001 > 10.0.0.1:30000 S seq 1", victim)
 		if err == nil && to.DstAddr().String() != "192.168.1.10:30000" {
-			err = fmt.Errorf("the victim's data connection is led to %s", to.DstAddr())
+			err = fmt.Errorf("the victim's data connection goes to %s", to.DstAddr())
 		}
 		return err
 	})
 }
 
-// ftpSegment sends a part of the text at its place, and checks the segment that leaves.
+// ftpSegment sends a part of the text, which begins at offset at, and checks the segment that
+// leaves.
 func ftpSegment(l *lab.Lab, part []byte, at int, reply bool) error {
 	if len(part) == 0 {
 		return nil
@@ -109,7 +110,7 @@ func ftpSegment(l *lab.Lab, part []byte, at int, reply bool) error {
 		return fmt.Errorf(`%s: got %s %s, want res.Verdict == "out"`, line, res.Verdict, res.Reason)
 	}
 	out, got := pkt.Decode(res.Frame), dataOf(res.Frame)
-	if err := sameHeader(in, out, pkt.Seq, pkt.Ack, pkt.Flags); err != nil {
+	if err := wantSameHeader(in, out, pkt.Seq, pkt.Ack, pkt.Flags); err != nil {
 		return err
 	}
 	if bytes.Equal(got, part) || reply && len(got) == len(part) && ftpLineChanged(part, got) {
@@ -118,8 +119,8 @@ func ftpSegment(l *lab.Lab, part []byte, at int, reply bool) error {
 	return fmt.Errorf("%q became %q", part, got)
 }
 
-// ftpLineChanged reports whether two texts of one length differ within one line only, a reply that
-// announces a data connection, whose code stays.
+// ftpLineChanged reports whether two texts of the same length differ only within one line: a reply
+// that announces a data connection. The code of the reply must not differ.
 func ftpLineChanged(before, after []byte) bool {
 	at := 0
 	for before[at] == after[at] {
@@ -137,9 +138,9 @@ func ftpLineChanged(before, after []byte) bool {
 	return bytes.HasPrefix(line, []byte("229 "))
 }
 
-// ftpExpected checks all rows: they are those of the victim, or of the attacker and its endpoint,
-// and another client cannot use them.
-func ftpExpected(l *lab.Lab) error {
+// checkExpectations checks that all rows of expected connections are of the victim, or of the
+// attacker and its endpoint, and that another client cannot use them.
+func checkExpectations(l *lab.Lab) error {
 	table, err := rows.Read[bpf.TcExpectationKey, bpf.TcExpectation](l.Programs().Collection.Maps.Fragments)
 	if err != nil {
 		return err
@@ -191,8 +192,8 @@ func bigEndian(stored uint16) uint16 {
 	return binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, stored))
 }
 
-// ftpForget empties the table.
-func ftpForget(l *lab.Lab) error {
+// clearExpectations removes all rows of expected connections.
+func clearExpectations(l *lab.Lab) error {
 	table := l.Programs().Collection.Maps.Fragments
 	all, err := rows.Read[bpf.TcExpectationKey, bpf.TcExpectation](table)
 	for key := range all {

@@ -42,7 +42,7 @@ func newProxyClient(client, vip, endpoint string) proxyClient {
 // FuzzProxy sends two segments of a client or an endpoint with any flags, options, numbers and
 // data. The endpoint must receive the PROXY header first, and then the client's bytes in order.
 func FuzzProxy(f *testing.F) {
-	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:80/tcp proxy-protocol=true endpoints=192.168.1.10:8080", "[2001:db8::1]:80/tcp proxy-protocol=true endpoints=[2001:db8:2::10]:8080")
+	lane := newFuzzWorker(f, lab.Config{}, "10.0.0.1:80/tcp proxy-protocol=true endpoints=192.168.1.10:8080", "[2001:db8::1]:80/tcp proxy-protocol=true endpoints=[2001:db8:2::10]:8080")
 	for _, name := range scriptFiles(f, "testdata") {
 		if !strings.Contains(name, "proxy") {
 			continue
@@ -61,7 +61,7 @@ func FuzzProxy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second []byte, seq, ack int32, server, ipv6, known bool) {
 		err := lane.do(func(l *lab.Lab) error {
 			err := fuzzProxy(l, [][]byte{first, second}, seq, ack, server, ipv6, known)
-			return errors.Join(err, nothingLeft(l))
+			return errors.Join(err, checkAllExpire(l))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +85,7 @@ func fuzzProxy(l *lab.Lab, tails [][]byte, seq, ack int32, server, ipv6, known b
 			return err
 		}
 	}
-	return victimKept(l, func() error {
+	return checkVictimUnchanged(l, func() error {
 		for _, tail := range tails {
 			if len(tail) < 8 || len(tail) > 1400 {
 				continue
@@ -98,7 +98,7 @@ func fuzzProxy(l *lab.Lab, tails [][]byte, seq, ack int32, server, ipv6, known b
 	})
 }
 
-// victimGetsHeader checks the header of the other connection.
+// victimGetsHeader checks that the endpoint receives the victim's header.
 func (proxyClient) victimGetsHeader(l *lab.Lab, other proxyClient) error {
 	line := fmt.Sprintf("tcp %s > %s PA seq 1001 ack 5001 data 00", other.client, other.vip)
 	res, err := sendText(l, l.Client, "%s", line)
@@ -108,10 +108,10 @@ func (proxyClient) victimGetsHeader(l *lab.Lab, other proxyClient) error {
 	if err != nil {
 		return err
 	}
-	return sameData(res.Frame, append(bytes.Clone(other.header), 0))
+	return wantSameData(res.Frame, append(bytes.Clone(other.header), 0))
 }
 
-// segment sends a segment whose TCP header, from the 13th byte on, and data are tail.
+// segment sends a segment. tail is its TCP header from the 13th byte on, and its data.
 func (c proxyClient) segment(l *lab.Lab, tail []byte, seq, ack int32, server, known bool) error {
 	link, from, to, first := l.Client, c.client, c.vip, [2]uint32{1001, 5001}
 	if server {
@@ -149,7 +149,7 @@ func (c proxyClient) segment(l *lab.Lab, tail []byte, seq, ack int32, server, kn
 	return nil
 }
 
-// received checks what the endpoint receives of a segment of the client.
+// received checks the data that the endpoint receives from a segment of the client.
 func (c proxyClient) received(sent, got tcpSegment, seq int32, known bool) error {
 	if seq < -1<<30 || seq > 1<<30 {
 		return nil // the order of sequence numbers is ambiguous
@@ -170,7 +170,7 @@ func (c proxyClient) received(sent, got tcpSegment, seq int32, known bool) error
 				return fmt.Errorf("byte %d of the header is %x", at, b)
 			}
 		case own < 0, own >= len(sent.data()), sent.data()[own] != b:
-			return fmt.Errorf("byte %d behind the header is %x", at-len(c.header), b)
+			return fmt.Errorf("byte %d after the header is %x", at-len(c.header), b)
 		}
 	}
 	if last := begin + got.urgent() - 1; !known && got.has(tcpURG) && got.urgent() > 0 && last >= 0 && last < len(c.header) {
@@ -184,7 +184,7 @@ const (
 	tcpURG = 0x20
 )
 
-// tcpSegment is a segment from the TCP header on, with the pseudo header of its checksum.
+// tcpSegment is a segment, beginning with the TCP header, and the pseudo header for its checksum.
 type tcpSegment struct{ pseudo, bytes []byte }
 
 // segmentOf returns the segment of a frame without IP options and extension headers.
@@ -203,10 +203,11 @@ func (t tcpSegment) seq() uint32        { return binary.BigEndian.Uint32(t.bytes
 func (t tcpSegment) urgent() int        { return int(binary.BigEndian.Uint16(t.bytes[18:])) }
 func (t tcpSegment) sum() uint16        { return checksum(append(bytes.Clone(t.pseudo), t.bytes...)) }
 
-// data returns nothing if the header is longer than the segment.
+// data returns the payload. It is empty if the header is longer than the segment.
 func (t tcpSegment) data() []byte { return t.bytes[min(int(t.bytes[12]>>4)*4, len(t.bytes)):] }
 
-// withTail replaces the TCP header from the 13th byte on, and the data. Lengths and checksums fit.
+// withTail replaces the TCP header from the 13th byte on, and the data. It updates lengths and
+// checksums.
 func withTail(frame []byte, at int, tail []byte) []byte {
 	frame = append(bytes.Clone(frame[:at+12]), tail...)
 	length := len(frame) - at

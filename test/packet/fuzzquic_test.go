@@ -20,9 +20,9 @@ const (
 )
 
 // FuzzQUIC sends datagrams with any content to services that route by connection ID, also with the
-// ID of another client's connection. They reach an endpoint unchanged, always the same one.
+// ID of another client's connection. They must reach an endpoint unchanged, each time the same one.
 func FuzzQUIC(f *testing.F) {
-	lane := newFuzzLane(f, lab.Config{}, quicPlain, quicEncrypted)
+	lane := newFuzzWorker(f, lab.Config{}, quicPlain, quicEncrypted)
 	for _, name := range scriptFiles(f, "testdata") {
 		if !strings.Contains(name, "quic") {
 			continue
@@ -47,7 +47,7 @@ func FuzzQUIC(f *testing.F) {
 func fuzzQUIC(l *lab.Lab, data []byte, ipv6 bool) error {
 	to, err := wantOut(l, l.Client, "udp %s:4000 > 10.0.0.1:443 data %s", victim, quicVictimID)
 	if err == nil && to.DstAddr().String() != "192.168.1.11:8443" {
-		err = fmt.Errorf("the victim is led to %s", to.DstAddr())
+		err = fmt.Errorf("the victim's packets go to %s", to.DstAddr())
 	}
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func fuzzQUIC(l *lab.Lab, data []byte, ipv6 bool) error {
 	if ipv6 {
 		from, vip = "[2001:db8:100::1]", "[2001:db8::1]"
 	}
-	err = victimKept(l, func() error {
+	err = checkVictimUnchanged(l, func() error {
 		var first string
 		for range 2 {
 			line := fmt.Sprintf("udp %s:4000 > %s:443 data %s", from, vip, hex.EncodeToString(data))
@@ -69,30 +69,30 @@ func fuzzQUIC(l *lab.Lab, data []byte, ipv6 bool) error {
 			}
 			out := pkt.Decode(res.Frame)
 			in, err := pkt.Parse(line)
-			if err := errors.Join(err, sameData(res.Frame, data)); err != nil {
+			if err := errors.Join(err, wantSameData(res.Frame, data)); err != nil {
 				return err
 			}
-			if err := sameHeader(in, out, pkt.SrcPort); err != nil {
+			if err := wantSameHeader(in, out, pkt.SrcPort); err != nil {
 				return err
 			}
 			if first == "" {
 				first = out.DstAddr().String()
 			}
 			if at := out.DstAddr().String(); at != first || !strings.HasSuffix(at, ":8443") {
-				return fmt.Errorf("first led to %s, then to %s", first, at)
+				return fmt.Errorf("the first datagram goes to %s, the next one to %s", first, at)
 			}
-			if named := quicNamed(data, ipv6); named != "" && named != first {
-				return fmt.Errorf("led to %s, and its ID names %s", first, named)
+			if named := quicEndpointOf(data, ipv6); named != "" && named != first {
+				return fmt.Errorf("a datagram goes to %s, but its ID is of %s", first, named)
 			}
 		}
 		return nil
 	})
-	return errors.Join(err, nothingLeft(l))
+	return errors.Join(err, checkAllExpire(l))
 }
 
-// quicNamed returns the endpoint that a short header with an ID in plaintext names; empty: another
-// kind of packet, or an unknown server.
-func quicNamed(data []byte, ipv6 bool) string {
+// quicEndpointOf returns the endpoint of the server ID in a short header with an ID in plaintext.
+// It returns "" for another kind of packet, or an unknown server.
+func quicEndpointOf(data []byte, ipv6 bool) string {
 	if ipv6 || len(data) < 9 || data[0]&0xc0 != 0x40 || data[1]>>5 != 0 {
 		return ""
 	}

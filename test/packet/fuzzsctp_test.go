@@ -18,31 +18,31 @@ const (
 	sctpToClient   = 111
 )
 
-// Those of the attacker's association.
+// Verification tags of the attacker's association.
 const (
-	sctpOfAttackerToEndpoint = 444
-	sctpToAttacker           = 333
+	sctpAttackerToEndpoint = 444
+	sctpToAttacker         = 333
 )
 
-// sctpWay is how a packet of FuzzSCTP comes to the balancer.
-type sctpWay uint8
+// sctpOrigin is the origin of a packet of FuzzSCTP.
+type sctpOrigin uint8
 
 const (
-	sctpOfAttacker sctpWay = iota // from an address of the attacker
-	sctpForged                    // from the victim's address
-	sctpFurther                   // from the attacker's address to another VIP, with the victim's ports
-	sctpAnswer                    // from the endpoint to the attacker
-	sctpElsewhere                 // of the attacker's association, from another host's address
+	sctpFromAttacker sctpOrigin = iota // from the attacker's address
+	sctpForged                         // from the victim's address
+	sctpOtherPath                      // from the attacker's address to another VIP, with the victim's ports
+	sctpFromEndpoint                   // from the endpoint to the attacker
+	sctpOtherHost                      // of the attacker's association, from another host's address
 	sctpWays
 )
 
-// FuzzSCTP sends packets of SCTP with any tag and chunks: from an attacker with an association of
-// its own, forged from the address of a client with one, by a further path, and from the endpoint.
-// Without the right tag, they change nothing of that client's association. The attacker's own
-// association sends nothing to another host. Packets that leave have the right checksum, and INIT
-// and INIT ACK list no address but those of VIPs.
+// FuzzSCTP sends SCTP packets with any tag and chunks: from an attacker with an association of its
+// own, forged from the address of the victim, to another VIP, and from the endpoint. Without the
+// right tag, they must not change the victim's association. No packet of the attacker's association
+// may go to another host. Packets that leave must have the right checksum, and INIT and INIT ACK
+// must list no addresses except for VIPs.
 func FuzzSCTP(f *testing.F) {
-	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:2020/sctp secips=10.0.0.2,10.0.0.3 endpoints=192.168.1.10:5001")
+	lane := newFuzzWorker(f, lab.Config{}, "10.0.0.1:2020/sctp secips=10.0.0.2,10.0.0.3 endpoints=192.168.1.10:5001")
 	for _, name := range scriptFiles(f, "testdata") {
 		if !strings.Contains(name, "sctp") {
 			continue
@@ -59,8 +59,8 @@ func FuzzSCTP(f *testing.F) {
 			return
 		}
 		err := lane.do(func(l *lab.Lab) error {
-			err := fuzzSCTP(l, tag, chunks, sctpWay(way)%sctpWays, fragment)
-			return errors.Join(err, nothingLeft(l))
+			err := fuzzSCTP(l, tag, chunks, sctpOrigin(way)%sctpWays, fragment)
+			return errors.Join(err, checkAllExpire(l))
 		})
 		if err != nil {
 			t.Fatalf("tag %d, chunks %x: %v", tag, chunks, err)
@@ -68,19 +68,19 @@ func FuzzSCTP(f *testing.F) {
 	})
 }
 
-func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool) error {
+func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpOrigin, fragment bool) error {
 	for _, client := range []string{victim, "1.1.1.1"} {
 		if err := associate(l, client); err != nil {
 			return err
 		}
 	}
-	if (tag == sctpToEndpoint || tag == sctpToClient) && way <= sctpFurther {
+	if (tag == sctpToEndpoint || tag == sctpToClient) && way <= sctpOtherPath {
 		return nil // only the client and its endpoint know the tags
 	}
-	if way == sctpElsewhere {
-		tag = sctpOfAttackerToEndpoint
+	if way == sctpOtherHost {
+		tag = sctpAttackerToEndpoint
 	}
-	err := victimKept(l, func() error {
+	err := checkVictimUnchanged(l, func() error {
 		return sctpSend(l, tag, chunks, way, fragment)
 	})
 	if err != nil {
@@ -88,16 +88,16 @@ func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 	}
 	to, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 tag %d chunks data:4", victim, sctpToEndpoint)
 	if err == nil && to.DstAddr().String() != "192.168.1.10:5001" {
-		err = fmt.Errorf("the victim is led to %s", to.DstAddr())
+		err = fmt.Errorf("the victim's packets go to %s", to.DstAddr())
 	}
 	if err != nil {
 		return err
 	}
 	from, err := wantOut(l, l.Server, "sctp 192.168.1.10:5001 > %s:4000 tag %d chunks sack:12", victim, sctpToClient)
 	if err == nil && from.SrcAddr().String() != "10.0.0.1:2020" {
-		err = fmt.Errorf("the victim is answered from %s", from.SrcAddr())
+		err = fmt.Errorf("answers to the victim come from %s", from.SrcAddr())
 	}
-	if err != nil || way != sctpElsewhere {
+	if err != nil || way != sctpOtherHost {
 		return err
 	}
 	res, err := sendText(l, l.Server, "sctp 192.168.1.10:5001 > 1.1.1.1:4000 tag %d chunks data:4", sctpToAttacker)
@@ -105,7 +105,7 @@ func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 		return err
 	}
 	if to := pkt.Decode(res.Frame).DstAddr().String(); to != "1.1.1.1:4000" {
-		return fmt.Errorf("data of the attacker's association are led to %s", to)
+		return fmt.Errorf("data of the attacker's association goes to %s", to)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func fuzzSCTP(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 func associate(l *lab.Lab, client string) error {
 	tag, toEndpoint := sctpToClient, sctpToEndpoint
 	if client != victim {
-		tag, toEndpoint = sctpToAttacker, sctpOfAttackerToEndpoint
+		tag, toEndpoint = sctpToAttacker, sctpAttackerToEndpoint
 	}
 	_, err := wantOut(l, l.Client, "sctp %s:4000 > 10.0.0.1:2020 chunks init=%d", client, tag)
 	if err == nil {
@@ -129,17 +129,17 @@ func associate(l *lab.Lab, client string) error {
 	return err
 }
 
-// sctpSend sends the packet, and checks the one that leaves.
-func sctpSend(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool) error {
+// sctpSend sends a packet, and checks the packet that leaves.
+func sctpSend(l *lab.Lab, tag uint32, chunks []byte, way sctpOrigin, fragment bool) error {
 	link, from, to := l.Client, "1.1.1.1:4000", "10.0.0.1:2020"
 	switch way {
 	case sctpForged:
 		from = victim + ":4000"
-	case sctpFurther:
+	case sctpOtherPath:
 		to = "10.0.0.2:2020"
-	case sctpElsewhere:
+	case sctpOtherHost:
 		from, to = "1.1.9.9:4000", "10.0.0.2:2020"
-	case sctpAnswer:
+	case sctpFromEndpoint:
 		link, from, to = l.Server, "192.168.1.10:5001", "1.1.1.1:4000"
 	}
 	more := ""
@@ -162,7 +162,7 @@ func sctpSend(l *lab.Lab, tag uint32, chunks []byte, way sctpWay, fragment bool)
 	if err := sctpListsVIPs(chunks, res.Frame[out.Offset()+12:]); err != nil {
 		return fmt.Errorf("%s leaves as %s: %w", line, out, err)
 	}
-	return sameHeader(in, out, pkt.Tag)
+	return wantSameHeader(in, out, pkt.Tag)
 }
 
 func sctpHex(chunks []byte) string {
@@ -172,8 +172,8 @@ func sctpHex(chunks []byte) string {
 	return hex.EncodeToString(chunks)
 }
 
-// sctpListsVIPs checks the parameters of an INIT or INIT ACK that has left: those of its sender
-// have their values, and list no address.
+// sctpListsVIPs checks the parameters of an INIT or INIT ACK that has left. The sender's parameters
+// must have their values, and must list no address.
 func sctpListsVIPs(sent, left []byte) error {
 	const fixed, header = 20, 4
 	if len(left) < fixed || left[0] != 1 && left[0] != 2 {

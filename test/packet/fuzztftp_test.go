@@ -9,11 +9,11 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// FuzzTFTP has a client send any request, and the endpoint any answer, from any port to any port of
-// this or another client. Answers reach ports with an open request, as the VIP; no others are
-// translated.
+// FuzzTFTP sends any request of a client, and any answer of the endpoint, from any port to any port
+// of this or another client. Only answers to ports with an open request may be translated. Their
+// source must be the VIP.
 func FuzzTFTP(f *testing.F) {
-	lane := newFuzzLane(f, lab.Config{}, "10.0.0.1:69/udp helper=tftp endpoints=192.168.1.10:1069")
+	lane := newFuzzWorker(f, lab.Config{}, "10.0.0.1:69/udp helper=tftp endpoints=192.168.1.10:1069")
 	f.Add([]byte("\x00\x01file\x00octet\x00"), []byte("\x00\x03\x00\x01data"), uint16(50001), uint16(4001), false)
 	f.Add([]byte("\x00\x02file\x00octet\x00blksize\x001428\x00"), []byte("\x00\x06blksize\x001428\x00"), uint16(1069), uint16(4001), false)
 	f.Add([]byte("\x00\x01"), []byte("\x00\x05\x00\x00\x00"), uint16(50000), uint16(4000), true)
@@ -24,7 +24,7 @@ func FuzzTFTP(f *testing.F) {
 		}
 		err := lane.do(func(l *lab.Lab) error {
 			err := fuzzTFTP(l, request, answer, from, to, another)
-			return errors.Join(err, nothingLeft(l))
+			return errors.Join(err, checkAllExpire(l))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -39,10 +39,10 @@ func fuzzTFTP(l *lab.Lab, request, answer []byte, from, to uint16, another bool)
 		return err
 	}
 	client := "1.1.1.1"
-	return victimKept(l, func() error {
+	return checkVictimUnchanged(l, func() error {
 		res, err := sendText(l, l.Client, "udp %s:4001 > 10.0.0.1:69 %s", client, hexOf(request))
 		if err == nil {
-			err = sameData(res.Frame, request)
+			err = wantSameData(res.Frame, request)
 		}
 		if err != nil {
 			return err
@@ -74,6 +74,6 @@ func fuzzTFTP(l *lab.Lab, request, answer []byte, from, to uint16, another bool)
 		if got, want := out.SrcAddr().String(), fmt.Sprintf("10.0.0.1:%d", shown); got != want || out.DstAddr().String() != fmt.Sprintf("%s:%d", client, to) {
 			return fmt.Errorf("%s leaves as %s", line, out)
 		}
-		return errors.Join(sameData(res.Frame, answer), sameHeader(out, out))
+		return errors.Join(wantSameData(res.Frame, answer), wantSameHeader(out, out))
 	})
 }

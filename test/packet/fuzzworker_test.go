@@ -20,18 +20,18 @@ import (
 // victim is the client whose connections no other client's packets may change.
 const victim = "9.9.9.9"
 
-// fuzzLane runs one job at a time in a lab of its own: the inputs of a fuzz target have a goroutine
-// each, and a lab belongs to one thread.
-type fuzzLane struct {
+// fuzzWorker runs one job at a time in a lab of its own. Each input of a fuzz target has a
+// goroutine of its own, but one thread must use a lab.
+type fuzzWorker struct {
 	jobs    chan func(*lab.Lab) error
 	results chan error
 }
 
-// newFuzzLane starts the lane of a target, with these services, and waits for it: an input may take
-// ten seconds, and loading the programs takes longer on a busy machine.
-func newFuzzLane(f *testing.F, cfg lab.Config, services ...string) fuzzLane {
+// newFuzzWorker starts the worker of a target, with the given services, and waits until it is
+// ready: an input may take ten seconds, and loading the programs takes longer on a busy machine.
+func newFuzzWorker(f *testing.F, cfg lab.Config, services ...string) fuzzWorker {
 	f.Helper()
-	lane := fuzzLane{make(chan func(*lab.Lab) error), make(chan error)}
+	lane := fuzzWorker{make(chan func(*lab.Lab) error), make(chan error)}
 	f.Cleanup(func() { close(lane.jobs) })
 	go lane.run(cfg, services)
 	if err := <-lane.results; err != nil {
@@ -40,7 +40,7 @@ func newFuzzLane(f *testing.F, cfg lab.Config, services ...string) fuzzLane {
 	return lane
 }
 
-func (f fuzzLane) run(cfg lab.Config, services []string) {
+func (f fuzzWorker) run(cfg lab.Config, services []string) {
 	runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 	l, err := lab.New(cfg)
 	if err == nil {
@@ -56,7 +56,7 @@ func (f fuzzLane) run(cfg lab.Config, services []string) {
 	}
 }
 
-func (f fuzzLane) do(job func(*lab.Lab) error) error {
+func (f fuzzWorker) do(job func(*lab.Lab) error) error {
 	f.jobs <- job
 	return <-f.results
 }
@@ -75,7 +75,7 @@ func sendText(l *lab.Lab, link *lab.Link, format string, args ...any) (lab.Resul
 	return res, err
 }
 
-// wantOut is sendText, and fails unless the packet leaves.
+// wantOut sends the packet of a text, and returns an error unless the packet leaves.
 func wantOut(l *lab.Lab, link *lab.Link, format string, args ...any) (*pkt.Packet, error) {
 	res, err := sendText(l, link, format, args...)
 	if err == nil && res.Verdict != "out" {
@@ -112,8 +112,9 @@ func victimRows(l *lab.Lab) ([]string, error) {
 	return list, err
 }
 
-// victimKept runs a job, and fails if it changed or ended a connection of the victim.
-func victimKept(l *lab.Lab, job func() error) error {
+// checkVictimUnchanged runs a job, and returns an error if it changes or ends a connection of the
+// victim.
+func checkVictimUnchanged(l *lab.Lab, job func() error) error {
 	before, err := victimRows(l)
 	if err != nil {
 		return err
@@ -133,8 +134,8 @@ func victimKept(l *lab.Lab, job func() error) error {
 	return err
 }
 
-// nothingLeft has all connections expire, and fails if a row remains.
-func nothingLeft(l *lab.Lab) error {
+// checkAllExpire lets all connections expire, and returns an error if a row remains.
+func checkAllExpire(l *lab.Lab) error {
 	if err := errors.Join(l.Programs().Age(48*time.Hour), l.Sweep(), l.Programs().Age(time.Minute), l.Sweep()); err != nil {
 		return err
 	}
@@ -145,7 +146,7 @@ func nothingLeft(l *lab.Lab) error {
 	return err
 }
 
-// hexOf is data as a packet's text has it.
+// hexOf returns data in the syntax of a packet's text.
 func hexOf(data []byte) string {
 	if len(data) == 0 {
 		return "len 0"
@@ -167,16 +168,17 @@ func dataOf(frame []byte) []byte {
 	return upper[int(upper[12]>>4)*4:]
 }
 
-// sameData fails unless a frame has this payload.
-func sameData(frame, want []byte) error {
+// wantSameData returns an error unless a frame has the given payload.
+func wantSameData(frame, want []byte) error {
 	if got := dataOf(frame); !bytes.Equal(got, want) {
 		return fmt.Errorf("the payload %x became %x", want, got)
 	}
 	return nil
 }
 
-// sameHeader fails if one of these fields changed, or if a checksum is wrong.
-func sameHeader(in, out *pkt.Packet, fields ...pkt.Field) error {
+// wantSameHeader returns an error if one of the given fields has changed, or if a checksum is
+// wrong.
+func wantSameHeader(in, out *pkt.Packet, fields ...pkt.Field) error {
 	for _, f := range fields {
 		if in.Num(f) != out.Num(f) {
 			return fmt.Errorf("a field has changed:\n%s", pkt.Diff(in, out, nil))

@@ -19,18 +19,19 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// mirrored is a packet of a service.
-const mirrored = "udp 1.1.1.1:4000 > 10.0.0.1:53 len 30 ttl 9"
+// mirroredPacket is a packet to a service.
+const mirroredPacket = "udp 1.1.1.1:4000 > 10.0.0.1:53 len 30 ttl 9"
 
-// mirrorCase is a mirror, and the bytes that precede its copies of a frame; nil: none, or IPv6.
+// mirrorCase is a mirror, and a function that returns the bytes before its copy of a frame; nil:
+// none, or IPv6.
 type mirrorCase struct {
 	name   string
 	mirror policy.Mirror
 	before func(frame []byte) []byte
 }
 
-// TestMirrorFrames checks byte by byte that copies are the packet as it arrived, after the headers
-// of their type. It tests ERSPAN if the kernel supports it (test/kernels).
+// TestMirrorFrames checks that copies have the headers of their type, followed by the packet as it
+// arrived, byte by byte. It tests ERSPAN if the kernel supports it (test/kernels).
 func TestMirrorFrames(t *testing.T) {
 	t.Parallel()
 	v4, v6 := netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("2001:db8:2::10")
@@ -52,7 +53,7 @@ func TestMirrorFrames(t *testing.T) {
 				failed <- err
 				continue
 			}
-			failed <- copiesOf(l, c.mirror, c.before)
+			failed <- checkCopies(l, c.mirror, c.before)
 		}
 		if l != nil {
 			_ = l.Close()
@@ -85,14 +86,14 @@ func mirrorLab() (*lab.Lab, error) {
 	return l, err
 }
 
-// copiesOf sends packets until one leaves with its copy, and compares that with the expected one:
-// the neighbour may not be resolved yet, for longer on a slow machine.
-func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
+// checkCopies sends packets until one leaves with its copy, and compares the copy with the expected
+// one. The first copies may be missing, until the neighbor is resolved.
+func checkCopies(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 	m.Name, m.Attachment = "m", policy.Attachment{To: policy.AttachService, Name: "10.0.0.1:53/udp"}
 	if err := l.MirrorTo(m); err != nil {
 		return err
 	}
-	p, err := pkt.Parse(mirrored)
+	p, err := pkt.Parse(mirroredPacket)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 		if err := l.Deliver(l.Client, frame); err != nil {
 			return err
 		}
-		if left, err = l.Left(l.Server); err != nil {
+		if left, err = l.TakeSent(l.Server); err != nil {
 			return err
 		}
 		left = slices.DeleteFunc(left, func(f []byte) bool { return !bytes.Contains(f, payload) }) // removes the tunnel's own IPv6 multicast packets
@@ -117,15 +118,16 @@ func copiesOf(l *lab.Lab, m policy.Mirror, before func([]byte) []byte) error {
 	if len(left) != 1 {
 		return errors.New("no copy has left")
 	}
-	return sameCopy(m, before, frame, left[0], sent)
+	return compareCopy(m, before, frame, left[0], sent)
 }
 
-// ownPackets is what a tunnel's device may send itself before the copy, such as router
-// solicitations.
+// ownPackets is the number of packets that a tunnel's device may send before the copy, such as
+// router solicitations.
 const ownPackets = 8
 
-// sameCopy compares a copy of one of the packets that were sent with the expected one.
-func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte, sent int) error {
+// compareCopy returns an error unless a copy is the expected one. sent is the number of packets
+// sent so far.
+func compareCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte, sent int) error {
 	want := frame
 	switch {
 	case m.Type == policy.RSPAN:
@@ -159,7 +161,7 @@ func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte, se
 		}
 		if m.Type == policy.ERSPAN {
 			own := slices.Clone(got[head-8 : head])
-			own[2] &= 0x1f // kernels take the class of service from the copied packet as if it were IPv6
+			own[2] &= 0x1f // kernels read the class of service from the copied packet as if it were IPv6
 			if !bytes.Equal(own, erspanHeader(m.TunnelID)) {
 				return fmt.Errorf("no ERSPAN before the copy: %x", got)
 			}
@@ -167,7 +169,7 @@ func sameCopy(m policy.Mirror, before func([]byte) []byte, frame, got []byte, se
 		got = got[head:]
 	}
 	if !bytes.Equal(got, want) {
-		return fmt.Errorf("the copy is\n%s, and not\n%s", hex.Dump(got), hex.Dump(want))
+		return fmt.Errorf("the copy is\n%s, want\n%s", hex.Dump(got), hex.Dump(want))
 	}
 	return nil
 }

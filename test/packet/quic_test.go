@@ -10,14 +10,14 @@ import (
 	"loxilb/test/quictest"
 )
 
-// quicShape is the lengths of a connection ID's parts.
-type quicShape struct{ server, nonce int }
+// quicLengths are the lengths of the parts of a connection ID.
+type quicLengths struct{ server, nonce int }
 
-// quicShapes returns all allowed lengths.
-func quicShapes() (list []quicShape) {
+// allQUICLengths returns all allowed lengths.
+func allQUICLengths() (list []quicLengths) {
 	for server := 1; server <= 15; server++ {
 		for nonce := 4; server+nonce <= 19; nonce++ {
-			list = append(list, quicShape{server, nonce})
+			list = append(list, quicLengths{server, nonce})
 		}
 	}
 	return list
@@ -29,12 +29,12 @@ func pattern(text string, n int) []byte {
 	return sum[:n]
 }
 
-// quicScript has a service of each shape, each with its own key, and packets with server IDs of
-// both endpoints.
+// quicScript returns a script with a service for each combination of lengths, each with its own
+// key, and packets with server IDs of both endpoints.
 func quicScript(t *testing.T, encrypted bool) script {
 	t.Helper()
 	lines := []string{}
-	for n, s := range quicShapes() {
+	for n, s := range allQUICLengths() {
 		key := pattern(fmt.Sprint("key", n), 16)
 		config := fmt.Sprint(n % 7)
 		if encrypted {
@@ -62,15 +62,15 @@ func quicScript(t *testing.T, encrypted bool) script {
 	return script{"quic", lines}
 }
 
-// TestQUICShapes checks that the program finds the server ID in connection IDs of every length that
-// the draft allows, in plaintext and encrypted by another implementation of AES.
-func TestQUICShapes(t *testing.T) {
+// TestQUICLengths checks that the program finds the server ID in connection IDs of every length
+// that the draft allows, in plaintext and encrypted by another implementation of AES.
+func TestQUICLengths(t *testing.T) {
 	t.Parallel()
 	for name, encrypted := range map[string]bool{"plaintext": false, "encrypted": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := quicScript(t, encrypted)
-			r, err := newLanes(t, lab.Config{}, []script{s}).run(s)
+			r, err := newWorkers(t, lab.Config{}, []script{s}).run(s)
 			if err != nil {
 				t.Fatal(err)
 			}

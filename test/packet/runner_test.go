@@ -1,5 +1,5 @@
-// Package packet runs the scripts of testdata over the real program: packets enter by
-// BPF_PROG_TEST_RUN, and the results are compared byte for byte, checksums included. `go test
+// Package packet runs the scripts in testdata with the real program. Packets enter by
+// BPF_PROG_TEST_RUN, and tests compare the results byte by byte, including checksums. `go test
 // ./test/packet -update` writes the results into the scripts; review the difference.
 package packet
 
@@ -31,37 +31,37 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "testdata", lab.Config{}, updating())
 }
 
-// TestScriptsOnOldKernels runs the same scripts with the same expectations over the program in its
-// form for older kernels. Each packet must pass the address filter first: if the filter lacks a
-// bit, the packet passes to the kernel, and its script fails.
+// TestScriptsOnOldKernels runs the same scripts with the variant of the program for older kernels.
+// In this test, each packet first goes through the address filter: if the filter lacks a bit, the
+// packet passes to the kernel, and its script fails.
 func TestScriptsOnOldKernels(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{OldKernel: true, ForeignFirst: true}, false)
 }
 
-// TestScriptsWithXDP runs the scripts with each packet going through the XDP program first: what
-// that forwards must equal the result of the program at the tc hook, and what it passes must be
-// unchanged.
+// TestScriptsWithXDP runs the scripts, and first sends each packet through the XDP program. A
+// packet that XDP forwards must equal the result of the program at the tc hook, and a packet that
+// XDP passes must be unchanged.
 func TestScriptsWithXDP(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{XDP: true}, false)
 }
 
-// TestScriptsDry makes a dry run of each packet first. It must predict the result, with the reason
-// of a drop, and must not change anything for later packets.
-func TestScriptsDry(t *testing.T) {
+// TestScriptsWithDryRun runs the scripts, and first makes a dry run of each packet. The dry run
+// must predict the result and the drop reason, and must not affect later packets.
+func TestScriptsWithDryRun(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata", lab.Config{Dry: true}, false)
 }
 
-// TestFloodScripts runs scripts during a simulated flood: SYNs are challenged before their
-// connection is looked up.
+// TestFloodScripts runs scripts during a simulated flood, in which the program challenges SYNs
+// before it looks up their connections.
 func TestFloodScripts(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/flood", lab.Config{ChallengeFirst: true}, updating())
 }
 
-// TestFloodScriptsWithXDP runs them through the XDP program first.
+// TestFloodScriptsWithXDP is TestFloodScripts with the XDP program, as in TestScriptsWithXDP.
 func TestFloodScriptsWithXDP(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/flood", lab.Config{ChallengeFirst: true, XDP: true}, false)
@@ -69,13 +69,13 @@ func TestFloodScriptsWithXDP(t *testing.T) {
 
 func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 	scripts := readScripts(t, dir)
-	lanes := newLanes(t, cfg, scripts)
+	lanes := newWorkers(t, cfg, scripts)
 	for _, s := range scripts {
 		name := s.name
-		if _, left := undry()[filepath.Base(name)]; left && cfg.Dry {
+		if _, left := unpredictable()[filepath.Base(name)]; left && cfg.Dry {
 			continue
 		}
-		if strings.HasPrefix(filepath.Base(name), "n3") && (cfg.OldKernel || !dptest.HasTCX()) { // such a service needs tcx
+		if strings.HasPrefix(filepath.Base(name), "n3") && (cfg.OldKernel || !dptest.HasTCX()) { // a service with select=n3 needs tcx
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
@@ -83,7 +83,7 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 			began := challengePeriod(t)
 			r, err := lanes.run(s)
 			if err == nil && len(r.failures) > 0 && challengePeriod(t) != began {
-				r, err = lanes.run(s) // the numbers of challenges have changed in the middle
+				r, err = lanes.run(s) // a new period of challenge numbers has begun during the script
 			}
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -105,8 +105,8 @@ func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 // (CHALLENGE_PERIOD_SHIFT).
 func challengePeriod(t testing.TB) uint32 { return dptest.Jiffies(t) >> 14 }
 
-// undry returns the scripts that a dry run cannot predict, and why.
-func undry() map[string]string {
+// unpredictable returns the scripts that a dry run cannot predict, with the reason.
+func unpredictable() map[string]string {
 	const live = "its packets go through the kernel"
 	const room = "expired connections make room, and a dry run has a table of its own"
 	return map[string]string{
@@ -125,7 +125,7 @@ func scriptFiles(t testing.TB, dir string) []string {
 	return names
 }
 
-// readScripts reads all scripts of a folder.
+// readScripts reads all scripts in a directory.
 func readScripts(t testing.TB, dir string) (scripts []script) {
 	t.Helper()
 	for _, name := range scriptFiles(t, dir) {
@@ -158,7 +158,7 @@ type runner struct {
 	lab  *lab.Lab
 	vars pkt.Vars
 	live bool
-	// proof is the last HEARTBEAT of the balancer after its type, in hexadecimal digits.
+	// proof is the balancer's last HEARTBEAT chunk without its type, in hexadecimal digits.
 	proof string
 }
 
@@ -178,39 +178,39 @@ func (r *runner) run() (err error) {
 // line runs the line at index i, and returns the index of the next one, or of the line with an
 // error.
 func (r *runner) line(i int) (next int, err error) {
-	verb, rest := cutVerb(r.s.lines[i])
+	verb, rest := splitVerb(r.s.lines[i])
 	switch verb {
 	case "conntrack":
 		got, err := r.lab.DumpConnections()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "stats":
 		got, err := r.lab.DumpStats()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "handshakes":
 		got, err := r.lab.DumpHandshakes()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "lifetimes":
 		got, err := r.lab.DumpLifetimes()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "pressure":
 		got, err := r.lab.DumpPressure()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "policers":
 		got, err := r.lab.DumpPolicers()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "mirrors":
 		got, err := r.lab.DumpMirrors()
-		return r.block(r.s, i, got), err
+		return r.compareState(r.s, i, got), err
 	case "rules":
 		got := r.lab.DumpRules()
-		return r.block(r.s, i, got), nil
+		return r.compareState(r.s, i, got), nil
 	case "in", "pass", "drop":
 		return r.step(i)
 	case "out":
 		r.fail(i, "out without in")
 		return i + 1, nil
 	}
-	r.keep(r.s.lines[i])
+	r.write(r.s.lines[i])
 	if err := r.command(verb, rest); err != nil {
 		return i, err
 	}
@@ -263,9 +263,9 @@ func (r *runner) command(verb, rest string) error {
 		}
 		return r.lab.Advance(d)
 	case "policer":
-		return r.lab.Police(rest)
+		return r.lab.SetPolicer(rest)
 	case "mirror":
-		return r.lab.Mirror(rest)
+		return r.lab.SetMirror(rest)
 	case "mark":
 		mark, err := lb.ParseMark(rest)
 		r.lab.Mark(mark)
@@ -299,7 +299,7 @@ func (r *runner) command(verb, rest string) error {
 		}
 		return nil
 	case "sysctl":
-		name, value := cutVerb(rest)
+		name, value := splitVerb(rest)
 		return lab.Sysctl(strings.ReplaceAll(name, ".", "/"), value)
 	}
 	if strings.HasPrefix(verb, "#") {
@@ -310,7 +310,7 @@ func (r *runner) command(verb, rest string) error {
 
 // step sends one packet and compares the result.
 func (r *runner) step(i int) (int, error) {
-	st := cutStep(r.s, i)
+	st := parseStep(r.s, i)
 	link, err := r.lab.Link(st.link)
 	if err != nil {
 		return i, err
@@ -327,13 +327,13 @@ func (r *runner) step(i int) (int, error) {
 	if err != nil {
 		return i, fmt.Errorf("send %s: %w", p, err)
 	}
-	got := r.happened(p, res)
+	got := r.describe(p, res)
 	if failure := r.compare(st, p, res, got); failure != "" {
 		r.fail(i, "%s\nhappened: %s\n%s", strings.Join(r.s.lines[st.first:st.next], "\n\t"),
 			strings.Join(st.format(got), "\n\t"), failure)
-		r.keep(st.format(got)...)
+		r.write(st.format(got)...)
 	} else {
-		r.keep(r.s.lines[st.first:st.next]...)
+		r.write(r.s.lines[st.first:st.next]...)
 	}
 	return st.next, nil
 }
@@ -345,8 +345,8 @@ func (r *runner) send(link *lab.Link, p *pkt.Packet) (lab.Result, error) {
 	return r.lab.Send(link, p.Build())
 }
 
-// happened returns the result in the words of a script.
-func (r *runner) happened(p *pkt.Packet, res lab.Result) expectation {
+// describe returns the result in the syntax of a script.
+func (r *runner) describe(p *pkt.Packet, res lab.Result) expectation {
 	got := expectation{verb: res.Verdict, reason: res.Reason}
 	if res.Verdict != "out" {
 		return got

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// script is a file of testdata. Its lines run from top to bottom:
+// script is a file in testdata. Its lines run from top to bottom:
 //
 //	service KEY FIELDS     create or update a service (lb.ParseService)
 //	delete KEY             delete the service
@@ -22,7 +22,7 @@ import (
 //	drop LINK PACKET reason=NAME
 //	                       a packet arrives and is dropped, and only the counter of this reason grows, by one
 //	xdp forwards|passes|challenges|drops
-//	                       what the XDP program, if the test runs it, does with the packet above
+//	                       the XDP program, if the test runs it, does this with the packet above
 //	advance 61s            age all connections by this idle time
 //	policer NAME BURST to KIND TARGET [in|out|both]
 //	                       create a policer of one byte a second with this burst; without arguments: delete it
@@ -30,12 +30,12 @@ import (
 //	                       copy packets to a link, with a VLAN's tag; without arguments: stop copying
 //	mark N                 set this mark on all following packets
 //	away                   simulate that the daemon is down: nothing sweeps
-//	ports N                give the machine's addresses this many source ports each towards an endpoint
+//	ports N                set the number of source ports of each address of the machine towards an endpoint
 //	                       (only together with half-open)
 //	sweep                  remove ended connections
 //	next-hops              expire the cached routes and neighbours of connections
 //	next-hops each         connections do not share cached next hops; "shared" is the default
-//	next-hops stay         run what follows on one CPU, at the beginning of an epoch of next hops
+//	next-hops stay         run the following lines on one CPU, at the beginning of an epoch of next hops
 //	neighbours             expire only the cached neighbours of connections
 //	ip ARGUMENTS           run the ip command in the load balancer's namespace
 //	sysctl NAME VALUE      set a kernel parameter there
@@ -48,8 +48,8 @@ import (
 //	                       the counters of policers, mirrors or firewall rules; the expected output follows
 //	                       a line of dashes and ends with an empty line
 //
-// In packets of SCTP, `data proof` is the balancer's HEARTBEAT to a client's further address, and
-// the HEARTBEAT ACK that answers the last one.
+// In SCTP packets, `data proof` is the balancer's HEARTBEAT to another address of a client, and the
+// HEARTBEAT ACK that answers the last HEARTBEAT.
 //
 // A comment starts with #; `# V43` means that the step below is this vector of the checklist.
 type script struct {
@@ -65,17 +65,17 @@ type rewriter struct {
 	failures []string
 }
 
-func (r *rewriter) keep(lines ...string) { r.out = append(r.out, lines...) }
+func (r *rewriter) write(lines ...string) { r.out = append(r.out, lines...) }
 
 func (r *rewriter) fail(line int, format string, args ...any) {
 	r.failures = append(r.failures, fmt.Sprintf("line %d: ", line+1)+fmt.Sprintf(format, args...))
 }
 
-// block compares the expected lines from index i on, after a line such as conntrack or stats, with
-// the data path's state, and returns the index after them.
-func (r *rewriter) block(s script, i int, got []string) (next int) {
-	r.keep(s.lines[i], dashes)
-	r.keep(got...)
+// compareState compares the expected lines from index i on, after a line such as conntrack or
+// stats, with the data path's state. It returns the index after the expected lines.
+func (r *rewriter) compareState(s script, i int, got []string) (next int) {
+	r.write(s.lines[i], dashes)
+	r.write(got...)
 	next = i + 1
 	if next >= len(s.lines) || s.lines[next] != dashes {
 		r.fail(i, "%s: a line of dashes is missing", s.lines[i])
@@ -93,16 +93,16 @@ func (r *rewriter) block(s script, i int, got []string) (next int) {
 	return next
 }
 
-// cutVerb splits a line after its first word.
-func cutVerb(line string) (verb, rest string) {
+// splitVerb splits a line after its first word.
+func splitVerb(line string) (verb, rest string) {
 	verb, rest, _ = strings.Cut(strings.TrimSpace(line), " ")
 	return verb, strings.TrimSpace(rest)
 }
 
 // expectation is the result that a script expects for a packet.
 type expectation struct {
-	verb   string // out, pass or drop; "" when it does not say
-	link   string // out: where it leaves
+	verb   string // out, pass or drop; "": any
+	link   string // out: the interface
 	packet string // out: the packet that leaves
 	reason string // drop: the reason
 }
@@ -114,19 +114,19 @@ type step struct {
 	want         expectation
 }
 
-// cutStep reads the step that starts at line i.
-func cutStep(s script, i int) step {
-	verb, rest := cutVerb(s.lines[i])
-	link, packet := cutVerb(rest)
+// parseStep reads the step that starts at line i.
+func parseStep(s script, i int) step {
+	verb, rest := splitVerb(s.lines[i])
+	link, packet := splitVerb(rest)
 	st := step{link: link, packet: packet, first: i, next: i + 1}
 	switch verb {
 	case "pass", "drop":
 		st.want.verb = verb
 	case "in":
 		if st.next < len(s.lines) {
-			if verb, rest := cutVerb(s.lines[st.next]); verb == "out" {
+			if verb, rest := splitVerb(s.lines[st.next]); verb == "out" {
 				st.want.verb = verb
-				st.want.link, st.want.packet = cutVerb(rest)
+				st.want.link, st.want.packet = splitVerb(rest)
 				st.next++
 			}
 		}

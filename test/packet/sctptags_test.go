@@ -13,9 +13,9 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestGuessedTags checks that trying verification tags finds no association: after 100 wrong ones
-// within a second, the right one gets no answer at an unproven address, and its ABORT does not
-// leave. Proven addresses and the first path are not affected.
+// TestGuessedTags checks that an attacker cannot find an association by guessing verification tags.
+// After 100 wrong tags within a second, a packet with the right tag from an unproven address gets
+// no answer, and its ABORT is dropped. Proven addresses and the first path are not affected.
 func TestGuessedTags(t *testing.T) {
 	t.Parallel()
 	for name, guess := range map[string]func(l *lab.Lab, tag int) error{
@@ -32,8 +32,8 @@ func TestGuessedTags(t *testing.T) {
 	}
 }
 
-// TestGuessedTagsEnd checks that wrong tags are counted again in each second: after one without
-// any, a single one does not keep unproven addresses from being asked.
+// TestGuessedTagsEnd checks that the program counts wrong tags per second. A second without wrong
+// tags later, unproven addresses get HEARTBEATs again.
 func TestGuessedTagsEnd(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {
@@ -45,7 +45,7 @@ func TestGuessedTagsEnd(t *testing.T) {
 				break
 			}
 			if err == nil && time.Now().After(deadline) {
-				err = errors.New("an unproven address is not asked any more")
+				err = errors.New("an unproven address gets no HEARTBEAT")
 			}
 		}
 		if err == nil {
@@ -58,8 +58,8 @@ func TestGuessedTagsEnd(t *testing.T) {
 	})
 }
 
-// TestTagsOfOthers checks that tags of packets to a service of one VIP are no guesses: it has no
-// further paths, so they find no association.
+// TestTagsOfOthers checks that tags of packets to a service with one VIP do not count as guesses:
+// the service has only one path, so these packets find no association.
 func TestTagsOfOthers(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {
@@ -76,7 +76,7 @@ func TestTagsOfOthers(t *testing.T) {
 	})
 }
 
-// TestUnknownTag checks that packets of an association whose tag is unknown are no guesses.
+// TestUnknownTag checks that packets do not count as guesses if the association's tag is unknown.
 func TestUnknownTag(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {
@@ -103,8 +103,8 @@ func TestUnknownTag(t *testing.T) {
 	})
 }
 
-// TestProvenAddresses checks that an association has eight proven addresses at a time: a client
-// with any number of addresses evicts no path of others.
+// TestProvenAddresses checks that an association has at most eight proven addresses: a client with
+// many addresses cannot evict paths of other clients.
 func TestProvenAddresses(t *testing.T) {
 	t.Parallel()
 	withVictim(t, func(l *lab.Lab) error {
@@ -131,8 +131,8 @@ func TestProvenAddresses(t *testing.T) {
 	})
 }
 
-// withVictim calls f with a service of two VIPs, one of one VIP, and an association of the victim
-// with the first.
+// withVictim calls f with a service of two VIPs, a service of one VIP, and an association of the
+// victim with the first service.
 func withVictim(t *testing.T, f func(*lab.Lab) error) {
 	t.Helper()
 	failed := make(chan error)
@@ -207,7 +207,7 @@ func wantRefused(l *lab.Lab, tag int) error {
 func proveAddress(l *lab.Lab, address string) error {
 	res, err := sendText(l, l.Client, "sctp %s:4000 > 10.0.0.2:2020 tag %d chunks heartbeat:12", address, sctpToEndpoint)
 	if err == nil && res.Verdict != "out" {
-		err = fmt.Errorf("an unproven address is not asked: %s %s", res.Verdict, res.Reason)
+		err = fmt.Errorf("an unproven address gets no HEARTBEAT: %s %s", res.Verdict, res.Reason)
 	}
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func proveAddress(l *lab.Lab, address string) error {
 	return err
 }
 
-// wantSilence sends packets with the right tag.
+// wantSilence checks that packets with the right tag from an unproven address get no answer.
 func wantSilence(l *lab.Lab) error {
 	for _, chunk := range []string{"data:4", "heartbeat:12", "abort"} {
 		res, err := sendText(l, l.Client, "sctp 1.1.9.9:4000 > 10.0.0.2:2020 tag %d chunks %s", sctpToEndpoint, chunk)

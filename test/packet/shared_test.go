@@ -23,9 +23,9 @@ import (
 
 const sharedFile = "testdata/shared-writes"
 
-// sharedCase is a service whose connections the file describes. first: it describes the first one
-// of a client, to an endpoint that was quiet; otherwise, the client had one just before, and the
-// endpoint answers others.
+// sharedCase is a service whose connections sharedFile describes. If first is set, it describes a
+// client's first connection, to an endpoint without recent answers. Otherwise, the client has just
+// had a connection, and the endpoint answers others.
 type sharedCase struct {
 	service string
 	first   bool
@@ -52,7 +52,7 @@ func sharedCases() (list []sharedCase) {
 	for _, service := range []string{tcp + two, tcp + " select=persist" + two, udp + two} {
 		list = append(list, sharedCase{service, true})
 	}
-	// from here on there is a table of limits
+	// From here on, the data path has a table of limits.
 	for _, service := range []string{
 		tcp + " max-rate=1000 max-connections=1000" + two,
 		tcp + " client-rate=1000 client-connections=1000" + two,
@@ -63,11 +63,11 @@ func sharedCases() (list []sharedCase) {
 	return list
 }
 
-// TestSharedWrites checks that sharedFile lists each word that CPUs share and a connection's
-// packets write, step by step. Words are compared, so a word that two packets' work leaves as it
-// was would not show; no counter is such a word. The sizes of the tables are those of a machine, as
-// what CPUs add up in batches depends on them.
-func TestSharedWrites(t *testing.T) { // not parallel: what is written once in a while depends on the time
+// TestSharedWrites checks that sharedFile lists, for each step, the memory shared by CPUs that a
+// connection's packets write. The test compares values, so it cannot detect a word that gets its
+// old value again; no counter does. Tables have the sizes of a real machine: the size of batches
+// that CPUs add up depends on them.
+func TestSharedWrites(t *testing.T) { // not parallel: some words are written at intervals
 	want, err := os.ReadFile(sharedFile)
 	if err != nil {
 		t.Fatal(err)
@@ -91,17 +91,17 @@ func TestSharedWrites(t *testing.T) { // not parallel: what is written once in a
 		cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")))
 }
 
-// sharedAttempts is how often the words are compared: a busy machine may pause between two packets
-// for longer than the second in which a client's row is not written again. A word that a packet
-// always writes differs each time.
+// sharedAttempts is the number of comparisons. A client's row is written once a second, and a busy
+// machine may pause longer than that between two packets. A word that a packet always writes
+// differs each time.
 const sharedAttempts = 4
 
 // sharedWrites describes the writes of all cases.
 func sharedWrites() (string, error) {
 	var out strings.Builder
-	plain := map[lb.Protocol]*life{}
+	plain := map[lb.Protocol]*measuredConn{}
 	err := inLab(lab.Config{Connections: 262144, HalfOpen: 25}, func(l *lab.Lab) error {
-		for range 2 { // later passes find that a pass has ended before
+		for range 2 { // sweeps after the first one write other words
 			if err := l.Datapath.Sweep(context.Background()); err != nil {
 				return err
 			}
@@ -116,10 +116,10 @@ func sharedWrites() (string, error) {
 	return out.String(), err
 }
 
-// describeWrites appends the writes of a connection of a service that has others, one for each
-// endpoint: they have made the rows that stay. Only the first connection of a protocol, which
-// becomes plain, has all steps; others have the steps that differ from it.
-func describeWrites(out *strings.Builder, l *lab.Lab, one sharedCase, plain map[lb.Protocol]*life) error {
+// describeWrites appends the writes of a connection. Its service also has a connection to each
+// endpoint, so permanent rows exist. The first connection of a protocol has all steps, and is added
+// to plain. Others only have the steps that differ from it.
+func describeWrites(out *strings.Builder, l *lab.Lab, one sharedCase, plain map[lb.Protocol]*measuredConn) error {
 	s, err := lb.ParseService(one.service)
 	if err == nil {
 		err = l.Apply(s)
@@ -127,11 +127,11 @@ func describeWrites(out *strings.Builder, l *lab.Lab, one sharedCase, plain map[
 	if err != nil {
 		return err
 	}
-	others := []*life{newLife(l, s, 1, 1), newLife(l, s, 2, 1)}
+	others := []*measuredConn{newMeasuredConn(l, s, 1, 1), newMeasuredConn(l, s, 2, 1)}
 	if one.first {
-		err = errors.Join(beginAll(others), quieten(l))
+		err = errors.Join(beginAll(others), makeEndpointsQuiet(l))
 	} else {
-		others = append(others, newLife(l, s, 3, 1), newLife(l, s, 1, 2))
+		others = append(others, newMeasuredConn(l, s, 3, 1), newMeasuredConn(l, s, 1, 2))
 		err = beginAll(others)
 	}
 	if err != nil {
@@ -147,7 +147,7 @@ func describeWrites(out *strings.Builder, l *lab.Lab, one sharedCase, plain map[
 	if out.Len() > 0 {
 		out.WriteString("\n")
 	}
-	what := shortened(one.service)
+	what := withoutEndpoints(one.service)
 	if one.first {
 		what += ", a client's first, of a quiet endpoint"
 	}
@@ -164,15 +164,15 @@ func describeWrites(out *strings.Builder, l *lab.Lab, one sharedCase, plain map[
 	return l.Reset()
 }
 
-// measureBeginning begins a connection and lists its writes. Unless it is a client's first one, it
-// tries again, up to thirty times, if it has written what is written once in a while: when this
-// test has waited for a CPU, or the algorithm has chosen an endpoint that was quiet. The former
-// ones join the others.
-func measureBeginning(l *lab.Lab, s lb.Service, first bool, others *[]*life) (*life, error) {
+// measureBeginning begins a connection and lists its writes. Unless it is a client's first one, the
+// function retries up to thirty times if the connection has written words that are written at
+// intervals: the test has waited for a CPU, or the algorithm has chosen an endpoint without recent
+// answers. Earlier connections are added to others.
+func measureBeginning(l *lab.Lab, s lb.Service, first bool, others *[]*measuredConn) (*measuredConn, error) {
 	for n := uint16(3); ; n++ {
-		measured := newLife(l, s, 3, n)
+		measured := newMeasuredConn(l, s, 3, n)
 		measured.measures, measured.busy = true, !first
-		if err := measured.begin(); err != nil || first || n == 32 || !slices.ContainsFunc(measured.steps, lifeStep.isPaced) {
+		if err := measured.begin(); err != nil || first || n == 32 || !slices.ContainsFunc(measured.steps, connStep.isOccasional) {
 			return measured, err
 		}
 		measured.measures = false
@@ -180,16 +180,16 @@ func measureBeginning(l *lab.Lab, s lb.Service, first bool, others *[]*life) (*l
 	}
 }
 
-// isPaced reports whether a step has written words that are not written for each connection, as
-// CPUs share them once in a while, or add up in batches.
-func (s lifeStep) isPaced() bool {
+// isOccasional reports whether a step has written words that are not written for each connection,
+// but at intervals or in batches.
+func (s connStep) isOccasional() bool {
 	return slices.ContainsFunc(s.written, func(word string) bool {
 		table, _, _ := strings.Cut(word, ".")
 		return slices.Contains([]string{"outcomes", "samples", "known_clients", "persists", "handshakes", "table_states"}, table)
 	})
 }
 
-func beginAll(list []*life) error {
+func beginAll(list []*measuredConn) error {
 	for _, one := range list {
 		if err := one.begin(); err != nil {
 			return err
@@ -198,8 +198,8 @@ func beginAll(list []*life) error {
 	return nil
 }
 
-// quieten makes endpoints look as if they had not answered for a while.
-func quieten(l *lab.Lab) error {
+// makeEndpointsQuiet makes endpoints appear to have not answered for a while.
+func makeEndpointsQuiet(l *lab.Lab) error {
 	variables := &l.Datapath.TestRun().Collection.Variables
 	return errors.Join(
 		variables.Samples.Set([bpf.TcSampleLayoutSAMPLES]bpf.TcConnectionSample{}),
@@ -207,145 +207,146 @@ func quieten(l *lab.Lab) error {
 	)
 }
 
-func (s lifeStep) equals(other lifeStep) bool {
+func (s connStep) equals(other connStep) bool {
 	return s.name == other.name && slices.Equal(s.written, other.written)
 }
 
-// shortened leaves out the endpoints of a service.
-func shortened(service string) string {
+// withoutEndpoints returns the text of a service without its endpoints.
+func withoutEndpoints(service string) string {
 	before, _, _ := strings.Cut(service, " endpoints=")
 	_, key, _ := strings.Cut(before, "/")
 	return key
 }
 
-// life is a connection from its first packet until it is swept.
-type life struct {
+// measuredConn is a connection, with the shared words that it writes from its first packet until it
+// is swept.
+type measuredConn struct {
 	lab      *lab.Lab
 	service  lb.Service
 	client   netip.AddrPort
 	reply    netip.AddrPort // of the endpoint
-	source   netip.AddrPort // as the endpoint sees the client
+	source   netip.AddrPort // source that the endpoint sees
 	measures bool
-	busy     bool         // its endpoint answers others meanwhile
-	memory   sharedMemory // after the last step, if nothing has happened since
-	steps    []lifeStep
+	busy     bool         // the endpoint answers others meanwhile
+	memory   sharedMemory // after the last step, if no packet was sent since
+	steps    []connStep
 }
 
-// lifeStep is a packet or a sweep, and the shared words that it has written.
-type lifeStep struct {
+// connStep is a packet or a sweep, and the shared words that it has written.
+type connStep struct {
 	name    string
 	written []string
 }
 
-// newLife returns the n-th connection of a client.
-func newLife(l *lab.Lab, s lb.Service, client byte, n uint16) *life {
+// newMeasuredConn returns the n-th connection of a client.
+func newMeasuredConn(l *lab.Lab, s lb.Service, client byte, n uint16) *measuredConn {
 	addr := netip.AddrFrom4([4]byte{1, 1, client, 1})
-	return &life{lab: l, service: s, client: netip.AddrPortFrom(addr, 40_000+10*n+uint16(client))} // the endpoint sees the same port
+	return &measuredConn{lab: l, service: s, client: netip.AddrPortFrom(addr, 40_000+10*n+uint16(client))} // the endpoint sees the same port
 }
 
-func (l *life) writes() (sum int) {
-	for _, step := range l.steps {
+func (c *measuredConn) writes() (sum int) {
+	for _, step := range c.steps {
 		sum += len(step.written)
 	}
 	return sum
 }
 
 // begin opens the connection and carries data.
-func (l *life) begin() error {
-	if l.service.Protocol == lb.UDP {
-		return l.send("udp", []lifePacket{{"first", false, "len 30"}, {"answer", true, "len 30"}, {"second", false, "len 30"}, {"third", false, "len 30"}, {"answer", true, "len 30"}})
+func (c *measuredConn) begin() error {
+	if c.service.Protocol == lb.UDP {
+		return c.send("udp", []connPacket{{"first", false, "len 30"}, {"answer", true, "len 30"}, {"second", false, "len 30"}, {"third", false, "len 30"}, {"answer", true, "len 30"}})
 	}
-	return l.send("tcp", []lifePacket{
+	return c.send("tcp", []connPacket{
 		{"SYN", false, "S seq 1000"}, {"SYN+ACK", true, "SA seq 5000 ack 1001"}, {"ACK", false, "A seq 1001 ack 5001"},
 		{"data", false, "PA seq 1001 ack 5001 len 100"}, {"answer", true, "PA seq 5001 ack 1101 len 100"},
 	})
 }
 
-// end closes the connection, and sweeps it when it is over, while others continue.
-func (l *life) end(others []*life) error {
-	if l.service.Protocol == lb.TCP {
-		if err := l.send("tcp", []lifePacket{
+// end closes the connection, lets it expire, and sweeps it, while others continue.
+func (c *measuredConn) end(others []*measuredConn) error {
+	if c.service.Protocol == lb.TCP {
+		if err := c.send("tcp", []connPacket{
 			{"FIN", false, "FA seq 1101 ack 5101"}, {"FIN+ACK", true, "FA seq 5101 ack 1102"}, {"last ACK", false, "A seq 1102 ack 5102"},
 		}); err != nil {
 			return err
 		}
 	}
-	l.memory = nil
-	const half = 200 * time.Second // of the time after which the quietest connection is over
-	if err := l.lab.Advance(half); err != nil {
+	c.memory = nil
+	const half = 200 * time.Second // half of the longest timeout
+	if err := c.lab.Advance(half); err != nil {
 		return err
 	}
 	for _, other := range others {
-		if err := other.continues(); err != nil {
+		if err := other.sendAgain(); err != nil {
 			return err
 		}
 	}
-	if err := l.lab.Advance(half); err != nil {
+	if err := c.lab.Advance(half); err != nil {
 		return err
 	}
-	return l.step("sweep", func() error { return l.lab.Datapath.Sweep(context.Background()) })
+	return c.step("sweep", func() error { return c.lab.Datapath.Sweep(context.Background()) })
 }
 
-func (l *life) continues() error {
-	if l.service.Protocol == lb.UDP {
-		return l.send("udp", []lifePacket{{"again", false, "len 30"}})
+func (c *measuredConn) sendAgain() error {
+	if c.service.Protocol == lb.UDP {
+		return c.send("udp", []connPacket{{"again", false, "len 30"}})
 	}
-	return l.send("tcp", []lifePacket{{"again", false, "PA seq 1101 ack 5101 len 100"}})
+	return c.send("tcp", []connPacket{{"again", false, "PA seq 1101 ack 5101 len 100"}})
 }
 
-// lifePacket is a packet of a client, or of the endpoint.
-type lifePacket struct {
+// connPacket is a packet of a client, or of the endpoint.
+type connPacket struct {
 	name     string
 	endpoint bool
 	rest     string
 }
 
-func (l *life) send(protocol string, list []lifePacket) error {
-	vip := netip.AddrPortFrom(l.service.VIP, l.service.Port)
+func (c *measuredConn) send(protocol string, list []connPacket) error {
+	vip := netip.AddrPortFrom(c.service.VIP, c.service.Port)
 	for _, p := range list {
-		from, to, link := l.client, vip, l.lab.Client
+		from, to, link := c.client, vip, c.lab.Client
 		if p.endpoint {
-			if l.service.Mode == lb.ModeDSR {
+			if c.service.Mode == lb.ModeDSR {
 				continue
 			}
-			from, to, link = l.reply, l.source, l.lab.Server
+			from, to, link = c.reply, c.source, c.lab.Server
 		}
 		packet, err := pkt.Parse(fmt.Sprintf("%s %s > %s %s", protocol, from, to, p.rest))
 		if err != nil {
 			return err
 		}
-		if err := l.step(p.name, func() error { return l.forward(link, packet, p.endpoint) }); err != nil {
+		if err := c.step(p.name, func() error { return c.forward(link, packet, p.endpoint) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// forward sends a packet, and notes how the endpoint sees the client.
-func (l *life) forward(link *lab.Link, p *pkt.Packet, endpoint bool) error {
-	res, err := l.lab.Send(link, l.lab.Arriving(link, p).Build())
+// forward sends a packet, and records the addresses that the endpoint sees.
+func (c *measuredConn) forward(link *lab.Link, p *pkt.Packet, endpoint bool) error {
+	res, err := c.lab.Send(link, c.lab.Arriving(link, p).Build())
 	if err != nil || res.Verdict != "out" {
 		return fmt.Errorf("%s: %s %s %w", p, res.Verdict, res.Reason, err)
 	}
 	if !endpoint {
 		left := pkt.Decode(res.Frame)
-		l.source, l.reply = left.SrcAddr(), left.DstAddr()
+		c.source, c.reply = left.SrcAddr(), left.DstAddr()
 	}
 	return nil
 }
 
-// step does something and appends the shared words that it has written.
-func (l *life) step(name string, do func() error) error {
-	if !l.measures {
+// step calls do, and appends the shared words that it has written.
+func (c *measuredConn) step(name string, do func() error) error {
+	if !c.measures {
 		return do()
 	}
-	c := l.lab.Datapath.TestRun().Collection
-	before, err := l.memory, error(nil)
+	collection := c.lab.Datapath.TestRun().Collection
+	before, err := c.memory, error(nil)
 	if before == nil {
-		before, err = readShared(c)
+		before, err = readShared(collection)
 	}
-	if err == nil && l.busy {
-		err = answerLately(c, before)
+	if err == nil && c.busy {
+		err = refreshAnswers(collection, before)
 	}
 	if err == nil {
 		err = do()
@@ -353,14 +354,14 @@ func (l *life) step(name string, do func() error) error {
 	if err != nil {
 		return err
 	}
-	l.memory, err = readShared(c)
-	l.steps = append(l.steps, lifeStep{name, l.memory.writtenSince(before)})
+	c.memory, err = readShared(collection)
+	c.steps = append(c.steps, connStep{name, c.memory.writtenSince(before)})
 	return err
 }
 
-// answerLately makes endpoints that have answered seem to have done so right now: reading the
-// memory before took longer than what counts as lately.
-func answerLately(c *loader.Collection, before sharedMemory) error {
+// refreshAnswers makes endpoints that have answered appear to have answered right now: reading the
+// memory has taken too long for the answers to count as recent.
+func refreshAnswers(c *loader.Collection, before sharedMemory) error {
 	now, err := lab.Jiffies()
 	var rows [bpf.TcSampleLayoutOUTCOME_ROWS]bpf.TcEndpointOutcomes
 	if err == nil {

@@ -17,12 +17,12 @@ import (
 // sharedMember is a member of a row that all CPUs share.
 type sharedMember struct{ table, row, member string }
 
-// sharedMemory is what packets of any connection may write where packets on other CPUs write, too.
-// Missing are the rows and locks of the connection table, memory per CPU, and what packets nearly
-// always find as they would write it: ways, whereabouts and wakes.
+// sharedMemory has the members that packets of any connection, on any CPU, may write. It omits the
+// rows and locks of the connection table, memory per CPU, and members that nearly always have the
+// value already: paths, location map and wakes.
 type sharedMemory map[sharedMember]any
 
-// sharedRows is how many services, and endpoints, a test may have.
+// sharedRows is the maximum number of services, and of endpoints, of a test.
 const sharedRows = 64
 
 func readShared(c *loader.Collection) (sharedMemory, error) {
@@ -69,8 +69,8 @@ func addRows[V comparable](m sharedMemory, table string, ids []uint32, list []V)
 	}
 }
 
-// addHash adds the rows of a hash that is made on demand. That a row exists counts as a member,
-// unless rows are written as a whole.
+// addHash adds the rows of a hash that is created on demand. The existence of a row counts as a
+// member, unless rows are written as a whole.
 func addHash[K comparable, V any](m sharedMemory, table string, from *rows.Array) error {
 	if from.Table() == nil {
 		return nil
@@ -95,8 +95,8 @@ func addVariable[V any](m sharedMemory, name string, from *ebpf.Variable) error 
 	return nil
 }
 
-// add adds the members of a row that are not zero. A token bucket is one word, and a sample is
-// written as a whole.
+// add adds the members of a row that are not zero. A token bucket counts as one word, and a sample
+// is written as a whole.
 func (m sharedMemory) add(table, row, member string, v reflect.Value) {
 	switch kind := v.Interface().(type) {
 	case bpf.TcTokenBucket, bpf.TcConnectionSample:
@@ -139,7 +139,7 @@ func cName(name string) string {
 	return b.String()
 }
 
-// writtenSince lists the members that have changed, each as often as there are rows of it.
+// writtenSince lists the members that have changed, once for each row.
 func (m sharedMemory) writtenSince(before sharedMemory) (written []string) {
 	for at, now := range m {
 		if now != before[at] {

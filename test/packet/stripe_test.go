@@ -11,8 +11,8 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestPortStripe opens more connections than a node of a cluster has source ports of its own: it
-// takes those first, the client's own port among them, and then others.
+// TestPortStripe opens more connections than a node of a cluster has source ports. The node first
+// uses its own ports, including the client's port if it is one of them, and then others.
 func TestPortStripe(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error)
@@ -59,7 +59,7 @@ func fillStripe(t *testing.T) error {
 		case used[port]:
 			return fmt.Errorf("connection %d: port %d belongs to another connection", i, port)
 		case client%datapath.PortStripes == stripe && !used[uint64(client)] && port != uint64(client):
-			return fmt.Errorf("connection %d: port %d in place of the client's own, %d", i, port, client)
+			return fmt.Errorf("connection %d: got port %d, want the client's port %d", i, port, client)
 		case !inStripe && i < own/2:
 			return fmt.Errorf("connection %d: port %d is not of this node's stripe", i, port)
 		case !inStripe:
@@ -68,7 +68,7 @@ func fillStripe(t *testing.T) error {
 		used[port] = true
 	}
 	if foreign < more || foreign > own/8 {
-		t.Errorf("%d of %d connections have ports of other stripes, at least %d have to", foreign, own+more, more)
+		t.Errorf("%d of %d connections have ports of other stripes, want at least %d", foreign, own+more, more)
 	}
 	return nil
 }

@@ -39,7 +39,8 @@ func otherTests() []string {
 const vectorsHead = "Cases that scripts and other tests check, by the first one that has them. A comment `# V43 ...`\n" +
 	"above a step makes an entry; `make update` writes this file.\n\n"
 
-// vector is an entry: the first script's words about it, and the names of all scripts that have it.
+// vector is an entry: its description in the first script, and the names of all scripts that have
+// it.
 type vector struct {
 	what    string
 	scripts []string
@@ -85,7 +86,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(string(got), "\n")); diff != "" {
-		t.Errorf("%s is not what the scripts have (- scripts, + file); run make update\n%s", vectorsFile, diff)
+		t.Errorf("%s differs from the scripts (- scripts, + file); run make update\n%s", vectorsFile, diff)
 	}
 }
 
@@ -115,7 +116,7 @@ func leftOut(t *testing.T, have map[int]vector) string {
 			keep += line
 			left[why] = append(left[why], name)
 		} else if !updating() {
-			t.Errorf("%s: V%d has a script by now; run make update", leftOutFile, n)
+			t.Errorf("%s: V%d has a script; run make update", leftOutFile, n)
 		}
 	}
 	for n := 1; n <= vectorCount; n++ {

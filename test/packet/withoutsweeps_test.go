@@ -14,14 +14,15 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// TestAway checks that without sweeps a table of 4,096 entries serves all new clients of TCP, UDP
-// and ICMP, for ten times as many connections. Then the counters must agree with the table.
-func TestAway(t *testing.T) {
+// TestTableWithoutSweeps checks that a table of 4,096 entries has room for all new connections of
+// TCP, UDP and ICMP without sweeps, for ten times as many connections as entries. Afterwards, the
+// counters must agree with the table.
+func TestTableWithoutSweeps(t *testing.T) {
 	t.Parallel()
 	failed := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
-		failed <- away(t)
+		failed <- openWithoutSweeps(t)
 	}()
 	if err := <-failed; err != nil {
 		t.Fatal(err)
@@ -29,14 +30,14 @@ func TestAway(t *testing.T) {
 }
 
 const (
-	awayConnections = 2048
-	awayTurnovers   = 10
-	awayTicks       = 1 << 31
-	awayEach        = 30 // new flows per second and protocol, limited by the shares of half-open ones
+	withoutSweepsConnections = 2048
+	withoutSweepsTurnovers   = 10
+	withoutSweepsTicks       = 1 << 31
+	flowsPerSecond           = 30 // new flows per second and protocol, limited by the shares of half-open ones
 )
 
-func away(t *testing.T) (err error) {
-	l, err := lab.New(lab.Config{Connections: awayConnections, HalfOpen: 25})
+func openWithoutSweeps(t *testing.T) (err error) {
+	l, err := lab.New(lab.Config{Connections: withoutSweepsConnections, HalfOpen: 25})
 	if err != nil {
 		return err
 	}
@@ -54,15 +55,15 @@ func away(t *testing.T) (err error) {
 			return err
 		}
 	}
-	if err := l.Programs().BreakPromise(awayTicks); err != nil {
+	if err := l.Programs().SetSweepOverdue(withoutSweepsTicks); err != nil {
 		return err
 	}
 	flows, began := 0, time.Now()
-	for flows < awayTurnovers*awayConnections {
-		for range awayEach {
+	for flows < withoutSweepsTurnovers*withoutSweepsConnections {
+		for range flowsPerSecond {
 			client := netip.AddrFrom4([4]byte{1, 1 + byte(flows>>16), byte(flows >> 8), byte(flows)})
-			for _, exchange := range awayExchanges(client) {
-				if err := serve(l, exchange); err != nil {
+			for _, exchange := range clientExchanges(client) {
+				if err := sendAll(l, exchange); err != nil {
 					return fmt.Errorf("flow %d: %w", flows, err)
 				}
 			}
@@ -73,16 +74,16 @@ func away(t *testing.T) (err error) {
 		}
 	}
 	t.Logf("%d flows in %v", flows, time.Since(began).Round(time.Millisecond))
-	age, err := l.Programs().PromiseAge()
-	if err == nil && age >= awayTicks {
-		err = fmt.Errorf("the promise is %d ticks old: it will seem to be kept when the clock comes round", age)
+	age, err := l.Programs().SweepOverdueTicks()
+	if err == nil && age >= withoutSweepsTicks {
+		err = fmt.Errorf("the last sweep was %d ticks ago: it will seem recent after the clock wraps around", age)
 	}
-	return errors.Join(err, awayCounts(l))
+	return errors.Join(err, checkCountsAfterExpiry(l))
 }
 
-// awayExchanges returns the packets of a client with each service, one connection each. Packets of
-// the endpoint name its link.
-func awayExchanges(client netip.Addr) [][]string {
+// clientExchanges returns the packets of a connection to each service. Packets of the endpoint
+// begin with its link.
+func clientExchanges(client netip.Addr) [][]string {
 	return [][]string{
 		{
 			fmt.Sprintf("client tcp %s:4000 > 10.0.0.1:80 S seq 1000", client),
@@ -101,10 +102,10 @@ func awayExchanges(client netip.Addr) [][]string {
 	}
 }
 
-// serve sends packets, each of which must leave towards the other side.
-func serve(l *lab.Lab, packets []string) error {
+// sendAll sends packets, and returns an error unless each of them leaves towards the other side.
+func sendAll(l *lab.Lab, packets []string) error {
 	for _, text := range packets {
-		name, rest := cutVerb(text)
+		name, rest := splitVerb(text)
 		link, err := l.Link(name)
 		if err != nil {
 			return err
@@ -127,9 +128,9 @@ func serve(l *lab.Lab, packets []string) error {
 	return nil
 }
 
-// awayCounts lets all flows expire, sends packets of further clients through the table, and waits
-// until the counters equal what these have opened.
-func awayCounts(l *lab.Lab) error {
+// checkCountsAfterExpiry lets all flows expire, and opens flows of other clients until the counters
+// agree with the table.
+func checkCountsAfterExpiry(l *lab.Lab) error {
 	const most = 400 // two passes through the table
 	if err := l.Advance(time.Hour); err != nil {
 		return err
@@ -137,7 +138,7 @@ func awayCounts(l *lab.Lab) error {
 	var pressure []string
 	for i := 1; i <= most; i++ {
 		client := netip.AddrFrom4([4]byte{2, 2, byte(i >> 8), byte(i)})
-		if err := serve(l, awayExchanges(client)[1+i%2]); err != nil {
+		if err := sendAll(l, clientExchanges(client)[1+i%2]); err != nil {
 			return err
 		}
 		var err error

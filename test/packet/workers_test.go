@@ -13,10 +13,10 @@ import (
 	"loxilb/test/packet/lab"
 )
 
-// lanes run scripts concurrently. A lane is a thread in its own namespace with a lab that runs one
-// script after the other, and gets a new network after a script that changed it, or attached
-// programs to it. Scripts with a configuration of their own share a lane of it.
-type lanes struct {
+// workers run scripts concurrently. A worker is a thread in a namespace of its own with a lab. It
+// runs one script after the other, and gets a new network after a script that has changed the
+// network, or attached programs to it. Each lab configuration has its own workers.
+type workers struct {
 	cfg    lab.Config
 	jobs   map[lab.Config]chan job
 	broken atomic.Pointer[error] // why no lab can be created
@@ -32,47 +32,47 @@ type result struct {
 	err error
 }
 
-func newLanes(t *testing.T, cfg lab.Config, scripts []script) *lanes {
+func newWorkers(t *testing.T, cfg lab.Config, scripts []script) *workers {
 	t.Helper()
-	l := &lanes{cfg: cfg, jobs: map[lab.Config]chan job{}}
+	w := &workers{cfg: cfg, jobs: map[lab.Config]chan job{}}
 	count := map[lab.Config]int{}
 	for _, s := range scripts {
-		cfg, err := s.config(l.cfg)
+		cfg, err := s.config(w.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if count[cfg]++; l.jobs[cfg] == nil {
-			l.jobs[cfg] = make(chan job)
+		if count[cfg]++; w.jobs[cfg] == nil {
+			w.jobs[cfg] = make(chan job)
 		}
-		if count[cfg]%scriptsPerLane == 1 {
-			go l.serve(cfg, l.jobs[cfg])
+		if count[cfg]%scriptsPerWorker == 1 {
+			go w.serve(cfg, w.jobs[cfg])
 		}
 	}
 	t.Cleanup(func() {
-		for _, jobs := range l.jobs {
+		for _, jobs := range w.jobs {
 			close(jobs)
 		}
 	})
-	return l
+	return w
 }
 
-// scriptsPerLane is such that most scripts share two labs: a lab takes the verifier half a second,
-// and fifty scripts take less.
-const scriptsPerLane = 70
+// scriptsPerWorker makes most scripts share two labs: loading a lab's programs takes half a second,
+// longer than fifty scripts.
+const scriptsPerWorker = 70
 
-func (l *lanes) run(s script) (*rewriter, error) {
-	cfg, err := s.config(l.cfg)
+func (w *workers) run(s script) (*rewriter, error) {
+	cfg, err := s.config(w.cfg)
 	if err != nil {
 		return nil, err
 	}
 	done := make(chan result)
-	l.jobs[cfg] <- job{s, done}
+	w.jobs[cfg] <- job{s, done}
 	r := <-done
 	return r.rewriter, r.err
 }
 
-// serve runs a lane. It keeps its thread locked, so the namespace ends with it.
-func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
+// serve runs a worker. It keeps its thread locked, so the namespace ends with it.
+func (w *workers) serve(cfg lab.Config, jobs <-chan job) {
 	runtime.LockOSThread()
 	var shared *lab.Lab
 	defer func() {
@@ -83,7 +83,7 @@ func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 	for j := range jobs {
 		var err error
 		if shared == nil {
-			shared, err = l.newLab(cfg)
+			shared, err = w.newLab(cfg)
 		} else {
 			err = shared.Reset()
 		}
@@ -98,15 +98,15 @@ func (l *lanes) serve(cfg lab.Config, jobs <-chan job) {
 	}
 }
 
-// newLab fails at once after an earlier failure: a program that the verifier refuses takes seconds
-// each time.
-func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
-	if err := l.broken.Load(); err != nil {
+// newLab fails immediately after an earlier failure: a program that the verifier refuses takes
+// seconds each time.
+func (w *workers) newLab(cfg lab.Config) (*lab.Lab, error) {
+	if err := w.broken.Load(); err != nil {
 		return nil, *err
 	}
 	made, err := lab.New(cfg)
 	if err != nil {
-		l.broken.Store(&err)
+		w.broken.Store(&err)
 	}
 	return made, err
 }
@@ -114,16 +114,16 @@ func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
 // has reports whether a line of the script begins with one of the verbs.
 func (s script) has(verbs ...string) bool {
 	return slices.ContainsFunc(s.lines, func(line string) bool {
-		verb, _ := cutVerb(line)
+		verb, _ := splitVerb(line)
 		return slices.Contains(verbs, verb)
 	})
 }
 
 // config adds the settings in the first lines of the script to cfg. Comments may precede them.
 func (s script) config(cfg lab.Config) (lab.Config, error) {
-	begun := false // by another step
+	begun := false // a step precedes this line
 	for _, line := range s.lines {
-		verb, rest := cutVerb(line)
+		verb, rest := splitVerb(line)
 		var into *int
 		switch {
 		case verb == "size":
@@ -135,7 +135,7 @@ func (s script) config(cfg lab.Config) (lab.Config, error) {
 			continue
 		}
 		if begun {
-			return cfg, fmt.Errorf("%q is a setting: move it in front of the first step", line)
+			return cfg, fmt.Errorf("%q is a setting: move it before the first step", line)
 		}
 		if _, err := fmt.Sscan(rest, into); err != nil {
 			return cfg, fmt.Errorf("%s: %w", line, err)

@@ -12,7 +12,7 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Client is a connection whose socket can be exchanged, as by a NAT that forgets the client's port.
+// Client is a connection whose socket can be replaced, as by a NAT that forgets the client's port.
 type Client struct {
 	*quic.Conn
 	socket    *socket
@@ -22,7 +22,7 @@ type Client struct {
 // Dial connects through a socket that listen opens.
 func Dial(ctx context.Context, listen func() (net.PacketConn, error), to net.Addr) (*Client, error) {
 	c := &Client{socket: &socket{listen: listen, arrived: make(chan datagram, 64), closed: make(chan struct{})}}
-	if err := c.socket.exchange(); err != nil {
+	if err := c.socket.replace(); err != nil {
 		return nil, err
 	}
 	c.transport = &quic.Transport{Conn: c.socket}
@@ -35,10 +35,10 @@ func Dial(ctx context.Context, listen func() (net.PacketConn, error), to net.Add
 }
 
 // Rebind continues from another socket, without notifying the server.
-func (c *Client) Rebind() error { return c.socket.exchange() }
+func (c *Client) Rebind() error { return c.socket.replace() }
 
-// Migrate continues from another socket, with another connection ID: the client moves itself (RFC
-// 9000 section 9). The transport of the former socket stays open.
+// Migrate continues from another socket, with another connection ID: an active migration (RFC 9000
+// section 9). The transport of the former socket stays open.
 func (c *Client) Migrate(ctx context.Context, p net.PacketConn) error {
 	path, err := c.AddPath(&quic.Transport{Conn: p})
 	if err != nil {
@@ -79,25 +79,25 @@ type datagram struct {
 	from net.Addr
 }
 
-// socket is a net.PacketConn that sends from its newest socket, and receives at that one only.
+// socket is a net.PacketConn that sends and receives only by its newest socket.
 type socket struct {
 	listen  func() (net.PacketConn, error)
 	arrived chan datagram
 	closed  chan struct{}
 
-	mu   sync.Mutex
-	now  net.PacketConn
-	ends sync.Once
+	mu     sync.Mutex
+	newest net.PacketConn
+	ends   sync.Once
 }
 
-func (s *socket) exchange() error {
+func (s *socket) replace() error {
 	p, err := s.listen()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
-	old := s.now
-	s.now = p
+	old := s.newest
+	s.newest = p
 	s.mu.Unlock()
 	go s.receive(p)
 	if old == nil {
@@ -127,7 +127,7 @@ func (s *socket) receive(p net.PacketConn) {
 func (s *socket) current() net.PacketConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now
+	return s.newest
 }
 
 // ReadFrom returns a datagram.
@@ -144,7 +144,7 @@ func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
 func (s *socket) WriteTo(b []byte, to net.Addr) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.now.WriteTo(b, to)
+	return s.newest.WriteTo(b, to)
 }
 
 // Close closes the newest socket.
@@ -159,7 +159,7 @@ func (s *socket) Close() (err error) {
 // LocalAddr returns the address of the newest socket.
 func (s *socket) LocalAddr() net.Addr { return s.current().LocalAddr() }
 
-// SetDeadline is for the interface: the transport needs none but that of its end.
+// SetDeadline does nothing: the transport only needs SetReadDeadline, to close.
 func (s *socket) SetDeadline(time.Time) error { return nil }
 
 // SetReadDeadline ends ReadFrom if the time has come: the transport closes.
@@ -170,5 +170,5 @@ func (s *socket) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline is for the interface.
+// SetWriteDeadline does nothing.
 func (s *socket) SetWriteDeadline(time.Time) error { return nil }

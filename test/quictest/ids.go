@@ -1,4 +1,4 @@
-// Package quictest has servers of QUIC that write server IDs into their connection IDs, and clients
+// Package quictest has QUIC servers that write server IDs into their connection IDs, and clients
 // whose address changes.
 package quictest
 
@@ -12,8 +12,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// IDs makes the connection IDs of a server, as draft-ietf-quic-load-balancers-21 lays them out. It
-// is a quic.ConnectionIDGenerator.
+// IDs generates the connection IDs of a server, in the format of draft-ietf-quic-load-balancers-21.
+// It is a quic.ConnectionIDGenerator.
 type IDs struct {
 	Config byte // number of the configuration
 	Server []byte
@@ -24,7 +24,7 @@ type IDs struct {
 // ConnectionIDLen returns the length of all connection IDs.
 func (g *IDs) ConnectionIDLen() int { return 1 + len(g.Server) + g.Nonce }
 
-// GenerateConnectionID returns another one.
+// GenerateConnectionID returns a new connection ID.
 func (g *IDs) GenerateConnectionID() (quic.ConnectionID, error) {
 	nonce := make([]byte, g.Nonce)
 	if _, err := rand.Read(nonce); err != nil {
@@ -57,8 +57,8 @@ func (g *IDs) With(nonce []byte) ([]byte, error) {
 	return append(id[:1], fourPasses(block, plain)...), nil
 }
 
-// fourPasses is a Feistel network over the halves. If the length is odd, each half has four bits of
-// the byte in the middle.
+// fourPasses encrypts by a Feistel network of two halves. If the length is odd, each half has four
+// bits of the byte in the middle.
 func fourPasses(block cipher.Block, plain []byte) []byte {
 	half, odd := (len(plain)+1)/2, len(plain)%2 == 1
 	halves := [2][]byte{bytes.Clone(plain[:half]), bytes.Clone(plain[len(plain)-half:])}

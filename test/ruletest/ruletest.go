@@ -1,4 +1,4 @@
-// Package ruletest makes firewall rules and packets for tests.
+// Package ruletest generates firewall rules and packets for tests.
 package ruletest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// Sets returns n rules of each kind, including kinds that are hard for trees.
+// Sets returns n rules of each kind, including kinds that decision trees cannot separate well.
 func Sets(n int, rng *rand.Rand) map[string][]policy.Rule {
 	address := func(v6 bool) netip.Addr {
 		if v6 {
@@ -76,8 +76,8 @@ func Sets(n int, rng *rand.Rand) map[string][]policy.Rule {
 	}
 }
 
-// Hostile returns n rules of each kind that are as hard to separate as an administrator can make
-// them: each packet is in the ranges of many of them.
+// Hostile returns n rules of each kind that are hardest to separate: each packet is in the ranges
+// of many rules.
 func Hostile(n int, rng *rand.Rand) map[string][]policy.Rule {
 	broad := func(v6 bool) netip.Prefix {
 		if v6 {
@@ -139,8 +139,8 @@ func Hostile(n int, rng *rand.Rand) map[string][]policy.Rule {
 	}
 }
 
-// misleading returns rules that mislead a sample: rules at even distances are hosts, and the others
-// are one network.
+// misleading returns rules that mislead a compiler that samples them: rules at even distances are
+// hosts, and all others are one network.
 func misleading(n int) []policy.Rule {
 	sampled := map[int]bool{}
 	for i := range 96 {
@@ -161,7 +161,7 @@ func misleading(n int) []policy.Rule {
 	})
 }
 
-// distinct calls one until it has made n rules that differ.
+// distinct calls one until it has returned n different rules.
 func distinct(n int, one func(i int) policy.Rule) []policy.Rule {
 	seen := make(map[string]bool, n)
 	list := make([]policy.Rule, 0, n)

@@ -22,7 +22,7 @@ import (
 //go:embed testdata/peer.c
 var source string
 
-// patience is how long an answer may take.
+// patience limits the time until an answer.
 const patience = 20 * time.Second
 
 // Build compiles the peer, once for each process, and returns the program's path.
@@ -94,8 +94,8 @@ func (p *Peer) command(format string, args ...any) {
 	}
 }
 
-// Open opens an association, from these local addresses or from any, and returns the name of its
-// server.
+// Open opens an association and returns the name of its server. from are the local addresses; the
+// default is any.
 func (p *Peer) Open(id int, address string, port int, from ...string) string {
 	p.t.Helper()
 	p.command("open %d %s %d %s", id, address, port, strings.Join(from, " "))
@@ -110,14 +110,14 @@ func (p *Peer) Exchange(id int, word string) {
 	p.Expect(id, "got "+word)
 }
 
-// Bulk sends so many messages of 1,000 bytes. BulkDone waits for the last echo; each must be
-// unchanged and in order.
+// Bulk sends the given number of messages of 1,000 bytes. BulkDone waits for the last echo.
 func (p *Peer) Bulk(id, messages int) {
 	p.t.Helper()
 	p.command("bulk %d %d", id, messages)
 }
 
-// BulkDone waits for the end of transfers, after so many messages since the association opened.
+// BulkDone waits until the given number of messages was echoed since the association opened. The
+// echoes must be unchanged and in order.
 func (p *Peer) BulkDone(id, messages int) {
 	p.t.Helper()
 	p.Expect(id, fmt.Sprintf("bulk %d", messages))
@@ -130,8 +130,8 @@ func (p *Peer) Close(id int) {
 	p.Expect(id, "closed")
 }
 
-// Expect waits until the peer has printed an event of an association that begins with these words,
-// and returns it.
+// Expect waits until the peer has printed an event of an association that begins with the given
+// words, and returns the event.
 func (p *Peer) Expect(id int, words string) (event string) {
 	p.t.Helper()
 	labtest.Eventually(p.t, patience, func(context.Context) error {
@@ -156,7 +156,7 @@ func (p *Peer) Has(id int, event string) bool {
 	return false
 }
 
-// Count returns how many associations have had an event.
+// Count returns how many associations have had the event.
 func (p *Peer) Count(event string) (n int) {
 	for line := range strings.Lines(p.process.Output()) {
 		if _, e, _ := strings.Cut(strings.TrimSpace(line), " "); e == event {

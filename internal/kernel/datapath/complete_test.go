@@ -138,7 +138,7 @@ func throughTunnel(l *lab.Lab, probe *probe, mac net.HardwareAddr, line string) 
 // packets in a separate softirq.
 func waitForFrame(l *lab.Lab) ([]byte, error) {
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		frames, err := l.Left(l.Server)
+		frames, err := l.TakeSent(l.Server)
 		if err != nil {
 			return nil, err
 		}

@@ -11,32 +11,35 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// counts are the counters of dropped or challenged packets, of each CPU.
+// counts are the counters of dropped, challenged and refused packets.
 type counts struct {
 	drops      map[uint32][]uint64
 	challenges []bpf.TcChallengeCounts
 	refused    map[uint32]report.Refusals // of services that have refused something, by ID
 }
 
-// servicesCounted is how many services of a test may refuse packets.
+// servicesCounted is the maximum number of services of a test.
 const servicesCounted = 256
 
-// counted is how much they went up: drops by reason, and challenges that were sent.
-type counted struct {
+// countIncrease is the increase of counts: drops by reason, sent challenges, and refusals by
+// service.
+type countIncrease struct {
 	drops      map[uint32]uint64
 	challenges uint64
 	refused    map[uint32]uint64 // by service
 }
 
-func (c counted) none() bool { return len(c.drops) == 0 && c.challenges == 0 && len(c.refused) == 0 }
+func (c countIncrease) none() bool {
+	return len(c.drops) == 0 && c.challenges == 0 && len(c.refused) == 0
+}
 
-// equal reports whether another program has the same counts.
-func (c counted) equal(o counted) bool {
+// equal reports whether two increases are the same.
+func (c countIncrease) equal(o countIncrease) bool {
 	return maps.Equal(c.drops, o.drops) && c.challenges == o.challenges && maps.Equal(c.refused, o.refused)
 }
 
-// describe names the reasons of drops.
-func (r *Runner) describe(c counted) string {
+// describe returns an increase as text, with the names of drop reasons.
+func (r *Runner) describe(c countIncrease) string {
 	drops := map[string]uint64{}
 	for reason, n := range c.drops {
 		drops[r.Collection.DropReasons()[reason]] = n
@@ -67,8 +70,8 @@ func (r *Runner) counts() (c counts, err error) {
 	return c, err
 }
 
-func (c counts) since(before counts) counted {
-	n := counted{drops: map[uint32]uint64{}, refused: map[uint32]uint64{}}
+func (c counts) since(before counts) countIncrease {
+	n := countIncrease{drops: map[uint32]uint64{}, refused: map[uint32]uint64{}}
 	for reason, each := range c.drops {
 		for i := range each {
 			if more := each[i] - before.drops[reason][i]; more > 0 {

@@ -26,7 +26,7 @@ func (r *Runner) NextHops() (map[uint32]bpf.TcHop, error) {
 	return all, nil
 }
 
-// SetNextHops writes rows.
+// SetNextHops writes rows of next hops.
 func (r *Runner) SetNextHops(hops map[uint32]bpf.TcHop) error {
 	for i, w := range hops {
 		if err := r.Collection.Maps.Ways.Put(i, w); err != nil {

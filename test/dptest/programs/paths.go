@@ -9,10 +9,10 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// HasPaths reports whether a service of SCTP has had several VIPs.
+// HasPaths reports whether an SCTP service has had several VIPs.
 func (r *Runner) HasPaths() bool { return r.Collection.SCTPPaths.Table() != nil }
 
-// AgePaths lets time pass for the paths of SCTP's associations.
+// AgePaths ages the paths of SCTP associations.
 func (r *Runner) AgePaths(by time.Duration) error {
 	table := r.Collection.SCTPPaths.Table()
 	if table == nil {

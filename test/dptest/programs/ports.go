@@ -12,14 +12,14 @@ func (r *Runner) LimitPorts(n int) error {
 	return r.Collection.Maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: uint32(n)})
 }
 
-// ForgetPortPressure ends the pressure on source ports: the machine's and that of services.
+// ForgetPortPressure ends the pressure on source ports, of the machine and of services.
 func (r *Runner) ForgetPortPressure() error {
 	var none [bpf.TcPortLayoutPORT_PRESSURES]uint64
 	v := &r.Collection.Variables
 	return errors.Join(v.PortPressureUntil.Set(uint32(0)), v.PortPressures.Set(none))
 }
 
-// agePortPressure ends the pressure earlier.
+// agePortPressure makes the pressure on source ports end earlier.
 func (r *Runner) agePortPressure(ticks uint32) error {
 	var until uint32
 	var words [bpf.TcPortLayoutPORT_PRESSURES]uint64

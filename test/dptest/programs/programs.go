@@ -1,5 +1,5 @@
-// Package programs runs loaded programs on packets, compares XDP with tc, and changes what programs
-// keep: it has time pass for connections, limits ports and forgets clients.
+// Package programs runs loaded BPF programs on packets, compares XDP with tc, and changes the
+// programs' state: it ages connections, limits ports and removes known clients.
 package programs
 
 import (
@@ -25,13 +25,12 @@ type Runner struct {
 	xdp *attach.XDP
 }
 
-// New runs the programs of c and of x; nil: XDP is not run.
+// New returns a Runner for the programs of c and of x. If x is nil, it runs no XDP program.
 func New(c *loader.Collection, x *attach.XDP) *Runner {
 	return &Runner{testrun.Runner{Collection: c}, x}
 }
 
-// Age makes every connection look as if it had been silent for longer by this much, so tests
-// need not wait.
+// Age makes every connection appear idle for longer by the given time, so tests need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
 	if err := dptest.AgeConnections(r.Collection.Conntrack, ticks); err != nil {
@@ -40,10 +39,10 @@ func (r *Runner) Age(by time.Duration) error {
 	if err := r.ageReclaim(ticks); err != nil {
 		return fmt.Errorf("age the pass of packets through the table: %w", err)
 	}
-	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks), r.agePortPressure(ticks), r.agePromise(ticks))
+	return errors.Join(r.ageFragments(ticks), r.ageRedials(ticks), r.agePortPressure(ticks), r.ageSweepDue(ticks))
 }
 
-// ageRedials ages the SYNs that wait for an answer: the time is the lower half of each word.
+// ageRedials ages the SYNs that wait for an answer. The lower half of each word is the time.
 func (r *Runner) ageRedials(ticks uint32) error {
 	var asked [bpf.TcLimitMAX_REDIALS]uint64
 	v := r.Collection.Variables.Redials
@@ -61,7 +60,7 @@ func (r *Runner) ageRedials(ticks uint32) error {
 	return nil
 }
 
-// ageReclaim makes the packets' pass through the table, in place of the sweep, begin earlier.
+// ageReclaim makes the last reclaim pass of packets through the table appear to have begun earlier.
 func (r *Runner) ageReclaim(ticks uint32) error {
 	var pass bpf.TcReclaimPass
 	v := r.Collection.Variables.ReclaimPass
@@ -73,9 +72,9 @@ func (r *Runner) ageReclaim(ticks uint32) error {
 	return v.Set(pass)
 }
 
-// BreakPromise makes the packet path wait for no sweep, as if the daemon had been killed so many
-// ticks of the kernel ago.
-func (r *Runner) BreakPromise(ago uint32) error {
+// SetSweepOverdue makes the sweep overdue for the given number of kernel ticks, as if the daemon
+// had been killed. Packets then reclaim expired connections.
+func (r *Runner) SetSweepOverdue(ago uint32) error {
 	now, err := loader.Now()
 	if err != nil {
 		return err
@@ -83,9 +82,9 @@ func (r *Runner) BreakPromise(ago uint32) error {
 	return r.Collection.Variables.SweepDue.Set(max(now-ago, 1))
 }
 
-// agePromise ages a broken promise: it does not count as broken in the tick of the kernel in which
-// it was broken.
-func (r *Runner) agePromise(ticks uint32) error {
+// ageSweepDue ages the time at which a sweep is due: the sweep is not overdue in the same kernel
+// tick.
+func (r *Runner) ageSweepDue(ticks uint32) error {
 	var due uint32
 	v := r.Collection.Variables.SweepDue
 	now, err := loader.Now()
@@ -98,8 +97,8 @@ func (r *Runner) agePromise(ticks uint32) error {
 	return v.Set(max(due-ticks, 1))
 }
 
-// PromiseAge returns for how many ticks of the kernel the promise has been broken, modulo 2^32.
-func (r *Runner) PromiseAge() (uint32, error) {
+// SweepOverdueTicks returns for how many kernel ticks the sweep has been overdue, modulo 2^32.
+func (r *Runner) SweepOverdueTicks() (uint32, error) {
 	var due uint32
 	now, err := loader.Now()
 	if err == nil {
@@ -108,10 +107,11 @@ func (r *Runner) PromiseAge() (uint32, error) {
 	return now - due, err
 }
 
-// ForgetPromise makes the packet path rely on sweeps without a promise, as tests run them.
-func (r *Runner) ForgetPromise() error { return r.Collection.Variables.SweepDue.Set(uint32(0)) }
+// ClearSweepDue makes the packet path rely on sweeps without a due time: tests call Sweep
+// themselves.
+func (r *Runner) ClearSweepDue() error { return r.Collection.Variables.SweepDue.Set(uint32(0)) }
 
-// HoldReclaim prevents packets that find no room from freeing expired connections for a second.
+// HoldReclaim prevents packets from reclaiming expired connections for a second.
 func (r *Runner) HoldReclaim() error {
 	now, err := loader.Now()
 	if err != nil {
@@ -169,18 +169,20 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	return nil
 }
 
-// AgeKnown ages known clients.
-func (r *Runner) AgeKnown(by time.Duration) error {
+// AgeKnownClients ages known clients.
+func (r *Runner) AgeKnownClients(by time.Duration) error {
 	ticks := r.Collection.Jiffies(by)
-	return r.changeKnown(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-ticks) })
+	return r.changeKnownClients(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-ticks) })
 }
 
-// ForgetKnown forgets all known clients.
-func (r *Runner) ForgetKnown() error { return r.changeKnown(func(uint64) uint64 { return 0 }) }
+// ForgetKnownClients removes all known clients.
+func (r *Runner) ForgetKnownClients() error {
+	return r.changeKnownClients(func(uint64) uint64 { return 0 })
+}
 
-// changeKnown changes the rows of known clients where the packet path has them: reading and writing
-// them by system calls takes a hundred times as long.
-func (r *Runner) changeKnown(change func(row uint64) uint64) error {
+// changeKnownClients changes the rows of known clients in mapped memory: system calls would take a
+// hundred times as long.
+func (r *Runner) changeKnownClients(change func(row uint64) uint64) error {
 	memory, err := r.Collection.Maps.KnownClients.Memory()
 	if err != nil {
 		return fmt.Errorf("map known clients: %w", err)

@@ -24,31 +24,31 @@ const (
 	xdpRedirect = 4
 )
 
-// XDPDoes is the XDP program's decision about a packet.
-type XDPDoes string
+// XDPEffect is the XDP program's effect on a packet.
+type XDPEffect string
 
-// The decisions.
+// Effects of the XDP program.
 const (
-	XDPPasses     XDPDoes = "passes"
-	XDPForwards   XDPDoes = "forwards"
-	XDPChallenges XDPDoes = "challenges"
-	XDPDrops      XDPDoes = "drops"
+	XDPPasses     XDPEffect = "passes"
+	XDPForwards   XDPEffect = "forwards"
+	XDPChallenges XDPEffect = "challenges"
+	XDPDrops      XDPEffect = "drops"
 )
 
 // xdpRun is the XDP program's effect on a packet, the table and counters.
 type xdpRun struct {
-	does    XDPDoes
+	does    XDPEffect
 	frame   []byte
 	changed map[bpf.TcConnectionKey]bpf.TcConnection
 	before  counts
-	counted counted
+	counted countIncrease
 }
 
-// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, restores its
-// connection and the counters, and then runs the program at the tc hook like Run. It returns an
-// error if XDP changes a packet that it passes, or handles another one differently from the program
-// at tc.
-func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, does XDPDoes, err error) {
+// RunWithXDP runs the XDP program on a packet to an interface with the given MAC address, restores
+// the packet's connection and the counters, and then runs the program at the tc hook like Run. It
+// returns an error if XDP changes a packet that it passes, or has another effect than the program
+// at the tc hook.
+func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, does XDPEffect, err error) {
 	x, err := r.tryXDP(in, mac)
 	if err != nil {
 		return testrun.Output{}, "", err
@@ -75,19 +75,20 @@ func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, 
 	return out, x.does, x.compareEffects(in, out, table)
 }
 
-// XDPDoes runs only the XDP program, as if all connections had just been used, and undoes its
-// effects. On an emulated machine, reading the table takes seconds: longer than the silence after
-// which XDP passes packets, and often enough an epoch of next hops ends meanwhile.
-func (r *Runner) XDPDoes(in testrun.Input, mac [6]byte) (XDPDoes, error) {
-	does, err := r.xdpDoesWithin(in, mac, 0)
+// FindXDPEffect runs only the XDP program, as if all connections had just been used, and undoes its
+// effects. On an emulated machine, reading the table takes seconds: longer than the idle time after
+// which XDP passes packets, and an epoch of next hops may end meanwhile.
+func (r *Runner) FindXDPEffect(in testrun.Input, mac [6]byte) (XDPEffect, error) {
+	does, err := r.findXDPEffectWithin(in, mac, 0)
 	if err == nil && does == XDPPasses {
-		does, err = r.xdpDoesWithin(in, mac, 1)
+		does, err = r.findXDPEffectWithin(in, mac, 1)
 	}
 	return does, err
 }
 
-// xdpDoesWithin is XDPDoes for next hops that stay valid for so many more epochs.
-func (r *Runner) xdpDoesWithin(in testrun.Input, mac [6]byte, epochs uint16) (XDPDoes, error) {
+// findXDPEffectWithin is FindXDPEffect with next hops that stay valid for the given number of
+// further epochs.
+func (r *Runner) findXDPEffectWithin(in testrun.Input, mac [6]byte, epochs uint16) (XDPEffect, error) {
 	ahead := r.Collection.Jiffies(time.Minute)
 	if err := r.shiftTimes(ahead, epochs); err != nil {
 		return "", err
@@ -131,12 +132,12 @@ func (r *Runner) tryXDP(in testrun.Input, mac [6]byte) (x xdpRun, err error) {
 			return x, err
 		}
 	}
-	x.does, err = x.doing(verdict, in.Frame)
+	x.does, err = x.effect(verdict, in.Frame)
 	return x, err
 }
 
-// doing returns the effects of the program, and checks that there are no others.
-func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
+// effect returns the effect of the program, and an error if it has other effects.
+func (x xdpRun) effect(verdict uint32, frame []byte) (XDPEffect, error) {
 	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
 	switch {
 	case verdict == xdpPass && quiet && x.counted.none():
@@ -155,12 +156,12 @@ func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
 func (x xdpRun) compareEffects(in testrun.Input, out testrun.Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
 	if x.does == XDPDrops {
 		if out.Verdict != testrun.Shot {
-			return fmt.Errorf("XDP drops what tc does not\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
+			return fmt.Errorf("XDP drops a packet that tc does not drop\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
 		}
 		return nil
 	}
 	if out.Verdict != testrun.Redirect || !bytes.Equal(x.frame, out.Frame) {
-		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
+		return fmt.Errorf("XDP sends another packet than tc\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
 	}
 	for key, row := range x.changed {
 		tc := after[key]
@@ -171,7 +172,7 @@ func (x xdpRun) compareEffects(in testrun.Input, out testrun.Output, after map[b
 			row.WayEpoch = tc.WayEpoch
 		}
 		if row != tc {
-			return fmt.Errorf("XDP notes something else\nof  %x\nxdp %+v\ntc  %+v", in.Frame, row, tc)
+			return fmt.Errorf("XDP writes another entry than tc\nof  %x\nxdp %+v\ntc  %+v", in.Frame, row, tc)
 		}
 	}
 	return nil
@@ -212,16 +213,16 @@ func (r *Runner) restore(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[b
 		return nil, err
 	}
 	maps.DeleteFunc(changed, func(key bpf.TcConnectionKey, row bpf.TcConnection) bool { return before[key] == row })
-	if len(changed) == 0 { // the pass below reads each bucket of the table
+	if len(changed) == 0 { // ChangeConnections reads each bucket of the table
 		return nil, nil
 	}
 	var errs []error
 	for key, now := range changed {
 		was, ok := before[key]
 		if !ok {
-			return nil, errors.New("XDP made a connection")
+			return nil, errors.New("XDP has created a connection")
 		}
-		errs = append(errs, r.takeTrafficBack(was, now))
+		errs = append(errs, r.restoreTraffic(was, now))
 	}
 	errs = append(errs, dptest.ChangeConnections(r.Collection.Conntrack, func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
 		_, ok := changed[key]
@@ -231,7 +232,7 @@ func (r *Runner) restore(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[b
 	return changed, errors.Join(errs...)
 }
 
-func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
+func (r *Runner) restoreTraffic(was, now bpf.TcConnection) error {
 	var each []bpf.TcEndpointTraffic
 	if err := r.Collection.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
 		return fmt.Errorf("read traffic: %w", err)

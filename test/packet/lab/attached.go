@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// scriptRate is a byte per second, which adds no tokens during a script, even on a slow machine.
-// The lowest rate that users may set fills the bursts of a script within half a second.
+// scriptRate is a byte per second: it adds no tokens during a script, even on a slow machine. The
+// lowest rate that users may set would fill the bursts of a script within half a second.
 var scriptRate = policy.Rate{PerSecond: 8}
 
-// Police creates a policer, as scripts write it, or removes it.
-func (l *Lab) Police(text string) error {
+// SetPolicer creates a policer, given in the syntax of scripts, or removes it.
+func (l *Lab) SetPolicer(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 1 {
 		delete(l.policers, words[0])
@@ -48,8 +48,8 @@ func (l *Lab) Police(text string) error {
 	return l.attach()
 }
 
-// Mirror creates a mirror, as scripts write it, or removes it.
-func (l *Lab) Mirror(text string) error {
+// SetMirror creates a mirror, given in the syntax of scripts, or removes it.
+func (l *Lab) SetMirror(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 1 {
 		delete(l.mirrors, words[0])
@@ -89,7 +89,7 @@ func (l *Lab) attach() error {
 	}
 	for name, p := range l.policers {
 		all.Policers[name] = compile.Policer(&p)
-		if err := l.place(all, p.Attachment, bpf.NameKey(name), func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }); err != nil {
+		if err := l.attachKey(all, p.Attachment, bpf.NameKey(name), func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (l *Lab) attach() error {
 			return err
 		}
 		all.Mirrors[name] = bpf.TcMirror{Ifindex: uint32(index), Vlan: uint32(m.VLAN)}
-		if err := l.place(all, m.Attachment, bpf.NameKey(name), func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }); err != nil {
+		if err := l.attachKey(all, m.Attachment, bpf.NameKey(name), func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }); err != nil {
 			return err
 		}
 	}
@@ -107,8 +107,8 @@ func (l *Lab) attach() error {
 	return errors.Join(append(slices.Concat(slices.Collect(maps.Values(failed.Policers)), slices.Collect(maps.Values(failed.Mirrors))), err)...)
 }
 
-// place adds a key to the attachments of its interface or service.
-func (l *Lab) place(all *bpf.Attached, at policy.Attachment, key uint64, keys func(*bpf.TcAttachments) *[2]uint64) error {
+// attachKey adds a key to the attachments of an interface, source, rule or service.
+func (l *Lab) attachKey(all *bpf.Attached, at policy.Attachment, key uint64, keys func(*bpf.TcAttachments) *[2]uint64) error {
 	enter := func(row bpf.TcAttachments) bpf.TcAttachments {
 		for i, back := range []bool{false, true} {
 			if at.Direction.Has(back) {
@@ -125,7 +125,7 @@ func (l *Lab) place(all *bpf.Attached, at policy.Attachment, key uint64, keys fu
 		}
 		all.Ports[link.Index] = enter(all.Ports[link.Index])
 		if l.xdp {
-			all.Ports[1] = all.Ports[link.Index] // XDP has frames of a test arrive by lo
+			all.Ports[1] = all.Ports[link.Index] // in tests of XDP, frames arrive at lo
 		}
 	case policy.AttachSource:
 		p, err := at.Prefix()
@@ -150,7 +150,7 @@ func (l *Lab) place(all *bpf.Attached, at policy.Attachment, key uint64, keys fu
 	return nil
 }
 
-// DumpMirrors writes what mirrors have copied: packets, bytes, and copies that were lost.
+// DumpMirrors returns the counts of mirrors as lines: packets, bytes and lost copies.
 func (l *Lab) DumpMirrors() (lines []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(l.mirrors)) {
 		n, err := l.Datapath.Mirrored(name)
@@ -162,7 +162,7 @@ func (l *Lab) DumpMirrors() (lines []string, err error) {
 	return lines, nil
 }
 
-// DumpPolicers writes the counts of policers: packets and bytes of each color.
+// DumpPolicers returns the counts of policers as lines: packets and bytes of each color.
 func (l *Lab) DumpPolicers() (lines []string, err error) {
 	for _, name := range slices.Sorted(maps.Keys(l.policers)) {
 		n, err := l.Datapath.Policed(name)

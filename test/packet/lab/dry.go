@@ -14,11 +14,11 @@ import (
 // dryResult is the result of a packet's dry run; nil: there was none.
 type dryResult struct{ *dryrun.Result }
 
-// dryRun makes a dry run of the packet, unless users cannot request one: of a fragment, or of ICMP
-// other than echo requests.
+// dryRun makes a dry run of a packet, except for fragments and ICMP other than echo requests: users
+// cannot request dry runs of these.
 func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	packet, ok := dryPacketOf(pkt.Decode(frame))
-	// a dry run of SCTP knows only the first path of an association
+	// A dry run of SCTP knows only the first path of an association.
 	if !l.dry || !ok || packet.Protocol == lb.SCTP && l.Programs().HasPaths() {
 		return dryResult{}, nil
 	}
@@ -27,7 +27,7 @@ func (l *Lab) dryRun(link *Link, frame []byte) (dryResult, error) {
 	return dryResult{r}, err
 }
 
-// dryPacketOf returns the input of a packet's dry run, if users can request it.
+// dryPacketOf returns the input of a packet's dry run, and whether users can request this dry run.
 func dryPacketOf(p *pkt.Packet) (*dryrun.Packet, bool) {
 	const echo, echo6 = 8, 128
 	d := &dryrun.Packet{From: p.SrcAddr(), To: p.DstAddr()}
@@ -53,7 +53,7 @@ func dryPacketOf(p *pkt.Packet) (*dryrun.Packet, bool) {
 	return d, !p.Has(pkt.Frag) && !p.Has(pkt.MF) && !p.Has(pkt.Ext) && !p.Has(pkt.GSO) && !p.Has(pkt.VLAN) && d.From.IsValid() && d.To.IsValid()
 }
 
-// check compares the dry run with what happened to the packet.
+// check returns an error unless the dry run has predicted the result of the packet.
 func (f dryResult) check(out testrun.Output) error {
 	if f.Result == nil {
 		return nil
@@ -63,13 +63,13 @@ func (f dryResult) check(out testrun.Output) error {
 		dryrun.Drops: testrun.Shot, dryrun.Challenges: testrun.Redirect, dryrun.Redirects: testrun.Redirect,
 	}[f.Outcome]
 	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.withoutRandom(f.Frame).Equal(f.withoutRandom(out.Frame)) {
-		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome,
+		return fmt.Errorf("the dry run predicts that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Outcome,
 			f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
 	}
 	return nil
 }
 
-// checkReason compares the reason of a drop, and of an answer.
+// checkReason returns an error unless the dry run has predicted the reason of a drop or an answer.
 func (f dryResult) checkReason(res Result) error {
 	if f.Result == nil || res.Verdict == "pass" || res.Verdict == "out" && res.Reason == "" {
 		return nil
@@ -82,7 +82,7 @@ func (f dryResult) checkReason(res Result) error {
 		want = "challenge-answered"
 	}
 	if want != res.Reason {
-		return fmt.Errorf("a dry run says that the program %s the packet, reason %q, and the reason is %q", f.Outcome, want, res.Reason)
+		return fmt.Errorf("the dry run predicts that the program %s the packet, reason %q, but the reason is %q", f.Outcome, want, res.Reason)
 	}
 	return nil
 }

@@ -7,11 +7,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// slowHandshake is a time in the middle of a bucket at any usual rate of the kernel's clock, and
-// between the bounds of buckets.
+// slowHandshake is a duration of handshakes that no bucket boundary is near, at any usual rate of
+// the kernel's clock.
 const slowHandshake = 300 * time.Millisecond
 
-// DumpHandshakes writes the outcomes of handshakes with each endpoint that had some.
+// DumpHandshakes returns the results of handshakes as lines, for each endpoint that had some.
 func (l *Lab) DumpHandshakes() ([]string, error) {
 	var lines []string
 	for _, key := range l.keys() {
@@ -37,14 +37,14 @@ func (l *Lab) DumpHandshakes() ([]string, error) {
 	return lines, nil
 }
 
-// DumpLifetimes writes how many connections are over of each protocol that had some: how long they
-// lived together, to ten seconds, and the bytes that they carried.
+// DumpLifetimes returns a line for each protocol with ended connections: their number, the sum of
+// their durations, rounded to ten seconds, and their bytes.
 func (l *Lab) DumpLifetimes() ([]string, error) {
 	list, err := l.Datapath.Lifetimes()
 	if err != nil {
 		return nil, err
 	}
-	before := l.before
+	before := l.startLifetimes
 	if before == nil {
 		before = make([]report.Lifetimes, len(list))
 	}
@@ -61,7 +61,7 @@ func (l *Lab) DumpLifetimes() ([]string, error) {
 	return lines, nil
 }
 
-// DumpStats writes the counters of all services as lines, each service followed by its endpoints.
+// DumpStats returns the counters of all services as lines, each service followed by its endpoints.
 func (l *Lab) DumpStats() ([]string, error) {
 	var lines []string
 	for _, key := range l.keys() {
@@ -81,7 +81,7 @@ func (l *Lab) DumpStats() ([]string, error) {
 	return lines, nil
 }
 
-// formatRefusals writes the number of packets refused for lack of an endpoint, and for each other
+// formatRefusals returns the number of packets refused for lack of an endpoint, and for each other
 // reason that occurred.
 func formatRefusals(r report.Refusals) string {
 	text := fmt.Sprintf("no-endpoint=%d refused=%d", r[report.NoEndpoint], r.Sum()-r[report.NoEndpoint])

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT
-// of bpf/table/epoch.h.
+// epochTicks is how long a cached next hop is valid, in ticks of the kernel's clock: 1 <<
+// HOP_EPOCH_SHIFT of bpf/table/epoch.h.
 const epochTicks = 1 << 13
 
-// KeepNextHops lets connections share next hops from here on. Each CPU caches them, so the lab's
-// thread stays on one CPU until Reset. They last for an epoch, of which at least two thirds are
-// left on return (22 s at 250 Hz).
+// KeepNextHops lets connections share cached next hops. Each CPU has its own cache, so the lab's
+// thread stays on one CPU until Reset. Next hops are valid for an epoch, of which at least two
+// thirds are left on return (22 s at 250 Hz).
 func (l *Lab) KeepNextHops() error {
 	if err := unix.SchedGetaffinity(0, &l.cpus); err != nil {
 		return fmt.Errorf("read the CPUs of the lab: %w", err)
@@ -32,14 +32,14 @@ func (l *Lab) KeepNextHops() error {
 	return awaitEpoch()
 }
 
-// release lets the lab's thread run on all of its CPUs again.
-func (l *Lab) release() error {
+// unpinThread lets the lab's thread run on all of its CPUs again.
+func (l *Lab) unpinThread() error {
 	if l.cpus.Count() == 0 {
 		return nil
 	}
 	defer l.cpus.Zero()
 	if err := unix.SchedSetaffinity(0, &l.cpus); err != nil {
-		return fmt.Errorf("let the lab go from its CPU: %w", err)
+		return fmt.Errorf("let the lab run on all CPUs: %w", err)
 	}
 	return nil
 }

@@ -22,48 +22,49 @@ import (
 	"loxilb/test/dptest/programs"
 )
 
-// Config is how a lab differs from the default of scripts.
+// Config is the configuration of a lab. The zero value is the default of scripts.
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
-	// ForeignFirst has each packet get past the filter of addresses before its connection is
-	// looked up (bpf/filter/foreign.h).
+	// ForeignFirst makes each packet go through the address filter before its connection is looked up
+	// (bpf/filter/foreign.h).
 	ForeignFirst bool
-	// ChallengeFirst has SYNs challenged before their connection is looked up
+	// ChallengeFirst makes the program challenge SYNs before it looks up their connection
 	// (bpf/protect/syn_flood.h).
 	ChallengeFirst bool
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	PortStripe     int  // datapath.Config
 	ResetRate      int  // RSTs to segments without connection, per second and CPU; 0: the default
-	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
+	XDP            bool // Send also runs the XDP program, and fails if its result differs from that of the program at the tc hook
 	Dry            bool // Send first runs a dry run, and fails if the packet is handled differently
 }
 
-// HashSeed is the key of hashes in a lab.
+// HashSeed is the seed of hashes in a lab.
 const HashSeed = 42
 
-// Lab is the data path in its network. Its methods must be called on the thread that made it.
+// Lab is the data path in its network. Its methods must be called on the thread that has created
+// it.
 type Lab struct {
 	*Network
-	Datapath *datapath.Datapath
-	services map[lb.Key]lb.Service
-	rules    map[string]policy.Rule
-	drops    map[string]uint64
-	before   []report.Lifetimes // the counts when the script began; nil: zero
-	policers map[string]policy.Policer
-	mirrors  map[string]policy.Mirror
-	failed   map[netip.AddrPort]bool // endpoints that are down
-	mark     uint32
-	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
+	Datapath       *datapath.Datapath
+	services       map[lb.Key]lb.Service
+	rules          map[string]policy.Rule
+	drops          map[string]uint64
+	startLifetimes []report.Lifetimes // the counts when the script began; nil: zero
+	policers       map[string]policy.Policer
+	mirrors        map[string]policy.Mirror
+	failed         map[netip.AddrPort]bool // true: the endpoint is down
+	mark           uint32
+	cpus           unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
-	dry   bool
-	xdp   bool
-	did   programs.XDPDoes                 // effects of the XDP program on the last packet
-	again func() (programs.XDPDoes, error) // ... and would now
+	dry       bool
+	xdp       bool
+	xdpEffect programs.XDPEffect                 // effects of the XDP program on the last packet
+	repeatXDP func() (programs.XDPEffect, error) // ... and would now
 }
 
-// New returns the network and loads the data path in it. The calling goroutine has locked its
-// thread for good.
+// New creates a network and loads the data path into it. The calling goroutine must have locked its
+// thread, and must never unlock it.
 func New(cfg Config) (*Lab, error) {
 	network, err := NewNetwork()
 	if err != nil {
@@ -105,8 +106,8 @@ func (l *Lab) readNetwork() error {
 	return l.setXDP()
 }
 
-// RenewNetwork moves the lab to a network as New made it. Loading the programs again would take the
-// verifier ten times as long.
+// RenewNetwork moves the lab to a new network. A new lab would take ten times as long, nearly all
+// of it in the verifier.
 func (l *Lab) RenewNetwork() error {
 	old := l.Network
 	if err := l.detach(); err != nil {
@@ -120,7 +121,7 @@ func (l *Lab) RenewNetwork() error {
 	return errors.Join(old.Close(), l.readNetwork(), l.BumpNextHops(), l.BumpNeighbours())
 }
 
-// Close unloads the data path and takes the network down.
+// Close unloads the data path and removes the network.
 func (l *Lab) Close() error {
 	var err error
 	if l.Datapath != nil {
@@ -129,12 +130,12 @@ func (l *Lab) Close() error {
 	return errors.Join(err, l.Network.Close())
 }
 
-// Programs runs the programs and changes what packets have left.
+// Programs returns a Runner, which runs the programs and changes their state.
 func (l *Lab) Programs() *programs.Runner {
 	return programs.New(l.Datapath.TestRun().Collection, l.Datapath.XDP)
 }
 
-// Apply makes a service, or updates it.
+// Apply creates a service, or updates it.
 func (l *Lab) Apply(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (l *Lab) Apply(s lb.Service) error {
 	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]
 }
 
-// SetDown marks an endpoint as down in all services, or as up again.
+// SetDown marks an endpoint as down in all services, or as up.
 func (l *Lab) SetDown(endpoint netip.AddrPort, down bool) error {
 	l.failed[endpoint] = down
 	for _, s := range l.services {
@@ -167,11 +168,11 @@ func (l *Lab) Delete(key lb.Key) error {
 	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})[0]
 }
 
-// Reset restores the lab as New made it, except for changes of the network. A new lab would take
-// half a second, for the verifier.
+// Reset restores the state of a new lab, except for changes of the network. A new lab would take
+// half a second, most of it in the verifier.
 func (l *Lab) Reset() error {
 	l.Mark(0)
-	if err := l.release(); err != nil {
+	if err := l.unpinThread(); err != nil {
 		return err
 	}
 	for key := range l.services {
@@ -191,27 +192,27 @@ func (l *Lab) Reset() error {
 			return err
 		}
 	}
-	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.age(time.Minute), l.Sweep(), l.Programs().ForgetKnown(), l.Programs().ForgetPromise(),
+	// Source ports stay reserved for a while after the end of their connections.
+	if err := errors.Join(l.Sweep(), l.age(time.Minute), l.Sweep(), l.Programs().ForgetKnownClients(), l.Programs().ClearSweepDue(),
 		l.Programs().ForgetPortPressure(), l.BumpNextHops()); err != nil {
 		return err
 	}
 	left, err := l.Connections()
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d entries outlive their services", len(left))
+		err = fmt.Errorf("the table has %d entries without services", len(left))
 	}
 	if err == nil {
 		l.drops, err = l.counters()
 	}
 	if err == nil {
-		l.before, err = l.Datapath.Lifetimes()
+		l.startLifetimes, err = l.Datapath.Lifetimes()
 	}
 	return err
 }
 
 // Advance lets time pass for all connections and records of clients.
 func (l *Lab) Advance(d time.Duration) error {
-	return errors.Join(l.age(d), l.Programs().AgeKnown(d))
+	return errors.Join(l.age(d), l.Programs().AgeKnownClients(d))
 }
 
 // age is Advance without known clients, whose table is large.
@@ -219,14 +220,14 @@ func (l *Lab) age(d time.Duration) error {
 	return errors.Join(l.Programs().Age(d), l.Programs().AgePersists(d), l.Programs().AgePaths(d))
 }
 
-// Mark sets the mark of all packets from here on (Send, not SendLive).
+// Mark sets the mark of all following packets of Send, but not of SendLive.
 func (l *Lab) Mark(mark uint32) { l.mark = mark }
 
-// Sweep removes connections that are over.
+// Sweep removes expired connections.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
 // StopSweeping simulates a daemon that no longer sweeps.
-func (l *Lab) StopSweeping() error { return l.Programs().BreakPromise(1) }
+func (l *Lab) StopSweeping() error { return l.Programs().SetSweepOverdue(1) }
 
 // LimitPorts gives each pool of source ports n ports. 0: the usual number.
 func (l *Lab) LimitPorts(n int) error { return l.Programs().LimitPorts(n) }
@@ -244,8 +245,8 @@ func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops
 // Result describes what happened to a packet.
 type Result struct {
 	Verdict string // out, pass or drop
-	Reason  string // drop: the one counter that went up
-	Frame   []byte // as it left or was passed on
+	Reason  string // drop: the only counter that has increased
+	Frame   []byte // the packet that left or was passed
 }
 
 // Send runs the program on a frame that arrives at the link.
@@ -268,7 +269,7 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 	return res, err
 }
 
-// result describes the program's effects in the words of scripts.
+// result returns the program's effects in the terms of scripts.
 func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
 	res = Result{Frame: out.Frame}
 	switch out.Verdict {
@@ -281,7 +282,7 @@ func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
 	default:
 		return res, fmt.Errorf("the program returned %d", out.Verdict)
 	}
-	if res.Verdict == "out" && l.LinkOf(res.Frame) == link { // an answer, or a packet that returns to its sender
+	if res.Verdict == "out" && l.LinkOf(res.Frame) == link { // an answer to the sender
 		res.Reason, err = l.Counted()
 		return res, err
 	}
@@ -301,23 +302,24 @@ func (l *Lab) run(link *Link, in testrun.Input) (testrun.Output, error) {
 	}
 	mac := [6]byte(link.MAC)
 	out, does, err := l.Programs().RunWithXDP(in, mac)
-	l.did, l.again = does, func() (programs.XDPDoes, error) { return l.Programs().XDPDoes(in, mac) }
+	l.xdpEffect, l.repeatXDP = does, func() (programs.XDPEffect, error) { return l.Programs().FindXDPEffect(in, mac) }
 	return out, err
 }
 
-// CheckXDP fails unless the XDP program does that with the last packet: it "challenges", "drops" or
-// "passes" it, or "forwards" it, at least when it comes again, as it passes packets after a second
-// of silence and when a new epoch begins. A lab without XDP has nothing to check.
+// CheckXDP returns an error unless the XDP program has had the given effect on the last packet: it
+// "challenges", "drops", "passes" or "forwards" it. For "forwards", the effect on a repetition of
+// the packet is enough: XDP passes packets after a second of silence and at the beginning of an
+// epoch. CheckXDP does nothing in a lab without XDP.
 func (l *Lab) CheckXDP(want string) error {
 	if !l.xdp {
 		return nil
 	}
-	did, err := l.did, error(nil)
+	did, err := l.xdpEffect, error(nil)
 	if want == string(programs.XDPForwards) && did == programs.XDPPasses {
-		did, err = l.again()
+		did, err = l.repeatXDP()
 	}
 	if err == nil && string(did) != want {
-		err = fmt.Errorf("XDP does not do that, but %s it", did)
+		err = fmt.Errorf("XDP %s the packet, want %s", did, want)
 	}
 	return err
 }
@@ -334,7 +336,8 @@ func (l *Lab) setXDP() error {
 	return nil
 }
 
-// Counted returns the reasons whose counters went up since the last call or drop, "" for none.
+// Counted returns the drop reasons whose counters have increased since the last call or drop, ""
+// for none.
 func (l *Lab) Counted() (string, error) {
 	now, err := l.counters()
 	if err != nil {
@@ -353,8 +356,8 @@ func (l *Lab) Counted() (string, error) {
 	return strings.Join(reasons, ","), nil
 }
 
-// counters returns the packets dropped, by reason, and next to those the SYNs that were challenged
-// and the answers to that.
+// counters returns the numbers of dropped packets by reason, and those of challenged SYNs and of
+// answers to challenges.
 func (l *Lab) counters() (map[string]uint64, error) {
 	all, err := l.Datapath.Drops()
 	if err != nil {
@@ -364,13 +367,13 @@ func (l *Lab) counters() (map[string]uint64, error) {
 	return all, err
 }
 
-// DumpPressure writes how many entries there are, and how many connections are half-open.
+// DumpPressure returns a line with the number of entries, and of half-open connections.
 func (l *Lab) DumpPressure() ([]string, error) {
 	p, err := l.Datapath.Fullness()
 	return []string{fmt.Sprintf("entries=%d half-open: tcp=%d others=%d", p.Entries, p.HalfOpenTCP, p.HalfOpenOthers)}, err
 }
 
-// Connections reads the table, both directions of every connection.
+// Connections returns both directions of every connection in the table.
 func (l *Lab) Connections() ([]report.Connection, error) {
 	var all []report.Connection
 	err := l.Datapath.Connections(context.Background(), func(c report.Connection) bool {
@@ -380,7 +383,7 @@ func (l *Lab) Connections() ([]report.Connection, error) {
 	return all, err
 }
 
-// DumpConnections writes the table as lines: each direction of each connection, sorted.
+// DumpConnections returns the table as sorted lines: one for each direction of a connection.
 func (l *Lab) DumpConnections() ([]string, error) {
 	all, err := l.Connections()
 	var lines []string
@@ -391,7 +394,7 @@ func (l *Lab) DumpConnections() ([]string, error) {
 	return lines, err
 }
 
-// FormatConnection writes one direction of a connection as a line.
+// FormatConnection returns one direction of a connection as a line.
 func FormatConnection(c report.Connection) string {
 	return fmt.Sprintf("%s %s > %s becomes %s > %s %s packets=%d bytes=%d",
 		c.Protocol, c.Src, c.Dst, c.NewSrc, c.NewDst, c.State, c.Traffic.Packets, c.Traffic.Bytes)

@@ -11,13 +11,13 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// Live sending: the program is attached, the packet is written into the tap as a device would
-// deliver it, and what leaves is read from the taps. It covers what BPF_PROG_TEST_RUN does not:
-// truncated frames, VLAN tags that the kernel has removed, partial checksums, unsegmented GSO
-// packets, nonlinear packets, the kernel's neighbour queue. However, a passed packet is not
-// visible: if nothing else happened, it has passed.
+// Live sending: the program is attached, and the lab writes packets to tap interfaces and reads the
+// packets that leave from them. This covers cases that BPF_PROG_TEST_RUN does not: truncated
+// frames, VLAN tags that the kernel has removed, partial checksums, unsegmented GSO packets,
+// nonlinear packets and the kernel's neighbor queue. A passed packet is not visible: the lab
+// assumes that a packet without any other effect has passed.
 //
-// The kernel runs all of it within the write, so there is nothing to wait for.
+// The kernel handles the packet within the write, so there is nothing to wait for.
 
 // Attach attaches the program to both interfaces.
 func (l *Lab) Attach() error {
@@ -25,14 +25,14 @@ func (l *Lab) Attach() error {
 		if err := l.Datapath.Attach(datapath.Interface{Index: link.Index, Name: link.Name}); err != nil {
 			return err
 		}
-		if _, err := link.read(); err != nil { // packets that the kernel sent when the link came up
+		if _, err := link.read(); err != nil { // discard packets that the kernel has sent when the link came up
 			return err
 		}
 	}
 	return nil
 }
 
-// detach detaches the program where Attach has attached it.
+// detach detaches the program from both interfaces.
 func (l *Lab) detach() error {
 	return errors.Join(l.Datapath.Detach(l.Client.Index), l.Datapath.Detach(l.Server.Index))
 }
@@ -40,8 +40,8 @@ func (l *Lab) detach() error {
 // Deliver lets a frame arrive at a link, as a device without offloads delivers it.
 func (n *Network) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
 
-// Left returns the frames that have left through a link since the last call.
-func (n *Network) Left(link *Link) ([][]byte, error) {
+// TakeSent returns the frames that have left through a link since the last call.
+func (n *Network) TakeSent(link *Link) ([][]byte, error) {
 	sent, err := link.read()
 	var frames [][]byte
 	for _, s := range sent {
@@ -125,8 +125,8 @@ func (l *Lab) SendLive(link *Link, p *pkt.Packet) (Result, error) {
 	return res, nil
 }
 
-// sameOffload checks that the offloads for the sending device are still set, for the packet's
-// present IP version.
+// sameOffload returns an error unless the packet that left has the offloads of the packet that
+// arrived, adapted to its IP version.
 func sameOffload(in, out virtio, left *pkt.Packet) error {
 	if in.gsoType == virtioTCP4 || in.gsoType == virtioTCP6 {
 		in.gsoType = virtioTCP4
@@ -141,7 +141,7 @@ func sameOffload(in, out virtio, left *pkt.Packet) error {
 		return fmt.Errorf("open checksum: %v when it came in, %v when it left", in.flags&virtioNeedsSum != 0, out.flags&virtioNeedsSum != 0)
 	}
 	if data := max(len(left.Value(pkt.Data).Text), int(left.Num(pkt.Len))); out.gsoType == 0 && data <= int(in.gsoSize) {
-		return nil // its data was cut to what fits one segment (bpf/proxy/segment.h)
+		return nil // the program has cut its data to one segment (bpf/proxy/segment.h)
 	}
 	if in.gsoType != out.gsoType || in.gsoSize != out.gsoSize {
 		return fmt.Errorf("segments: type %d, size %d when it came in, type %d, size %d when it left",
@@ -163,8 +163,8 @@ func (l *Link) write(v virtio, frame []byte) error {
 	return nil
 }
 
-// read returns the frames that left through the link, except for the kernel's own multicast group
-// messages.
+// read returns the frames that have left through the link, except for the kernel's own multicast
+// group messages.
 func (l *Link) read() ([]sentFrame, error) {
 	var all []sentFrame
 	if l.buf == nil {

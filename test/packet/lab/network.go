@@ -5,8 +5,7 @@
 //	198.51.100.1, 2001:db8:1::1                                              192.168.1.10 and up
 //	(the default route)                                                      2001:db8:2::10 and up
 //
-// The namespace belongs to the thread that makes it, and ends with it. It has no name, so it cannot
-// be left behind.
+// The namespace belongs to the thread that creates it, and ends with this thread.
 package lab
 
 import (
@@ -50,8 +49,8 @@ func routers() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
 }
 
-// NewNetwork moves the calling thread into a new network namespace and makes the network in it. The
-// caller has called runtime.LockOSThread and never unlocks.
+// NewNetwork moves the calling thread into a new network namespace and creates the network in it.
+// The caller must have called runtime.LockOSThread, and must never unlock the thread.
 func NewNetwork() (*Network, error) {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return nil, fmt.Errorf("make a network namespace: %w", err)
@@ -107,7 +106,7 @@ func (n *Network) build() (err error) {
 	return nil
 }
 
-// NextHop returns the MAC address that a packet to addr leaves through the link with.
+// NextHop returns the destination MAC address of a packet to addr that leaves through the link.
 func (n *Network) NextHop(l *Link, addr netip.Addr) net.HardwareAddr {
 	if l == n.Client {
 		return gateway()
@@ -125,7 +124,8 @@ func (n *Network) Link(name string) (*Link, error) {
 	return nil, fmt.Errorf("interface %q: the lab has client and server", name)
 }
 
-// LinkOf finds the interface that a frame left through by its source MAC address; nil for none.
+// LinkOf returns the interface through which a frame has left, by the frame's source MAC address,
+// or nil.
 func (n *Network) LinkOf(frame []byte) *Link {
 	for _, l := range []*Link{n.Client, n.Server} {
 		if len(frame) >= 12 && string(frame[6:12]) == string(l.MAC) {
@@ -154,8 +154,7 @@ func Sysctl(name, value string) error {
 	return nil
 }
 
-// newLink makes a tap interface. It has a link while its file is open, and needs no second
-// namespace.
+// newLink creates a tap interface. It is up while its file is open, and needs no second namespace.
 func newLink(name string, mac net.HardwareAddr, addresses ...string) (*Link, error) {
 	fd, err := openTap(name)
 	if err != nil {
@@ -178,7 +177,7 @@ func openTap(name string) (int, error) {
 		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
 		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
 	}
-	if err == nil { // take large packets and open checksums as they are, like a virtual machine's interface
+	if err == nil { // accept large packets and partial checksums, like a virtual machine's interface
 		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6|unix.TUN_F_TSO_ECN)
 	}
 	if err != nil {
@@ -193,8 +192,8 @@ func (l *Link) configure(addresses []string) error {
 		return err
 	}
 	l.Index = link.Attrs().Index
-	// the kernel must not send packets there: no duplicate address detection, no router
-	// solicitations
+	// Without duplicate address detection and router solicitations, the kernel sends no packets of its
+	// own.
 	if err := Sysctl("net/ipv6/conf/"+l.Name+"/accept_dad", "0"); err != nil {
 		return err
 	}

@@ -6,8 +6,7 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// Arriving completes a packet with the MAC addresses that it arrives with: the sender's, and the
-// interface's own.
+// Arriving adds MAC addresses to a packet that arrives at a link: the sender's and the interface's.
 func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 	p = p.Clone()
 	if p.Proto == pkt.Raw {
@@ -24,10 +23,11 @@ func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 	return p
 }
 
-// Leaving returns the packet p after the translation that pattern describes. Fields that are not in
-// pattern stay the same, except that TTL is one less and the MAC addresses are the next hop's. got
-// is the packet that left; ports and numbers that pattern names are taken from it into vars. A
-// pattern of another protocol than p is a whole packet, which the kernel sent because of p.
+// Leaving returns packet p after the translation that pattern describes. Fields that pattern lacks
+// stay the same, except for the TTL, which is one less, and the MAC addresses of the next hop. got
+// is the packet that has left: Leaving assigns its ports and numbers to the variables of pattern in
+// vars. If pattern has another protocol than p, it is a whole packet that the kernel has sent
+// because of p.
 func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
 	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort, pkt.Seq, pkt.Ack} {
 		if v := pattern.Value(f); v.Bind == "" {
@@ -44,26 +44,26 @@ func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (
 		return nil, err
 	}
 	if p.Proto != pattern.Proto {
-		return renumbered(pattern, p, pattern, got), nil
+		return withIdentification(pattern, p, pattern, got), nil
 	}
-	return n.hop(l, p, renumbered(p.Merge(pattern), p, pattern, got), pattern), nil
+	return n.hop(l, p, withIdentification(p.Merge(pattern), p, pattern, got), pattern), nil
 }
 
-// renumbered gives out the identification of what really left, if that is some number.
-func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
-	if numbered(p, got) && !change.Has(pkt.IPID) {
+// withIdentification sets the identification of out to that of got if the program has chosen it.
+func withIdentification(out, p, change, got *pkt.Packet) *pkt.Packet {
+	if hasNewIdentification(p, got) && !change.Has(pkt.IPID) {
 		return out.Clone().Set(pkt.IPID, got.Value(pkt.IPID))
 	}
 	return out
 }
 
-// numbered reports whether got became IPv4, and so has an identification that does not depend on p.
-func numbered(p, got *pkt.Packet) bool {
+// hasNewIdentification reports whether got was translated to IPv4, so its identification does not
+// depend on p.
+func hasNewIdentification(p, got *pkt.Packet) bool {
 	return got != nil && p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
 
-// hop makes the changes that every hop makes, unless change overrides them. A priority tag does not
-// leave its link.
+// hop makes the changes of every hop, unless change overrides them. It removes a priority tag.
 func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 	if !change.Has(pkt.VLAN) {
 		out.Unset(pkt.VLAN)
@@ -80,11 +80,10 @@ func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 	return out
 }
 
-// Changes returns the pattern that Leaving makes got from: what really left, as short as a script
-// states it.
+// Changes returns the shortest pattern from which Leaving returns got, the packet that has left.
 func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 	if got.Proto != p.Proto {
-		if numbered(p, got) {
+		if hasNewIdentification(p, got) {
 			got = got.Clone().Unset(pkt.IPID)
 		}
 		return got
@@ -103,10 +102,10 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 			}
 		}
 	}
-	want := pkt.Decode(n.hop(l, p, renumbered(p.Merge(change), p, change, got), change).Build())
-	stateDifferent(change, want, got)
+	want := pkt.Decode(n.hop(l, p, withIdentification(p.Merge(change), p, change, got), change).Build())
+	addDifferences(change, want, got)
 	if change.Inner != nil && want.Inner != nil {
-		stateDifferent(change.Inner, want.Inner, got.Inner)
+		addDifferences(change.Inner, want.Inner, got.Inner)
 	}
 	for _, f := range []pkt.Field{pkt.Sum, pkt.CRC, pkt.IPSum} {
 		if want.Proto == got.Proto && want.Has(f) && !got.Has(f) {
@@ -116,8 +115,8 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 	return change
 }
 
-// stateDifferent states in change what got has and want has not.
-func stateDifferent(change, want, got *pkt.Packet) {
+// addDifferences adds the fields of got that differ from want to change.
+func addDifferences(change, want, got *pkt.Packet) {
 	for f := pkt.Field(0); f.Known(); f++ {
 		if got.Has(f) && (!want.Has(f) || want.Value(f) != got.Value(f)) {
 			change.Set(f, got.Value(f))

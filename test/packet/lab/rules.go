@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// PutRule makes a firewall rule, or changes its action.
+// PutRule creates a firewall rule, or changes its action.
 func (l *Lab) PutRule(r policy.Rule) error {
 	l.rules[r.Key()] = r
 	return l.setRules()
@@ -24,7 +24,7 @@ func (l *Lab) DeleteRule(r policy.Rule) error {
 	return l.setRules()
 }
 
-// SetRules makes these the firewall rules.
+// SetRules replaces all firewall rules.
 func (l *Lab) SetRules(list []policy.Rule) error {
 	clear(l.rules)
 	for _, r := range list {
@@ -47,7 +47,7 @@ func (l *Lab) setRules() error {
 	return l.Datapath.SetRules(table)
 }
 
-// DumpRules writes the rules in the order in which they apply, with their counters.
+// DumpRules returns the rules as lines, in the order in which they apply, with their counters.
 func (l *Lab) DumpRules() (lines []string) {
 	list := slices.Collect(maps.Values(l.rules))
 	slices.SortFunc(list, func(a, b policy.Rule) int { return policy.CompareRules(&a, &b) })

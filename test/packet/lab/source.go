@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// path returns the path to an endpoint, as the kernel would choose it. A network of the lab is one
-// address of the load balancer's, one route, and one interface. The second server stands for a
+// path returns the path to an endpoint that the kernel would choose. Each network of the lab has
+// one address of the load balancer, one route and one interface. The second server represents a
 // container of this machine.
 func (l *Lab) path(endpoint netip.Addr) compile.Path {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
@@ -47,7 +47,7 @@ func (l *Lab) readLocalAddresses() error {
 	return l.Datapath.SetLocalAddresses(out)
 }
 
-// defaultRoutes lead by the router before the clients.
+// defaultRoutes returns the default routes, which lead to the router before the clients.
 func (n *Network) defaultRoutes() (out []datapath.DefaultRoute) {
 	for _, a := range routers() {
 		out = append(out, datapath.DefaultRoute{Gateway: a, Interface: n.Client.Index})

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// MirrorTo makes a mirror of any type, with its tunnel.
+// MirrorTo creates a mirror of any type, with its tunnel.
 func (l *Lab) MirrorTo(m policy.Mirror) error {
 	if m.Tunneled() {
 		tap := objects.Tap{ERSPAN: m.Type == policy.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
@@ -36,7 +36,7 @@ func (l *Lab) makeTunnel(tap objects.Tap) error {
 	return errors.Join(k.MakeTap(tap), ns.Close())
 }
 
-// linkIndex returns the number of an interface, a tunnel's too.
+// linkIndex returns the index of an interface, which may be a tunnel.
 func (l *Lab) linkIndex(name string) (int, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

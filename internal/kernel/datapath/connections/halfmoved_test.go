@@ -64,7 +64,7 @@ func TestMoveGivenUp(t *testing.T) {
 	const flows = 3000
 	for name, obstruct := range map[string]func(d *Table, on bool, group int) error{
 		"no lock": func(d *Table, on bool, group int) error { return d.holdBucket(on, group, 3) },
-		"no room": func(d *Table, on bool, _ int) error { return dptest.CrowdGroups(d.shared.Conntrack, on, 0) }, // at either home
+		"no room": func(d *Table, on bool, _ int) error { return dptest.FillGroups(d.shared.Conntrack, on, 0) }, // at either home
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func (t *Table) growByFullGroup(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	goal := full + 1
-	if err := errors.Join(t.shared.Conntrack.Extend(goal), dptest.CrowdGroups(t.shared.Conntrack, true, int(full))); err != nil {
+	if err := errors.Join(t.shared.Conntrack.Extend(goal), dptest.FillGroups(t.shared.Conntrack, true, int(full))); err != nil {
 		tb.Fatal(err)
 	}
 	for range goal + 1 { // each moves a group at least, and the first one reports the growth
@@ -164,7 +164,7 @@ func (t *Table) growByFullGroup(tb testing.TB) {
 		}
 	}
 	// an entry in a hundred has both homes in that group, and waits for room
-	if err := errors.Join(dptest.CrowdGroups(t.shared.Conntrack, false, int(full)), t.grow(tb.Context(), 0)); err != nil {
+	if err := errors.Join(dptest.FillGroups(t.shared.Conntrack, false, int(full)), t.grow(tb.Context(), 0)); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -171,7 +171,7 @@ func TestFormerTable(t *testing.T) {
 	const flows = 3000
 	d := open(t, loader.Settings{Connections: 60_000})
 	d.die()
-	if err := dptest.MakeFormer(d.shared.Maps.TableStates); err != nil {
+	if err := dptest.MakeFormerLayout(d.shared.Maps.TableStates); err != nil {
 		t.Fatal(err)
 	}
 	send := d.newFlows(t)

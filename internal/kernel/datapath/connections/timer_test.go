@@ -36,7 +36,7 @@ func TestTimer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantEntries(t, killed, 2*flows)
-	if err := p.BreakPromise(1000); err != nil {
+	if err := p.SetSweepOverdue(1000); err != nil {
 		t.Fatal(err)
 	}
 	end()

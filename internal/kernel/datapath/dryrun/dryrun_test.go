@@ -95,7 +95,7 @@ func prepare(l *lab.Lab) ([]string, error) {
 			return nil, err
 		}
 	}
-	if err := errors.Join(l.Police("slow 1000 to service 10.0.0.1:80/tcp"), l.Mirror("copy server to service 10.0.0.1:80/tcp")); err != nil {
+	if err := errors.Join(l.SetPolicer("slow 1000 to service 10.0.0.1:80/tcp"), l.SetMirror("copy server to service 10.0.0.1:80/tcp")); err != nil {
 		return nil, err
 	}
 	var packets []string
@@ -151,7 +151,7 @@ func onThread(t *testing.T, f func(*lab.Lab) error) {
 // the kernel's own neighbour discovery.
 func left(t *testing.T, l *lab.Lab) (n int) {
 	for _, link := range []*lab.Link{l.Client, l.Server} {
-		frames, err := l.Left(link)
+		frames, err := l.TakeSent(link)
 		if err != nil {
 			t.Error(err)
 		}
