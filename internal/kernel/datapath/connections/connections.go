@@ -31,6 +31,7 @@ type Table struct {
 
 	walking   sync.Mutex // ends.go
 	ends      map[uint32]*ending
+	findLimit int           // maxFoundTotal, except for tests
 	idleReset atomic.Uint64 // idle connections whose ends both got a RST
 	finding   sync.Mutex    // a slice of a search
 	searching *search       // the search of the last slice; guarded by finding
@@ -59,7 +60,7 @@ type Sockets interface {
 
 // New lists, sweeps and ends connections, and grows the table as it fills until Close.
 func New(c *loader.Collection, services *tables.Tables, m *observe.Meter, programs *Programs, hooks Hooks, sockets Sockets) *Table {
-	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, clock: clock{jiffy: c.Jiffy()}}
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, sockets: sockets, ends: map[uint32]*ending{}, findLimit: maxFoundTotal, clock: clock{jiffy: c.Jiffy()}}
 	if programs != nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())

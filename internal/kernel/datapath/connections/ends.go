@@ -61,7 +61,7 @@ func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	}
 }
 
-// EndDue ends all due connections at once: for tests and measurements.
+// EndDue ends the due connections that a walk finds, at once: for tests and measurements.
 func (t *Table) EndDue(ctx context.Context) error {
 	t.walking.Lock()
 	defer t.walking.Unlock()
@@ -154,9 +154,12 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 	return t.untilNext(next), err
 }
 
-// enterDue adds the endpoints whose connections end now, and returns those that need a walk.
+// enterDue adds the endpoints whose connections end now, and returns the endpoints of the next walk.
+// While many connections of others are queued, endpoints wait for each other: each walk may visit
+// the whole table.
 func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	now, before := time.Now(), t.ends
+	queued, late := 0, false
 	t.ends = make(map[uint32]*ending, len(due))
 	for _, d := range due {
 		e := before[d.ID]
@@ -165,9 +168,14 @@ func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 		}
 		e.End = d
 		t.ends[d.ID] = e
+		queued += len(e.queue)
 		if len(e.queue) == 0 && !now.Before(e.look) {
 			walk = append(walk, d)
+			late = late || now.Sub(e.look) >= lookRarely
 		}
+	}
+	if queued > t.findLimit/4 && !late {
+		return nil
 	}
 	return walk
 }

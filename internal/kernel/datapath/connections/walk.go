@@ -16,9 +16,11 @@ import (
 )
 
 const (
-	// maxFound bounds the connections of an endpoint that a walk returns: 5 MB. The rest is left
-	// for the next one.
-	maxFound = 65536
+	// maxFound bounds the connections of an endpoint that a walk returns, and maxFoundTotal those
+	// of all endpoints, which have equal shares: 5 and 11 MB. The rest is left for later walks.
+	maxFound      = 65536
+	maxFoundTotal = 2 * maxFound
+	minFound      = 64 // of an endpoint
 	// walkSlice is the number of buckets to walk through before yielding the CPU:
 	// WALK_SLICE_BUCKETS of bpf/sweep/walk.h.
 	walkSlice = 1024
@@ -29,16 +31,19 @@ type walk struct {
 	*Table
 	all, met uint64 // number of their connections, and of those found so far
 	found    map[uint32][]foundEnd
+	share    int    // how many are returned of an endpoint
+	wanted   int    // and of all
+	total    int    // found
 	slice    uint32 // buckets since the last pause
 }
 
 // walk finds the connections of these endpoints: first in the groups of the location map and then,
 // unless all were found, everywhere. It returns connections of TCP and SCTP by endpoint, and ends
-// others at once.
+// others at once. It stops when it has found as many as are returned at once.
 func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))
-	w := walk{Table: t}
+	w := walk{Table: t, share: t.foundShare(len(of))}
 	sockets, err := t.sockets.Flows()
 	if err != nil {
 		return nil, err
@@ -46,7 +51,9 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	for i, e := range of {
 		ids[i] = e.ID
 		ending[e.ID/64] |= 1 << (e.ID % 64)
-		w.all += e.Tracked - min(e.Tracked, sockets[e.ID])
+		own := e.Tracked - min(e.Tracked, sockets[e.ID])
+		w.all += own
+		w.wanted += int(min(own, uint64(w.share)))
 	}
 	if err := t.programs.endingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("select endpoints with connections to end: %w", err)
@@ -55,15 +62,24 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 	if err != nil {
 		return nil, err
 	}
-	if err := w.groups(ctx, groups); err != nil || w.met >= w.all {
+	if err := w.groups(ctx, groups); err != nil || w.done() {
 		return w.found, err
 	}
 	return w.found, w.walkAll(ctx)
 }
 
+// foundShare returns how many connections of an endpoint a walk for n endpoints returns.
+func (t *Table) foundShare(n int) int {
+	n = max(n, len(t.ends), 1)
+	return min(maxFound, max(t.findLimit/n, minFound))
+}
+
+// done reports whether nothing is left to find, or no more is returned.
+func (w *walk) done() bool { return w.met >= w.all || w.total >= w.wanted }
+
 // begin resets the results of the previous walk.
 func (w *walk) begin() error {
-	w.met, w.found = 0, map[uint32][]foundEnd{}
+	w.met, w.total, w.found = 0, 0, map[uint32][]foundEnd{}
 	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
 		return fmt.Errorf("begin to walk through connections: %w", err)
 	}
@@ -76,7 +92,7 @@ func (w *walk) groups(ctx context.Context, list []uint32) error {
 		return err
 	}
 	const perGroup = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
-	for len(list) > 0 && w.met < w.all {
+	for len(list) > 0 && !w.done() {
 		n := 1
 		for n < len(list) && list[n] == list[0]+uint32(n) {
 			n++
@@ -95,7 +111,7 @@ func (w *walk) walkAll(ctx context.Context) error {
 		if err := w.begin(); err != nil {
 			return err
 		}
-		for next := uint32(0); w.met < w.all; {
+		for next := uint32(0); !w.done(); {
 			end, err := w.shared.Conntrack.Buckets() // the table may grow meanwhile
 			if err != nil || next >= end {
 				return err
@@ -111,7 +127,7 @@ func (w *walk) walkAll(ctx context.Context) error {
 
 // buckets walks through the buckets from the first up to end, until all connections are met.
 func (w *walk) buckets(ctx context.Context, first, end uint32) error {
-	for next := first; next < end && w.met < w.all; {
+	for next := first; next < end && !w.done(); {
 		skb := testrun.SKB{Mark: next}
 		skb.CB[0] = end - next
 		after, err := w.programs.run(walkRows, &ebpf.RunOptions{Data: testrun.EmptyFrame(), Context: skb})
@@ -121,12 +137,12 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 		if after == next {
 			return nil // the table has no such bucket
 		}
-		if err := errors.Join(w.readFound(w.found), w.programs.walkMet.Get(&w.met)); err != nil {
+		if err := errors.Join(w.readFound(), w.programs.walkMet.Get(&w.met)); err != nil {
 			return fmt.Errorf("read found connections: %w", err)
 		}
 		w.slice += after - next
 		next = after
-		if w.slice >= walkSlice && w.met < w.all {
+		if w.slice >= walkSlice && !w.done() {
 			w.slice = 0
 			if err := yieldCPU(ctx); err != nil {
 				return err
@@ -137,10 +153,10 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 }
 
 // readFound reads the results of a slice.
-func (t *Table) readFound(found map[uint32][]foundEnd) error {
+func (w *walk) readFound() error {
 	var record ringbuf.Record
 	for {
-		if err := t.programs.found.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := w.programs.found.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		} else if err != nil {
 			return err
@@ -149,8 +165,9 @@ func (t *Table) readFound(found map[uint32][]foundEnd) error {
 		if err != nil {
 			return err
 		}
-		if list := found[e.endpoint]; len(list) < maxFound {
-			found[e.endpoint] = append(list, e)
+		if list := w.found[e.endpoint]; len(list) < w.share {
+			w.found[e.endpoint] = append(list, e)
+			w.total++
 		}
 	}
 }

@@ -77,6 +77,75 @@ func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	}
 }
 
+// TestWalkInParts checks that a walk returns a bounded number of connections of all endpoints
+// together, that endpoints wait for each other before the next walk while many are queued, and that
+// further walks find the rest: deleting a service may end millions of connections.
+func TestWalkInParts(t *testing.T) {
+	t.Parallel()
+	const all, endpoints, limit = 4_000, 8, 1_000
+	d := open(t, loader.Settings{Connections: 2 * all})
+	d.stopGrowth()
+	d.findLimit = limit
+	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
+	shareOut(t, d, endpoints)
+	var due []tables.End
+	for id := range uint32(endpoints) {
+		due = append(due, tables.End{ID: id, Tracked: all / endpoints})
+	}
+	ended := 0
+	for more := true; more; clear(d.ends) {
+		found, err := d.walk(t.Context(), d.enterDue(due))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.enqueue(due, found)
+		before := ended
+		for _, e := range d.ends {
+			n := len(e.queue)
+			if n > limit/endpoints {
+				t.Errorf("a walk found %d connections of an endpoint, want at most %d", n, limit/endpoints)
+			}
+			if err := d.endQueued(e, n); err != nil {
+				t.Fatal(err)
+			}
+			if ended += n; ended == limit/endpoints {
+				checkWaits(t, d, due, e)
+			}
+		}
+		more = ended > before
+	}
+	if ended != all {
+		t.Errorf("%d connections were found, want %d", ended, all)
+	}
+}
+
+// checkWaits checks how long an endpoint without queued connections waits for others, which have
+// many.
+func checkWaits(t *testing.T, d *Table, due []tables.End, e *ending) {
+	t.Helper()
+	for _, tc := range []struct {
+		late time.Duration
+		want int
+	}{{-lookAgain, 0}, {0, 0}, {lookRarely, 1}} {
+		e.look = time.Now().Add(-tc.late)
+		if walk := d.enterDue(due); len(walk) != tc.want {
+			t.Errorf("%v after it was due, a walk begins for %d endpoints, want %d", tc.late, len(walk), tc.want)
+		}
+	}
+}
+
+// shareOut gives the connections of a table to so many endpoints.
+func shareOut(t *testing.T, d *Table, endpoints uint32) {
+	t.Helper()
+	err := dptest.ChangeConnections(d.shared.Conntrack, func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+		c.Endpoint = uint32(c.Sport+c.Dport) % endpoints
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestWalkPastSockets checks that an endpoint's connections of this machine's own sockets, which
 // are in no table, are not searched for.
 func TestWalkPastSockets(t *testing.T) {
