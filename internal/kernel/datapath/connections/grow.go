@@ -115,8 +115,8 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		if err != nil || !growing {
 			return err
 		}
-		if err := t.shared.Conntrack.Extend(goal); err != nil {
-			return fmt.Errorf("make room for connections: %w", err)
+		if goal, err = t.extend(goal); err != nil {
+			return err
 		}
 		moved, err := t.runMarked(growTable, goal)
 		if err != nil {
@@ -132,6 +132,18 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		time.Sleep(pause) // nothing to move yet, or nothing left, or another CPU holds a lock
 	}
 	return ctx.Err()
+}
+
+// extend makes groups, and returns how many there are to grow to: fewer if there is memory for some.
+func (t *Table) extend(goal uint32) (uint32, error) {
+	err := t.shared.Conntrack.Extend(goal)
+	if err == nil {
+		return goal, nil
+	}
+	if part, ok := t.shared.Conntrack.Part(); ok {
+		return part, nil
+	}
+	return 0, fmt.Errorf("make room for connections: %w", err)
 }
 
 // MakeRoom makes room for connections of other nodes, which arrive faster than growth is checked.

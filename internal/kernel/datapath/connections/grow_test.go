@@ -1,10 +1,13 @@
 package connections
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
@@ -87,6 +90,36 @@ func TestGrow(t *testing.T) {
 		t.Errorf("%d flows were opened %d times; %d entries, counted as %d; %d packets dropped by races, %d by a full table",
 			flows, state.Connections, n, entries,
 			dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE), dropped(t, d.shared, bpf.TcDropReasonDROP_CONNTRACK_FULL))
+	}
+}
+
+// TestGrowInPart checks that a table grows as far as there is memory, unless that is too little to
+// move all entries for it, and later further.
+func TestGrowInPart(t *testing.T) {
+	t.Parallel()
+	const entries = 100_000
+	d := open(t, loader.Settings{Connections: entries})
+	d.stopGrowth()
+	goal, _, err := d.shared.Conntrack.GroupsFor(entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := d.shared.Conntrack.Groups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := int(goal)
+	for _, tc := range []struct{ memory, want int }{
+		{0, first}, {first + first/20, first}, {first + first/10, first + first/10}, {first + first/10, first + first/10}, {most, most},
+	} {
+		d.shared.Conntrack.LimitMemory(tc.memory)
+		fails := tc.want < most
+		if err := d.grow(t.Context(), entries); errors.Is(err, unix.ENOMEM) != fails || !fails && err != nil {
+			t.Errorf("growth with memory for %d of %d groups: %v", tc.memory, goal, err)
+		}
+		if used, err := d.shared.Conntrack.Groups(); err != nil || used != tc.want {
+			t.Errorf("with memory for %d of %d groups, %d are in use (%v), want %d", tc.memory, goal, used, err, tc.want)
+		}
 	}
 }
 

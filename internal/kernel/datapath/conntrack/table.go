@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/machine"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/rows"
 )
@@ -17,6 +20,7 @@ import (
 type Table struct {
 	groups        *rows.Array
 	state, counts *ebpf.Map
+	memoryLeft    func() uint64
 }
 
 const (
@@ -47,7 +51,7 @@ func groupsFor(entries uint64) uint32 {
 
 // Make makes an empty table for at most so many connections.
 func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
-	t := &Table{groups: groups, state: state, counts: counts}
+	t := &Table{groups: groups, state: state, counts: counts, memoryLeft: machine.MemoryLeft}
 	first := min(groups.MaxSegments(), firstGroups)
 	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
@@ -73,7 +77,7 @@ func Made(state *ebpf.Map) (bool, error) {
 
 // Adopt returns the table that an earlier process made.
 func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
-	t := &Table{groups: groups, state: state, counts: counts}
+	t := &Table{groups: groups, state: state, counts: counts, memoryLeft: machine.MemoryLeft}
 	if err := groups.AdoptReleased(); err != nil {
 		return nil, err
 	}
@@ -215,7 +219,44 @@ func (t *Table) Room() (uint64, error) {
 // for itself.
 func MaxUncounted() int64 { return int64(countBatch * runtime.NumCPU()) }
 
-// Extend makes groups up to this number. The kernel waits 10 ms and more for it.
+// reserveBytes is the memory that must be left after the table has been extended: if the table used
+// up the memory of a control group, the kernel would kill the daemon.
+const reserveBytes = 32 << 20
+
+// groupBytes is the kernel's memory of a group, whose pages are not shared.
+const groupBytes = (uint64(perGroup)*uint64(unsafe.Sizeof(element{})) + 4095) &^ 4095
+
+// Extend makes groups up to this number; fewer if it fails. The kernel waits 10 ms and more for it.
 func (t *Table) Extend(groups uint32) error {
-	return t.groups.GrowReleased(int(groups))
+	have := uint64(t.groups.Count())
+	if uint64(groups) <= have {
+		return nil
+	}
+	left := t.memoryLeft()
+	room := have + (left-min(left, reserveBytes))/groupBytes
+	if uint64(groups) <= room {
+		return t.groups.GrowReleased(int(groups))
+	}
+	err := fmt.Errorf("%d MB of memory are left, %d MB more are needed, and %d MB must stay free: %w",
+		left>>20, (uint64(groups)-have)*groupBytes>>20, reserveBytes>>20, unix.ENOMEM)
+	if !isWorthMoving(have, room) {
+		return err
+	}
+	return errors.Join(t.groups.GrowReleased(int(room)), err)
+}
+
+// isWorthMoving reports whether growth to more groups is worth its time: it moves all entries.
+func isWorthMoving(groups, more uint64) bool { return more >= groups+groups/16 }
+
+// Part returns the number of groups that the table can grow to after Extend has failed; false: it
+// is too small.
+func (t *Table) Part() (groups uint32, ok bool) {
+	s, err := t.read()
+	groups = uint32(t.groups.Count())
+	return groups, err == nil && isWorthMoving(uint64(s.inUse()), uint64(groups))
+}
+
+// LimitMemory makes Extend believe that there is memory for so many groups in all, for tests.
+func (t *Table) LimitMemory(groups int) {
+	t.memoryLeft = func() uint64 { return reserveBytes + uint64(max(0, groups-t.groups.Count()))*groupBytes }
 }

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // Array is an array map in segments of one length, made on demand and never removed: an array of
@@ -17,6 +20,7 @@ type Array struct {
 	inner    *ebpf.MapSpec
 	released int         // segments that exist but are not open
 	segments []*ebpf.Map // the segments after them
+	noMemory int         // the first segment that cannot be made, if not 0; for tests
 }
 
 // NewArray returns the array in an array of maps, so far without segments.
@@ -77,32 +81,35 @@ func (a *Array) Adopt() error {
 // runsAtOnce is the number of concurrent calls that add an array's new segments.
 const runsAtOnce = 16
 
-// Grow adds n segments to each of some arrays, as far as their maximum allows. After adding a
-// segment, the kernel waits for a grace period of 10 ms or more. Since Linux 6.8 it does so once
-// per call; before, once per segment, so several concurrent calls share the periods: 1,000 segments
-// take 30 ms instead of 1 s.
+// Grow adds n segments to each of some arrays, as far as their maximum allows; none if one cannot
+// be made: near a limit of memory, others need what there is. After adding a segment, the kernel
+// waits for a grace period of 10 ms or more. Since Linux 6.8 it does so once per call; before, once
+// per segment, so several concurrent calls share the periods: 1,000 segments take 30 ms instead of
+// 1 s.
 func Grow(n int, arrays ...*Array) error {
-	var growing sync.WaitGroup
 	runs := make([][]*run, len(arrays))
 	for i, a := range arrays {
 		runs[i] = a.runs(n)
-		for _, r := range runs[i] {
-			growing.Go(r.add)
-		}
 	}
-	growing.Wait()
-	var failed error
+	all := slices.Concat(runs...)
+	var failed atomic.Bool
+	atOnce(all, func(r *run) { r.make(&failed) })
+	if failed.Load() {
+		return giveUp(all)
+	}
+	atOnce(all, (*run).add)
+	var errs error
 	for i, a := range arrays {
-		failed = errors.Join(failed, a.appendRuns(runs[i]))
+		errs = errors.Join(errs, a.appendRuns(runs[i]))
 	}
-	return failed
+	return errs
 }
 
 // run is consecutive new segments of an array.
 type run struct {
 	array *Array
 	first uint32
-	made  []*ebpf.Map // wanted, then added
+	made  []*ebpf.Map // wanted, then made, then added
 	err   error
 }
 
@@ -117,26 +124,60 @@ func (a *Array) runs(n int) (runs []*run) {
 	return runs
 }
 
-// add makes the segments and adds them to the outer map.
-func (r *run) add() {
-	var keys, fds []uint32
+func atOnce(runs []*run, do func(*run)) {
+	var all sync.WaitGroup
+	for _, r := range runs {
+		all.Go(func() { do(r) })
+	}
+	all.Wait()
+}
+
+// giveUp closes segments that were not added, and returns the first error.
+func giveUp(runs []*run) (err error) {
+	for _, r := range runs {
+		closeAll(r.made)
+		if err == nil {
+			err = r.err
+		}
+	}
+	return err
+}
+
+// make makes the segments, until a run fails.
+func (r *run) make(failed *atomic.Bool) {
 	for i := range r.made {
-		m, err := ebpf.NewMap(r.array.inner)
+		m, err := r.array.newSegment(int(r.first) + i)
 		if err != nil {
 			r.err = fmt.Errorf("make segment %d of %s: %w", r.first+uint32(i), r.array.name, err)
-			break
+			failed.Store(true)
+		}
+		if failed.Load() {
+			_ = Close(m)
+			r.made = r.made[:i]
+			return
 		}
 		r.made[i] = m
-		keys, fds = append(keys, r.first+uint32(i)), append(fds, uint32(m.FD()))
 	}
-	added := 0
-	if len(keys) > 0 {
-		var err error
-		if added, err = r.array.outer.BatchUpdate(keys, fds, nil); err != nil {
-			r.err = fmt.Errorf("add segment %d of %s: %w", r.first+uint32(added), r.array.name, err)
-		}
+}
+
+func (a *Array) newSegment(segment int) (*ebpf.Map, error) {
+	if a.noMemory > 0 && segment >= a.noMemory {
+		return nil, unix.ENOMEM
 	}
-	closeAll(r.made[added:len(keys)])
+	return ebpf.NewMap(a.inner)
+}
+
+// add adds the segments to the outer map.
+func (r *run) add() {
+	keys, fds := make([]uint32, len(r.made)), make([]uint32, len(r.made))
+	for i, m := range r.made {
+		keys[i], fds[i] = r.first+uint32(i), uint32(m.FD())
+	}
+	added, err := r.array.outer.BatchUpdate(keys, fds, nil)
+	if err != nil {
+		r.err = fmt.Errorf("add segment %d of %s: %w", r.first+uint32(added), r.array.name, err)
+	}
+	closeAll(r.made[added:])
 	r.made = r.made[:added]
 }
 

@@ -1,9 +1,11 @@
 package rows
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // TestGrow checks that arrays get the requested segments in order, and no more than fit.
@@ -46,6 +48,42 @@ func TestGrow(t *testing.T) {
 			if err := again.Lookup(id, &row); err != nil || row != id {
 				t.Fatalf("row %d is %d, %v", id, row, err)
 			}
+		}
+	}
+}
+
+// TestOutOfMemory checks that arrays that cannot grow keep no new segment, except those of earlier
+// parts, and grow later.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	const most, part = 2 * releaseEvery, releaseEvery
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: most, InnerMap: inner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = outer.Close() }()
+	a := NewArray("test", outer, inner)
+	for _, tc := range []struct{ lack, count, want int }{
+		{40, 3, 3}, {40, 50, 3}, {part + 10, most, part + 3}, {0, most, most},
+	} {
+		a.noMemory = tc.lack
+		err := a.GrowReleased(tc.count)
+		if fails := tc.want < tc.count; errors.Is(err, unix.ENOMEM) != fails || !fails && err != nil {
+			t.Errorf("growth to %d segments, with memory for %d: %v", tc.count, tc.lack, err)
+		}
+		if a.Count() != tc.want {
+			t.Errorf("%d segments, want %d", a.Count(), tc.want)
+		}
+		exist := 0
+		for i := range most {
+			if m, err := a.Open(i); err == nil {
+				exist++
+				_ = Close(m)
+			}
+		}
+		if exist != tc.want {
+			t.Errorf("%d segments are in the outer map, want %d", exist, tc.want)
 		}
 	}
 }
