@@ -128,7 +128,7 @@ func packets() []message {
 	return []message{
 		{"packets in GTP-U tunnels are not seen there", "", ifItGoesOn},
 		{"packets dropped", "Packets dropped in the last second, by reason.", "loxicmd get drops explains each reason"},
-		{"connections are under pressure", "Half-open connections or source ports are short: unknown clients are challenged or refused.", "see loxicmd get status; if it is not a SYN flood, raise --ct-max, or add addresses (--snat) if source ports are short"},
+		{"connections are under pressure", "Half-open connections or source ports are short, or more than half of the table is in use: unknown clients may be challenged or refused.", "see loxicmd get status; if it is not a SYN flood, raise --ct-max, or add addresses (--snat) if source ports are short"},
 		{"the connection table cannot grow", "", "check free memory: new connections are refused once the table is full"},
 		{"sweep failed", "Ended connections keep their rows for now; their packets are still refused.", ifItGoesOn},
 		{"without this daemon, only new connections will free expired ones", "The kernel's timer cannot be started. While the daemon runs, nothing changes.", ifItGoesOn},
