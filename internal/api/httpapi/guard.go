@@ -23,7 +23,9 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := rest.NewWriter(w, a.streams.Stall, a.unread)
 		who := &rest.Principal{By: by}
-		r = compat.Cleaned(r).WithContext(rest.WithPrincipal(r.Context(), who))
+		ctx, end := rest.Linger(r.Context())
+		defer end()
+		r = compat.Cleaned(r).WithContext(rest.WithPrincipal(ctx, who))
 		defer func() {
 			a.o.Observe(r.Method, ow.Code)
 			a.WriteAudit(r, who, ow)

@@ -54,12 +54,13 @@ func (a *Streams) Follow(w http.ResponseWriter, r *http.Request, write func(cont
 // errClosing ends streams when the daemon ends.
 var errClosing = errors.New("loxilb ends")
 
-// WhileServed returns a context that lasts until loxilb ends or the user loses the right to the
-// request.
+// WhileServed returns a context that lasts until loxilb ends, the client leaves or the user loses
+// the right to the request.
 func (a *Streams) WhileServed(r *http.Request) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	stop := context.AfterFunc(a.closing, func() { cancel(errClosing) })
-	done := func() { stop(); cancel(context.Canceled) }
+	left := context.AfterFunc(clientOf(r), func() { cancel(context.Canceled) })
+	done := func() { stop(); left(); cancel(context.Canceled) }
 	if PrincipalOf(r).User == 0 {
 		return ctx, done
 	}
