@@ -28,12 +28,12 @@ func Main(ctx context.Context, env session.Env, args []string) int {
 	}
 	var f *session.Failure
 	if errors.As(err, &f) && f.Error() == "" {
-		return f.Code // everything was printed
+		return f.Code // the answer was printed
 	}
 	if errors.As(err, &f) {
 		fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 		if cmd.Name() == files.PlanName {
-			return session.ExitRefused // 2 means that there is something to do
+			return session.ExitRefused // 2 means that there are changes
 		}
 		return f.Code
 	}
@@ -43,7 +43,7 @@ func Main(ctx context.Context, env session.Env, args []string) int {
 	}
 	fmt.Fprintln(env.Stderr, "Error: "+session.AsTyped(cmd, err.Error()))
 	if cmd.Name() == files.PlanName {
-		return session.ExitRefused // 2 means that there is something to do
+		return session.ExitRefused // 2 means that there are changes
 	}
 	return session.ExitUsage
 }

@@ -415,7 +415,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestCompletedWords checks that shells complete only words that this build supports.
+// TestCompletedWords checks that shells complete only values that this build supports.
 func TestCompletedWords(t *testing.T) {
 	t.Parallel()
 	for line, absent := range map[string][]string{"create lb --mode=": {"fullproxy"}, "create lb --select=": {"n2"}} {
@@ -471,7 +471,7 @@ func TestWeightLikeAPort(t *testing.T) {
 	}
 }
 
-// TestNoSuchService checks that a request for a name without a service is an error, not an empty
+// TestNoSuchService checks that get with the name of a missing service is an error, not an empty
 // table.
 func TestNoSuchService(t *testing.T) {
 	t.Parallel()

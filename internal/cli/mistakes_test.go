@@ -132,8 +132,8 @@ var bodyMistakes = []mistake{
 	{`bgp/neigh {"ipAddress":"10.0.0.7","remoteAs":1,"holdTime":-1}`, `holdTime "-1" is not a time`},
 }
 
-// TestMistakes checks that each mistake about a peer is answered by one sentence that says which
-// value is wrong, why, and what is allowed, and that it changes nothing.
+// TestMistakes checks that each mistake about a peer is answered by one sentence with the wrong
+// value, the reason and the allowed values, and that it changes nothing.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) {

@@ -18,8 +18,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// areas returns the areas of commands, each a folder of this package, and the commands of
-// registered kinds.
+// areas returns the functions that make the commands of each area, and of registered kinds. Each
+// area is a folder of this package.
 func areas() []func(*session.Options) session.Commands {
 	return []func(*session.Options) session.Commands{
 		session.RegisteredCommands,
@@ -50,7 +50,7 @@ func addCommands(root *cobra.Command, o *session.Options) {
 	below[session.Delete].RunE = files.FileFlag(o, below[session.Delete], true)
 }
 
-// verbs do nothing by themselves, only to objects.
+// verbs returns the commands of verbs, which need an object.
 func verbs() map[session.Verb]*cobra.Command {
 	return map[session.Verb]*cobra.Command{
 		session.Create: {

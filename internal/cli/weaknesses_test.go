@@ -69,7 +69,7 @@ func TestEveryCommandSaysWhy(t *testing.T) {
 		tried++
 		refused, unreachable := session.ExitRefused, session.ExitUnreachable
 		if strings.HasPrefix(line, "verify") {
-			refused, unreachable = 2, 2 // it could not find out
+			refused, unreachable = 2, 2 // verify could not compare
 		}
 		if got := clitest.Run(t, "", s.Args(line)...); got.Code != refused || !strings.Contains(got.Stderr, why) || got.Stdout != "" {
 			t.Errorf("loxicmd %s: %+v", line, got)
@@ -96,9 +96,9 @@ func examples(c *cobra.Command) (lines []string) {
 	return lines
 }
 
-// TestTokenOfBefore checks that a token file of the existing loxicmd that everyone can read gets
-// its owner's permissions at the first use.
-func TestTokenOfBefore(t *testing.T) {
+// TestTokenOfExistingLoxicmd checks that a token file of the existing loxicmd that others can read
+// becomes readable by its owner only at the first use.
+func TestTokenOfExistingLoxicmd(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("of before\n"), 0o644); err != nil {

@@ -229,7 +229,7 @@ func located(objects []manifest.Object, answer []byte, err error) error {
 		wrong = append(wrong, manifest.Error{Position: objects[one.Index].Locate(one.Field), Text: text})
 	}
 	head := "nothing was changed"
-	if !strings.HasPrefix(e.Message, head) { // the change was undone where possible
+	if !strings.HasPrefix(e.Message, head) { // the change was rolled back where possible
 		head, _, _ = strings.Cut(e.Message, ": objects[")
 	}
 	return session.Refused("%s:\n%w", head, wrong)
@@ -289,10 +289,10 @@ func countChanges(r *v1.ApplyResult, add, change, remove string) string {
 	return text
 }
 
-// PlanName is the command that answers by its exit code.
+// PlanName is the name of the command whose exit code reports changes.
 const PlanName = "plan"
 
-// ErrPlanned is the exit of plan if there is something to do.
+// ErrPlanned ends plan if there are changes.
 type ErrPlanned struct{}
 
 func (ErrPlanned) Error() string { return "" }
@@ -378,8 +378,7 @@ func writeFields(b *strings.Builder, fields []v1.FieldChange) {
 	}
 }
 
-// elementOf returns the element of a list that a property is of, as endpoints[10.0.0.1 80]; "":
-// none.
+// elementOf returns the list element that has a property, such as endpoints[10.0.0.1 80], or "".
 func elementOf(field string) string {
 	element, _, found := strings.Cut(field, "].")
 	if !found {

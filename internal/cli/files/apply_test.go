@@ -24,7 +24,7 @@ const oneJSON = `{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"wei
 
 const applied = `{"result":"Success","revision":7,"unchanged":1,"changes":[{"kind":"Loadbalancer","name":"20.20.20.1:2020/tcp","action":"add"}]}`
 
-// document is a service as a document.
+// document is a document with a service.
 const document = "apiVersion: netlox/v1\nkind: Loadbalancer\nmetadata:\n  name: test\nspec:\n  serviceArguments: {externalIP: 20.20.20.1, port: 2020, protocol: tcp}\n" +
 	"  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
 

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// replaceFolder replaces a folder so that a complete one always has its name, and keeps the former
-// one as NAME.bk.
+// replaceFolder replaces a folder atomically, and keeps the former one as NAME.bk.
 func replaceFolder(path string, c interfaceConfig) error {
 	parent := filepath.Dir(path)
 	next, err := os.MkdirTemp(parent, ".save-*")
@@ -30,7 +29,7 @@ func replaceFolder(path string, c interfaceConfig) error {
 	if err := syncFolder(parent); err != nil {
 		return fmt.Errorf("%s is saved, but might not be on disk yet: %w", path, err)
 	}
-	if err := os.RemoveAll(next); err != nil { // the backup before this one, if there was any
+	if err := os.RemoveAll(next); err != nil { // the previous backup, if any
 		return fmt.Errorf("%s is saved, with a backup in %s; an older backup remains in %s: %w", path, backup(path), next, err)
 	}
 	return nil
@@ -93,7 +92,7 @@ func rename(from, to string, how uint) error {
 	return nil
 }
 
-// syncFolder returns when the names in a folder are on the disk.
+// syncFolder syncs the names in a folder to disk.
 func syncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,8 +20,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// ipconfigFolder is the existing loxilb's folder of interface configurations, inside that of its
-// files.
+// ipconfigFolder is the contract's folder of interface configurations, inside that of its files.
 const ipconfigFolder = "ipconfig"
 
 // interfaceFlags are the flags of apply for that folder.
@@ -52,7 +51,7 @@ func (f *interfaceFlags) check() error {
 	return nil
 }
 
-// path returns the path to read; "": none.
+// path returns the path to read, or "" without one.
 func (f *interfaceFlags) path() string {
 	if f.one != "" {
 		return filepath.Join(f.folder, f.one)
@@ -127,7 +126,7 @@ func readPresent(r *interfaceReader, path string) error {
 	return err
 }
 
-// maxLines is how large a file of an interface may be.
+// maxLines is the maximum size of an interface's file in bytes.
 const maxLines = 1 << 20
 
 // readLines reads a file. It skips pipes, which may never have a writer.

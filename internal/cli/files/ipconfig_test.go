@@ -126,7 +126,7 @@ func TestInterfacesThatNeedOthers(t *testing.T) {
 }
 
 // TestInterfaceFilesThatAreNone checks that a pipe, a folder or a loop of links in place of a file
-// ends the command with an error, and does not block it.
+// causes an error, and does not block the command.
 func TestInterfaceFilesThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)

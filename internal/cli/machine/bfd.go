@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// setBFD changes a session. The server replaces a session as a whole, so the rest of it is read
-// first.
+// setBFD changes a session. The server replaces whole sessions, so the command first reads the
+// other settings.
 func setBFD(o *session.Options) *cobra.Command {
 	k := kinds.BFD()
 	cmd := &cobra.Command{

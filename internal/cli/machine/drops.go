@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/cli/session"
 )
 
-// getDrops makes the command that explains drop reasons. It omits reasons without packets, unless
-// they are named.
+// getDrops returns the command that explains drop reasons. It omits reasons without packets, unless
+// they are given.
 func getDrops(o *session.Options) *cobra.Command {
 	isEach := false
 	kind := session.Kind[v1.DropList, v1.Drop]{

@@ -83,8 +83,8 @@ func nodesTable(o *session.Options, n *v1.Node) *session.Table {
 	return t
 }
 
-// isDescribed reports whether the numbers of a node are known: not if it is away, or gets the
-// connections of this one and has sent nothing yet.
+// isDescribed reports whether the numbers of a node are known. They are unknown while the node is
+// away, or has not sent any yet.
 func isDescribed(n *v1.ClusterNode) bool {
 	return n.State != "away" && (n.Own || n.Exchange != "up" || n.Connections > 0 || n.Peers > 0)
 }
@@ -171,7 +171,7 @@ func waitDrained(cmd *cobra.Command, o *session.Options, exit bool) error {
 		case err != nil:
 			return err
 		case node.Maintenance == nil:
-			return fmt.Errorf("the node was put into service meanwhile")
+			return fmt.Errorf("the node was put into service again meanwhile")
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), maintenanceText(node.Maintenance))
 		if node.Maintenance.Stage == "drained" && !exit {

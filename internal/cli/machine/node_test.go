@@ -6,8 +6,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// TestDescribed checks that numbers are shown of nodes that have sent some, and of none else: a
-// node that has just connected would seem to have no connections.
+// TestDescribed checks that numbers are shown only for nodes that have sent them: a node that has
+// just connected would seem to have no connections.
 func TestDescribed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

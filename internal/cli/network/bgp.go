@@ -99,7 +99,7 @@ func (f *neighborFlags) complete(o *session.Options, args []string) (err error) 
 	return nil
 }
 
-// looksLikeAddress reports whether a text is rather a mistyped address than an interface.
+// looksLikeAddress reports whether a text is probably a mistyped address, and not an interface.
 func looksLikeAddress(text string) bool { return strings.Trim(text, "0123456789.") == "" }
 
 func deleteBGPNeighbor(o *session.Options) *cobra.Command {

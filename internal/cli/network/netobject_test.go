@@ -8,8 +8,8 @@ import (
 	"loxilb/test/clitest"
 )
 
-// TestNetObjectRequests checks that each command about the kernel's network sends one request in
-// the contract's words, by each of its names.
+// TestNetObjectRequests checks that each command about the kernel's network, by each of its names,
+// sends one request of the contract.
 func TestNetObjectRequests(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

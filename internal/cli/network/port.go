@@ -80,7 +80,7 @@ func xdpLines(xdp string) (lines []string) {
 	return lines
 }
 
-// listed returns a line in the existing loxilb's form, and one more for each further value.
+// listed returns a line in the contract's format, and another line for each further value.
 func listed(name string, values []string) []string {
 	if len(values) == 0 {
 		return []string{name + " : []"}

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// createFlags are the flags of create lb: flags of fields, and the others unparsed.
+// createFlags are the flags of create lb: the flags of fields, and other flags, unparsed.
 type createFlags struct {
 	session.FieldFlags[lb.Service, v1.LoadbalanceEntry]
 	ports          portFlags
@@ -98,7 +98,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("attachEP", "detachEP")
 }
 
-// entries makes an entry of each port.
+// entries returns an entry for each port.
 func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	if _, err := lb.ParseAddr(lb.FieldVIP, vip); err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 		if i >= len(f.endpoints) {
 			flag = "backup"
 		}
-		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // after a superfluous comma
+		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // after an extra comma
 			continue
 		}
 		e, err := lb.ParseEndpointFlag(strings.TrimSpace(text))
@@ -174,7 +174,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 	return all, nil
 }
 
-// shared returns the common part of all of the services.
+// shared returns an entry with the properties that all of the services have.
 func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	e := f.Entry()
 	a := &e.ServiceArguments
@@ -214,7 +214,7 @@ func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 	return out
 }
 
-// endpointWords names an endpoint and its weight: 10.0.0.1:1 alone reads like a port.
+// endpointWords describes an endpoint and its weight: 10.0.0.1:1 alone looks like a port.
 func endpointWords(e *lb.Endpoint) string {
 	at := e.Addr.String()
 	if e.Port != 0 {

@@ -147,8 +147,8 @@ func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
 	return list, nil
 }
 
-// request deletes one service by the existing loxilb's request, or several in one transaction by a
-// new one.
+// request deletes one service by the contract's request, or several in one transaction by loxilb's
+// own request.
 func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, keys []lb.Key) (*http.Response, error) {
 	bgp := strconv.FormatBool(f.bgp)
 	if len(keys) > 1 {

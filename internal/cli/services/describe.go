@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// describeServices makes a description of each service.
+// describeServices returns a description of each service.
 func describeServices(ctx context.Context, o *session.Options, list []v1.LoadbalanceEntry) ([]string, error) {
 	client, err := o.Client()
 	if err != nil {
@@ -83,7 +83,7 @@ func setFields(s *lb.Service, fields []lb.Field[lb.Service], e *v1.LoadbalanceEn
 	}
 }
 
-// description returns all that the server has of a service, and its status.
+// description returns all of the server's data about a service, and its status.
 func description(e *v1.LoadbalanceEntry) string {
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "%-18s %s\n", name+":", value) }
@@ -121,8 +121,8 @@ func description(e *v1.LoadbalanceEntry) string {
 // objectOf returns the object's name in events.
 func objectOf(s *v1.Status) string { return s.Kind + " " + s.Key }
 
-// problems returns the current failures besides services. A server that returns no status of a
-// service returns no others either.
+// problems returns the current failures of objects other than services. A server without statuses
+// of services has no others either.
 func problems(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.Status, error) {
 	if len(list) == 0 || list[0].Status == nil {
 		return nil, nil
@@ -217,7 +217,7 @@ func downEvidence(d *v1.EndpointProbe) string {
 	return then + "; last check " + session.Clock(d.Checked) + ": " + now
 }
 
-// withoutCount is evidence without the number of equal results at its end, as ", 2 of 3".
+// withoutCount returns evidence without the number of equal results at its end, such as ", 2 of 3".
 func withoutCount(evidence string) string {
 	text, count, found := cutLast(evidence, ", ")
 	var have, of int

@@ -155,7 +155,7 @@ func getEndpoint(o *session.Options) *cobra.Command {
 	return cmd
 }
 
-// probeState returns the state of a probed address: the existing loxilb's word if the server has no
+// probeState returns the state of a probed address: the contract's state if the server returns no
 // other.
 func probeState(e *v1.EndpointProbe) string { return cmp.Or(e.ObservedState, e.CurrState) }
 
@@ -165,7 +165,7 @@ func sinceKnown(e *v1.EndpointProbe) bool {
 	return e.ObservedState != "draining" && e.ObservedState != "drained" && !downElsewhere(e)
 }
 
-// downElsewhere reports whether another check than this probe has found the endpoint down, such as
+// downElsewhere reports whether a check other than this probe has found the endpoint down, such as
 // clients' handshakes.
 func downElsewhere(e *v1.EndpointProbe) bool {
 	return e.CurrState == "ok" && (e.ObservedState == "down" || e.ObservedState == "panic")
@@ -178,8 +178,8 @@ func sinceCell(e *v1.EndpointProbe) string {
 	return session.ShortTime(e.Since)
 }
 
-// endpointTable has the existing loxilb's columns, and columns that explain the state. Wide, it
-// adds the last changes of each endpoint. With compat, cells are the existing loxilb's too.
+// endpointTable has the contract's columns, and columns that explain the state. A wide table adds
+// the last changes of each endpoint. With compat, the cells are also the contract's.
 func endpointTable(list []v1.EndpointProbe, wide, compat bool) *session.Table {
 	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
 	if wide {
@@ -229,15 +229,15 @@ func endpointTable(list []v1.EndpointProbe, wide, compat bool) *session.Table {
 	return t
 }
 
-// evidenceCell returns a probe's evidence, without the probe and the address, which other columns
-// have.
+// evidenceCell returns a probe's evidence without the probe and the address, which other columns
+// show.
 func evidenceCell(e *v1.EndpointProbe, evidence string) string {
 	at := e.ProbeType + " " + net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)) + ": "
 	return cmp.Or(session.OneLine(strings.TrimPrefix(evidence, at)), "-")
 }
 
-// foundElsewhere follows the evidence of a probe that succeeds, of an endpoint that is down.
+// foundElsewhere is appended to the evidence of a successful probe of an endpoint that is down.
 const foundElsewhere = "; another check has found it down"
 
-// probeCell returns the type, and the request.
+// probeCell returns the type and the request of a probe.
 func probeCell(e *v1.EndpointProbe) string { return e.ProbeType + ":" + session.OneLine(e.ProbeReq) }

@@ -78,7 +78,7 @@ func narrowLB(list []v1.LoadbalanceEntry, compat bool) *session.Table {
 	return t
 }
 
-// timeoutCell returns an idle timeout; - is the protocol's default.
+// timeoutCell returns an idle timeout, or - for the protocol's default.
 func timeoutCell(s v1.Seconds, compat bool) string {
 	switch {
 	case compat:
@@ -205,7 +205,7 @@ func monitored(a *v1.ServiceArguments) bool {
 
 func ports(a *v1.ServiceArguments) string { return portCell(a.Port, a.PortMax) }
 
-// portCell is N or A-B.
+// portCell returns a port, or a range as FIRST-LAST.
 func portCell(first, last int) string {
 	if last > first {
 		return fmt.Sprintf("%d-%d", first, last)

@@ -59,7 +59,7 @@ func TestNamedByAddress(t *testing.T) {
 }
 
 // TestRatesOfEndpoint checks that describe endpoint shows the endpoint's rates in each service, and
-// nothing of other endpoints.
+// no rates of other endpoints.
 func TestRatesOfEndpoint(t *testing.T) {
 	t.Parallel()
 	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -88,8 +88,8 @@ func TestRatesOfEndpoint(t *testing.T) {
 	}
 }
 
-// TestSinceOfDrain checks that neither get nor describe shows the time of a probe's result as that
-// of a drain, or of a failure that another check has found.
+// TestSinceOfDrain checks that get and describe do not show the time of a probe's result as the
+// start of a drain, or of a failure that another check has found.
 func TestSinceOfDrain(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200,

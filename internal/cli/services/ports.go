@@ -12,7 +12,8 @@ import (
 // portFlags have a flag for each protocol with ports: its ports, unparsed.
 type portFlags map[lb.Protocol]*[]string
 
-// register defines the flags of protocols that this build supports. help: of the first one.
+// register defines the flags of protocols that this build supports. help is the format of the first
+// one's value.
 func (f portFlags) register(fs *pflag.FlagSet, help string) {
 	for _, p := range lb.Protocols() {
 		if !p.HasPorts() || !p.Supported() {
@@ -36,7 +37,7 @@ func (f portFlags) define(fs *pflag.FlagSet, p lb.Protocol, help string) {
 	f[p] = fs.StringSlice(p.String(), nil, help)
 }
 
-// given reports whether any of the flags is.
+// given reports whether any of the flags is given.
 func (f portFlags) given() bool {
 	for _, texts := range f {
 		if len(*texts) > 0 {
@@ -46,8 +47,8 @@ func (f portFlags) given() bool {
 	return false
 }
 
-// each calls yield for each protocol with ports, and their texts, and returns its first error with
-// the flag's name.
+// each calls yield with each protocol and its ports, unparsed. It returns the first error of yield
+// with the flag's name.
 func (f portFlags) each(yield func(lb.Protocol, []string) error) error {
 	for _, p := range lb.Protocols() {
 		if f[p] == nil || len(*f[p]) == 0 {

@@ -13,7 +13,7 @@ import (
 // maxRated is the maximum number of services whose rates are requested.
 const maxRated = 20
 
-// rated is a table of rates.
+// rated is a table of rates, and the length of their window.
 type rated struct {
 	*session.Table
 	seconds float64
@@ -43,7 +43,8 @@ func (t *rated) text() string {
 	return fmt.Sprintf("Rates over the last %.0f s:\n%s", max(1, t.seconds), t.String())
 }
 
-// askRates requests the rates of a service and its endpoints; nil: the server does not support it.
+// askRates requests the rates of a service and its endpoints. It returns nil if the server does not
+// support that.
 func askRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (*v1.ServiceRates, float64, error) {
 	list, err := session.DecodeAs[v1.ServiceRatesList](o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true, Counters: true})))
 	if err != nil || len(list.Services) == 0 {

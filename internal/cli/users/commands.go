@@ -1,5 +1,5 @@
 // Package users has the commands about users of the API, their tokens and audit log, and about
-// contexts: the servers that loxicmd knows, and its token for each.
+// contexts: named servers with a token for each.
 package users
 
 import "loxilb/internal/cli/session"

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/contract"
 )
 
-// checkProvider parses the existing loxicmd's word for the provider of the user.
+// checkProvider checks the value of the contract's flag --provider.
 func checkProvider(verb, provider string) error {
 	switch provider {
 	case "", "manual":
@@ -83,8 +83,8 @@ func passwordOf(o *session.Options, file string) (string, error) {
 	return askSecret(o, "Enter Password: ")
 }
 
-// keepToken writes the token into a new file, its owner's alone: it does not write into an existing
-// file of another user.
+// keepToken writes the token to a new file that only its owner can read: an existing file may
+// belong to another user.
 func keepToken(o *session.Options, token string) error {
 	if err := dropToken(o); err != nil {
 		return err
@@ -100,7 +100,7 @@ func keepToken(o *session.Options, token string) error {
 	return o.Print("Login Success\n")
 }
 
-// dropToken removes the file, if there is one.
+// dropToken removes the token file, if there is one.
 func dropToken(o *session.Options) error {
 	if err := os.Remove(o.TokenPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return session.Refused("remove the token: %w", err)

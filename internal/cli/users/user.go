@@ -137,7 +137,8 @@ func deleteUser(o *session.Options) *cobra.Command {
 	}
 }
 
-// userID returns the id of a user, given by name or id. Names go first: a name may be a number.
+// userID returns the id of a user, given by name or id. Names take precedence: a name may be a
+// number.
 func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, nameOrID string) (int64, error) {
 	list, err := session.DecodeAs[[]v1.User](o.Answer(client.GetUsers(cmd.Context())))
 	if err != nil {
@@ -209,7 +210,7 @@ func askSecret(o *session.Options, question string) (string, error) {
 	return string(secret), nil
 }
 
-// readLine reads a single line and nothing after it: the next prompt reads the rest.
+// readLine reads a single line and nothing after it, which is left for the next prompt.
 func readLine(o *session.Options) (string, error) {
 	var line []byte
 	for one := make([]byte, 1); len(line) < 64<<10; {

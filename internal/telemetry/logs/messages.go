@@ -126,7 +126,7 @@ func routing() []message {
 
 func packets() []message {
 	return []message{
-		{"packets in GTP-U tunnels are not seen there", "", ifItGoesOn},
+		{"packets in GTP-U tunnels are not handled at an interface", "", ifItGoesOn},
 		{"packets dropped", "Packets dropped in the last second, by reason.", "loxicmd get drops explains each reason"},
 		{"connections are under pressure", "Half-open connections or source ports are short, or more than half of the table is in use: unknown clients may be challenged or refused.", "see loxicmd get status; if it is not a SYN flood, raise --ct-max, or add addresses (--snat) if source ports are short"},
 		{"the connection table cannot grow", "", "check free memory: new connections are refused once the table is full"},
@@ -137,11 +137,11 @@ func packets() []message {
 		{"pressure cannot be determined", "The fill level of the table could not be read; the sweep runs at its usual pace.", ifItGoesOn},
 		{"connections cannot be counted", "", ifItGoesOn},
 		{"data connections of FTP cannot be counted", "", ifItGoesOn},
-		{"connections of endpoints can't be ended; trying again", "Connections of an endpoint that is down or drained continue for now.", ifItGoesOn},
+		{"connections of endpoints cannot be ended; trying again", "Connections of an endpoint that is down or drained continue for now.", ifItGoesOn},
 		{"idle connections end without RSTs", "", ifItGoesOn},
 		{"ends of idle connections cannot be counted", "", ifItGoesOn},
 		{"connections that firewall rules drop do not end", "Existing connections continue although a new rule drops them.", ifItGoesOn},
-		{"a connection may get a port that a socket of this machine has, too", "Ports of this machine's sockets could not be read, in modes that translate sources.", ifItGoesOn},
+		{"a connection may get the port of a socket of this machine", "Ports of this machine's sockets could not be read, in modes that translate sources.", ifItGoesOn},
 		{"sockets of this machine cannot be counted", "Closed connections of local sockets might still be counted.", ifItGoesOn},
 		{"drops cannot be read", "", ifItGoesOn},
 		{"lifetimes of connections cannot be read", "", ifItGoesOn},
@@ -173,7 +173,7 @@ func network() []message {
 		{"not working; trying again", "what names a component that follows or changes the network.", "see error; it resumes automatically after the fix"},
 		{"reading the whole network state again", "The kernel sent more changes than the buffer holds; nothing is lost.", ""},
 		{"following changes of kernel objects again", "The same, of interfaces and addresses that loxilb has made.", ""},
-		{"an interface does not follow endpoints on this machine", "Answers of endpoints on this machine are not handled on it.", "see error; the interface is tried again when it changes"},
+		{"cannot change the egress program of an interface", "Answers of endpoints on this machine are not handled on it.", "see error; the interface is tried again when it changes"},
 		{"tunnels of egress gateways are left", "", "see error; restart loxilb, or: ip rule del, ip link del"},
 		{"interfaces that are no longer chosen are still attached; trying again", "Programs remain on interfaces that --whitelist or --blacklist now exclude.", ifItGoesOn},
 	}
@@ -187,7 +187,7 @@ func dataPath() []message {
 		{"pins of network namespaces that are gone were not all removed", "", "remove what error names below /sys/fs/bpf/loxilb"},
 		{"a pinned link cannot be adopted and is created again", "Packets of that interface go to the kernel for a moment.", ""},
 		{"probe programs of an earlier process remain", "", ifItGoesOn},
-		{"the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up", "--ct-max differs from the size of the existing table.", "to apply the new size, run loxilb --detach and start again; this ends all connections"},
+		{"the connection table keeps its size, since it holds connections; `loxilb --detach` discards it", "--ct-max differs from the size of the existing table.", "to apply the new size, run loxilb --detach and start again; this ends all connections"},
 		{"connections end, counters begin at 0, and no client is known, as --end-connections asks", "The maps of an earlier version could not be taken over.", "remove --end-connections from the unit again"},
 		{"the stored services do not all fit into the data path", "The tables are too small; the remaining services are not served.", "delete services, or endpoints; docs/operations.md has the limits"},
 		{"the programs of this version replace the former ones without a trial", "Packets could not be tried in a separate network namespace.", ""},

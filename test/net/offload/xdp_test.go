@@ -264,7 +264,7 @@ func TestForeignXDP(t *testing.T) {
 	if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
 		t.Errorf("the metrics report a foreign program as loxilb's (%v)", err)
 	}
-	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
+	if log := r.Log(); strings.Count(log, "another XDP program is attached and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
 		t.Errorf("the log must report the foreign XDP program once, and that XDP is not attached:\n%s", log)
 	}
 	out, err := r.LB.Run("ip", "-d", "link", "show", "client")

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// arrivals caches the addresses of interfaces that are up. The kernel can only list all interfaces,
-// which takes milliseconds with a thousand, so it is queried once per arrivalsAge.
+// arrivals caches the MAC addresses of interfaces that are up. The kernel can only list all
+// interfaces, which takes milliseconds with a thousand of them, so the list is reused for
+// arrivalsAge.
 type arrivals struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -16,7 +17,7 @@ type arrivals struct {
 
 const arrivalsAge = time.Second
 
-// addresses returns the addresses, at most arrivalsAge old.
+// addresses returns the MAC addresses, at most arrivalsAge old.
 func (a *arrivals) addresses(now time.Time) map[int]net.HardwareAddr {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -42,7 +42,7 @@ type Hooks struct {
 	arrivals arrivals
 	follow   func(Interface) // called when an interface is attached; may be nil
 	settle   func() error    // called when all selected interfaces are known; may be nil
-	settled  bool            // they are known
+	settled  bool            // all selected interfaces are known
 }
 
 // attached has the attachments of an interface.
@@ -127,7 +127,7 @@ func (h *Hooks) SetEgressAll(wanted bool) {
 			continue
 		}
 		if err := h.setEgress(a, wanted); err != nil {
-			h.programs.Log.Warn("an interface does not follow endpoints on this machine", "interface", a.Name, "error", err)
+			h.programs.Log.Warn("cannot change the egress program of an interface", "interface", a.Name, "error", err)
 		}
 	}
 }

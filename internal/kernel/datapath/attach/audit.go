@@ -141,8 +141,8 @@ func (x *XDP) Audit(repair bool) []report.Compared {
 	return []report.Compared{comparison.Check(repair), x.auditTargets(targets, repair), x.auditLinks(repair)}
 }
 
-// auditTargets checks the interfaces to which the program redirects. A map of devices shows nothing
-// else.
+// auditTargets checks the interfaces to which the program redirects. User space can read only these
+// of a map of devices.
 func (x *XDP) auditTargets(want map[uint32]bool, repair bool) report.Compared {
 	out := report.Compared{Table: "xdp_targets", Rows: len(want)}
 	m := x.programs.Maps["xdp_targets"]
@@ -154,7 +154,7 @@ func (x *XDP) auditTargets(want map[uint32]bool, repair bool) report.Compared {
 		}
 		what := "is missing"
 		if there {
-			what = "is there, and should not be"
+			what = "exists, but should not"
 		}
 		out.Differences = append(out.Differences, report.Difference{Table: out.Table, Row: fmt.Sprintf("interface %d", index), What: what})
 		if repair {

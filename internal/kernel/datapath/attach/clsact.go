@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filter is identified by its name and place, so a later process finds it.
+// filter has the name, priority and handle of a filter, by which a later process finds it.
 type filter struct {
 	name     string
 	priority uint16
-	handle   uint32 // among filters of the same priority, of which the last one added comes first
+	handle   uint32 // of those with the same priority, the last added one comes first
 }
 
-// The filters of connections, of probes, which come after them, and of agents on endpoints.
+// The filters of the packet path, of probes, which run after it, and of agents on endpoints.
 var (
 	balancing = filter{"loxilb", 1, 0x10b}
 	probing   = filter{"loxilb-probe", 2, 0x10b}

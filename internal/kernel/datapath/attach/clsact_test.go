@@ -10,7 +10,7 @@ import (
 )
 
 // TestAgentBesideBalancer attaches an agent to an interface of a balancer without tcx: each has its
-// own filter, and takes away only that.
+// own filter, and removes only that.
 func TestAgentBesideBalancer(t *testing.T) {
 	device := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "beside0"}, PeerName: "beside1"}
 	if err := netlink.LinkAdd(device); err != nil {

@@ -25,7 +25,7 @@ type Decap struct {
 	attached map[string]decapAt // by name of the interface
 }
 
-// decapAt is an attachment to the interface of an index.
+// decapAt is an attachment to the interface with an index.
 type decapAt struct {
 	Attachment
 	index int
@@ -98,7 +98,7 @@ func attachFirst(i Interface, h Hook, prog *ebpf.Program) (Attachment, error) {
 	return Unpinned(l), nil
 }
 
-// Counts returns the number of packets by outcome: taken, source, vip, congestion, failed.
+// Counts returns the number of packets by outcome: taken, source, vip, congestion or failed.
 func (d *Decap) Counts() (map[string]uint64, error) {
 	names := [...]string{"taken", "source", "vip", "congestion", "failed"}
 	out := make(map[string]uint64, len(names))

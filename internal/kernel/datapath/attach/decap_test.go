@@ -53,7 +53,7 @@ func TestDecap(t *testing.T) {
 		return outer + " csum zero data " + hex.EncodeToString(build(t, inner)[14:])
 	}
 	for _, c := range []struct {
-		what, in, out string // out "": as it came; drop: none
+		what, in, out string // out "": unchanged; drop: dropped
 		count         string
 	}{
 		// the inner packet leaves as it arrived

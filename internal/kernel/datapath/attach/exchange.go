@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange remembers the programs that this process has replaced by its own, so they can be
-// restored. They stay in the kernel until Keep. The zero value is ready; methods are safe for
-// concurrent use.
+// Exchange records the programs that this process has replaced by its own, so they can be restored.
+// They stay in the kernel until Keep. The zero value is ready; methods are safe for concurrent use.
 type Exchange struct {
 	mu     sync.Mutex
 	places []exchanged
@@ -25,14 +24,15 @@ type exchanged struct {
 	put         func(*ebpf.Program) error
 }
 
-// Replace replaces the program with this id, by put. A program with the same code is not recorded.
+// Replace replaces the program with an id by calling put. A program with the same code is not
+// recorded.
 func (e *Exchange) Replace(former ebpf.ProgramID, own *ebpf.Program, put func(*ebpf.Program) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	own = e.current(own)
 	p, err := ebpf.NewProgramFromID(former)
 	if err != nil {
-		return errors.Join(fmt.Errorf("open the program that is attached: %w", err), put(own)) // nothing to go back to
+		return errors.Join(fmt.Errorf("open the program that is attached: %w", err), put(own)) // there is no program to restore
 	}
 	same, err := SameCode(p, own)
 	if err != nil || same {
@@ -45,8 +45,8 @@ func (e *Exchange) Replace(former ebpf.ProgramID, own *ebpf.Program, put func(*e
 	return nil
 }
 
-// Current returns the program to attach for a program of this process: itself, or the former one
-// after Back.
+// Current returns the program to attach in place of own: own, or the former program after a
+// rollback.
 func (e *Exchange) Current(own *ebpf.Program) *ebpf.Program {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,7 +95,7 @@ func (e *Exchange) Put(p Place, own *ebpf.Program) error {
 	return nil
 }
 
-// Swap restores the former programs, or this process's. It ignores missing places.
+// Swap attaches the former programs (back), or this process's. It ignores missing places.
 func (e *Exchange) Swap(back bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

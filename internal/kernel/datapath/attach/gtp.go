@@ -106,7 +106,7 @@ func (g *GTP) SetGTPServices(vips []bpf.TcIpAddr) error {
 	return g.sync()
 }
 
-// ExpectGTPServices has the programs of an earlier process stay until SetGTPServices is called.
+// ExpectGTPServices keeps the programs of an earlier process until SetGTPServices is called.
 func (g *GTP) ExpectGTPServices(vips []bpf.TcIpAddr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,7 +120,7 @@ func (g *GTP) expect(vips []bpf.TcIpAddr) {
 	}
 }
 
-// sync makes maps and attachments as they should be.
+// sync updates the maps and attachments to the flows and services.
 func (g *GTP) sync() error {
 	if len(g.flows) == 0 && len(g.vips) == 0 {
 		return g.unload()
@@ -156,7 +156,7 @@ func (g *GTP) sync() error {
 	return g.keep(func(index int) bool { return wanted[index] })
 }
 
-// settle detaches the programs of an earlier process from interfaces that are no longer chosen.
+// settle detaches the programs of an earlier process from interfaces that are no longer selected.
 func (g *GTP) settle() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -194,7 +194,7 @@ func (g *GTP) load() error {
 	return nil
 }
 
-// write makes the maps equal to flows and services, the tunnels of answers first.
+// write updates the maps to the flows and services; the tunnels of answers come first.
 func (g *GTP) write() error {
 	users, classes := map[bpf.GtpGtpTunnel]bpf.GtpIpAddr{}, map[bpf.GtpGtpClass]bpf.GtpGtpDownlink{}
 	for _, f := range g.flows {
@@ -247,7 +247,7 @@ func (g *GTP) attachUplink(i Interface) error {
 	return g.attach(i, g.objects.LoxilbGtpEther)
 }
 
-// follow attaches the program to an interface that has just got the packet path.
+// follow attaches the program to an interface after the packet path was attached there.
 func (g *GTP) follow(i Interface) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -256,11 +256,11 @@ func (g *GTP) follow(i Interface) {
 	}
 	delete(g.at, i.Index) // an earlier interface had the index
 	if err := g.attachUplink(i); err != nil {
-		g.shared.Log.Warn("packets in GTP-U tunnels are not seen there", "interface", i.Name, "error", err)
+		g.shared.Log.Warn("packets in GTP-U tunnels are not handled at an interface", "interface", i.Name, "error", err)
 	}
 }
 
-// keep detaches the programs from all other interfaces.
+// keep detaches the programs from all interfaces that are not wanted.
 func (g *GTP) keep(wanted func(index int) bool) error {
 	errs := []error{g.folder().DropOthers(wanted)}
 	for index, a := range g.at {

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// A user's tunnel, and what comes by it.
+// A user's packets, and their outer headers.
 const (
 	gtpInner  = "tcp 88.88.88.88:4000 > 20.20.20.1:80 PA seq 1001 ack 5001 len 33"
 	gtpInner6 = "udp [2001:db8:88::1]:4000 > [2001:db8:20::1]:53 len 20"
@@ -67,7 +67,7 @@ func runGTP(t testing.TB, g *attach.GTP, frame []byte) (testrun.Verdict, []byte)
 	return testrun.Verdict(int32(ret)), opts.DataOut
 }
 
-// TestGTP checks which packets leave their tunnel, and that they are then the user's, byte by byte.
+// TestGTP checks which packets are decapsulated, and that they then equal the user's, byte by byte.
 func TestGTP(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)
@@ -75,7 +75,7 @@ func TestGTP(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		frame []byte
-		out   string // "": it stays as it is
+		out   string // "": unchanged
 		count string
 	}{
 		{"plain", in(gtpHeader(0x30, 255, 9, ""), gtpInner), gtpInner, "taken"},
@@ -135,8 +135,8 @@ func TestGTP(t *testing.T) {
 	}
 }
 
-// TestGTPCut checks that a packet that ends anywhere, or has any byte changed, is left alone or
-// leaves the tunnel as the user's: nothing is read or written beyond it.
+// TestGTPCut checks that a packet that is truncated, or has a changed byte, stays unchanged or is
+// decapsulated: nothing is read or written beyond its end.
 func TestGTPCut(t *testing.T) {
 	t.Parallel()
 	g := loadGTP(t)

@@ -14,7 +14,7 @@ import (
 // gtpCounts is the map of packets by outcome. It is pinned, so counts outlive programs and daemon.
 const gtpCounts = "gtp_counts"
 
-// pinCounts has the programs adopt the counts of an earlier process.
+// pinCounts makes the programs adopt the counts of an earlier process.
 func (g *GTP) pinCounts(spec *ebpf.CollectionSpec, opts *ebpf.CollectionOptions) error {
 	if !g.shared.Pinned() {
 		return nil

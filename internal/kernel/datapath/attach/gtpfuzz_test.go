@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// FuzzGTP sends any datagram to the port of GTP-U. It stays as it is; or its end leaves the tunnel,
-// as a packet of the tunnel's user to the classified address.
+// FuzzGTP checks that any datagram to the port of GTP-U stays unchanged, or that its end leaves the
+// tunnel as a packet of the tunnel's user to the classified address.
 func FuzzGTP(f *testing.F) {
 	g := loadGTP(f)
 	for _, header := range []string{
@@ -51,9 +51,8 @@ func FuzzGTP(f *testing.F) {
 	})
 }
 
-// FuzzGTPBalanced sends any datagram to a service with --select=n3, over both IP versions. At most
-// its source port changes, to the one of the tunnel that its header names, and its checksum with
-// it.
+// FuzzGTPBalanced checks that of any datagram to a service with --select=n3 only the source port
+// changes, to that of the tunnel in its header, and the checksum with it.
 func FuzzGTPBalanced(f *testing.F) {
 	g := loadGTP(f)
 	outers := []string{"udp 10.10.10.56:2152 > 20.20.20.9:2152", "udp [2001:db8:10::56]:2152 > [2001:db8:20::9]:2152"}

@@ -19,7 +19,8 @@ const (
 	HookClsact Hook = "clsact"
 )
 
-// resolve chooses for HookAuto. A kernel without tcx refuses to list the attachments of lo.
+// resolve replaces HookAuto with the best hook of the kernel. A kernel without tcx refuses to list
+// the attachments of lo.
 func (h Hook) resolve() Hook {
 	const lo = 1
 	if h != HookAuto && h != "" {
@@ -53,7 +54,7 @@ func (s side) clsact() uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// pins returns the folder of the pinned links, below the data path's.
+// pins returns the name of the folder of pinned links in the pin directory.
 func (s side) pins() string {
 	if s == egress {
 		return pins.Egress

@@ -45,7 +45,7 @@ func (f LinkFolder) Check(index int, a Attachment, own *ebpf.Program) error {
 	return nil
 }
 
-// pinned reports whether the interface's pin is of this link.
+// pinned reports whether the pin of the interface is a pin of this link.
 func (f LinkFolder) pinned(index int, l link.Link) bool {
 	there, err := link.LoadPinnedLink(f.pin(index), nil)
 	if err != nil {

@@ -105,8 +105,8 @@ func (f LinkFolder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Prog
 
 func (f LinkFolder) pin(index int) string { return filepath.Join(f.Path, strconv.Itoa(index)) }
 
-// adopt replaces the program of a pinned link; nil: this interface has none (an earlier interface
-// may have had the index).
+// adopt replaces the program of the interface's pinned link. It returns nil if there is none: an
+// earlier interface may have had the index.
 func (f LinkFolder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	l, err := link.LoadPinnedLink(f.pin(index), nil)
 	if errors.Is(err, os.ErrNotExist) {

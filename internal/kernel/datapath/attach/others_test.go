@@ -70,7 +70,7 @@ func TestMayQueue(t *testing.T) {
 	want("without it", true)
 }
 
-// attachEgress attaches a program that passes what leaves by an interface.
+// attachEgress attaches a program that passes all packets that leave by an interface.
 func attachEgress(t *testing.T, index int) (link.Link, error) {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{

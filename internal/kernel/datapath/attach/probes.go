@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxListAge is how long the list of attached interfaces may be reused.
+	// maxListAge is how long the list of attached interfaces is reused.
 	maxListAge = 100 * time.Millisecond
 	// idleTimeout is the time without probes after which the programs are detached.
 	idleTimeout = time.Minute

@@ -58,9 +58,9 @@ func newProbes(t *testing.T, h Hook) *Probes {
 	return NewProbes(c, New(nil, h, nil))
 }
 
-// TestAnswersEnd checks that a packet from the VIP is an answer to a probe only while that waits,
-// at the address that the probe left from, and that other packets are not changed. A minute after
-// the last probe no answer is recognized.
+// TestAnswersEnd checks that a packet from the VIP to the source of a probe is an answer only while
+// the probe waits, and that other packets are not changed. A minute after the last probe no answer
+// is recognized.
 func TestAnswersEnd(t *testing.T) {
 	p := newProbes(t, HookTCX)
 	vip, endpoint, own, other := netip.MustParseAddr("20.20.20.1"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("192.0.2.253")
@@ -107,8 +107,8 @@ func TestAnswersEnd(t *testing.T) {
 }
 
 // TestAttachedWhileProbing checks that the programs are attached from the first probe until a
-// minute after the last one, or until the process ends, whatever a probe waits for, and that the
-// next start removes those of a killed process.
+// minute after the last one, or until the process ends, and that the next start removes those of a
+// killed process.
 func TestAttachedWhileProbing(t *testing.T) {
 	for _, hook := range []Hook{HookTCX, HookClsact} {
 		p := newProbes(t, hook)
@@ -181,8 +181,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestCameSince checks that an interface that appears after the listing is found.
-func TestCameSince(t *testing.T) {
+// TestNewInterface checks that an interface that appears after the listing is found.
+func TestNewInterface(t *testing.T) {
 	if !interfaceExists(1, nil) || interfaceExists(1<<30, nil) {
 		t.Error("lo counts as missing, or a missing interface as existing")
 	}

@@ -31,7 +31,7 @@ func (t *tracing) close() error {
 	return errors.Join(errs...)
 }
 
-// program returns the one to
+// program returns the program to attach: the tracing one while tracing is on.
 func (h *Hooks) program(layer3 bool, at side) (*ebpf.Program, error) {
 	if h.tracing == nil {
 		return h.programs.Program(layer3, at == egress)
@@ -92,7 +92,7 @@ func (h *Hooks) exchangeAt(layer3 bool, at side, place Place) error {
 	return h.exchange.Put(place, prog)
 }
 
-// program returns the one to
+// program returns the program to attach: the tracing one while tracing is on.
 func (x *XDP) program() (*ebpf.Program, error) {
 	switch {
 	case !x.tracing:

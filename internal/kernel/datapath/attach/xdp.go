@@ -18,7 +18,7 @@ import (
 // XDPMode is the mode of attaching the XDP program to interfaces.
 type XDPMode string
 
-// The modes.
+// The modes of XDP.
 const (
 	XDPNative  XDPMode = "native"  // the driver runs it, before there is an sk_buff
 	XDPGeneric XDPMode = "generic" // the kernel runs it, on sk_buffs: for drivers that cannot
@@ -41,9 +41,8 @@ func (m XDPMode) pins() string {
 }
 
 // multiBuffer reports whether to load the program for frames of several buffers: drivers refuse a
-// large MTU to any other. With such a program, generic mode makes Linux copy an sk_buff without the
-// length of its MAC header, and tc, to which it is passed, looks for the IP header in the wrong
-// place (seen on 6.18).
+// large MTU to any other. In generic mode, Linux copies an sk_buff for such a program without the
+// length of its MAC header, so tc looks for the IP header in the wrong place (seen on 6.18).
 func (m XDPMode) multiBuffer() bool { return m == XDPNative }
 
 func (m XDPMode) flags() link.XDPAttachFlags {
@@ -57,8 +56,8 @@ func (m XDPMode) flags() link.XDPAttachFlags {
 type XDPInterface struct {
 	Index  int
 	Name   string
-	MAC    [6]byte // frames to it are for this machine
-	Attach bool    // the program to it
+	MAC    [6]byte // destination of frames to this machine
+	Attach bool    // attach the program to it
 	Target bool    // it sends the frames that the program redirects to it
 }
 
@@ -136,7 +135,7 @@ func (x *XDP) ForgetXDP(index int) error {
 	}
 	err := errors.Join(x.describe(XDPInterface{Index: index}), x.detach(index))
 	if err != nil {
-		return fmt.Errorf("take XDP from interface %d: %w", index, err)
+		return fmt.Errorf("detach XDP from interface %d: %w", index, err)
 	}
 	return nil
 }
@@ -174,7 +173,7 @@ func (x *XDP) XDPForwarded() (sum uint64, err error) {
 	}
 	var each []uint64
 	if err := x.programs.Maps["xdp_forwarded"].Lookup(uint32(0), &each); err != nil {
-		return 0, fmt.Errorf("read what XDP has forwarded: %w", err)
+		return 0, fmt.Errorf("count the packets that XDP has forwarded: %w", err)
 	}
 	for _, n := range each {
 		sum += n
@@ -293,9 +292,9 @@ func (x *XDP) attach(i XDPInterface) error {
 func explainXDP(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("another XDP program is there and is left alone: %w", err)
+		return fmt.Errorf("another XDP program is attached and is left alone: %w", err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("its driver has no XDP, generic works with any: %w", err)
+		return fmt.Errorf("its driver lacks XDP; generic mode works with any driver: %w", err)
 	}
 	return err
 }

@@ -19,7 +19,8 @@ type Attached struct {
 // NotAttached has the errors of failed writes, by name.
 type NotAttached struct{ Policers, Mirrors map[string]error }
 
-// NameKey returns the maps' key of an object, a hash of its name: so the next daemon finds it.
+// NameKey returns the key of an object in maps, a hash of its name, by which the next daemon finds
+// it.
 func NameKey(name string) uint64 {
 	sum := sha256.Sum256([]byte(name))
 	return max(1, binary.LittleEndian.Uint64(sum[:])) // 0 is none

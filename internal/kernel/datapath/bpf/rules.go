@@ -16,8 +16,8 @@ const (
 	RuleDepth = int(TcRuleLimitRULE_DEPTH)
 )
 
-// RuleTable has all firewall rules in the data path's terms: compile makes it and datapath writes
-// it, before counters are assigned.
+// RuleTable has all firewall rules in the layout of the data path, before counters are assigned.
+// Package compile makes it, and datapath writes it.
 type RuleTable struct {
 	Rules   []TcRule // in the order in which they count
 	Nodes   []TcRuleNode
@@ -26,7 +26,7 @@ type RuleTable struct {
 	Sources []netip.Addr    // source addresses of connections: the targets of rules are indices here, until datapath replaces them by the endpoints that stand for them
 }
 
-// Equal reports whether packets fare alike with both.
+// Equal reports whether both tables handle all packets equally.
 func (t *RuleTable) Equal(o *RuleTable) bool {
 	return slices.Equal(t.Rules, o.Rules) && slices.Equal(t.Sources, o.Sources) && slices.Equal(t.Nodes, o.Nodes) && slices.Equal(t.Entries, o.Entries) &&
 		slices.Equal(t.Trees[0], o.Trees[0]) && slices.Equal(t.Trees[1], o.Trees[1])
@@ -81,8 +81,8 @@ func (p *RulePacket) words() (w [16]uint32) {
 	return w
 }
 
-// Find is rule_search() of bpf/rules/rule.h: the first rule that matches a packet, and how many
-// nodes and rules were visited. nil: none.
+// Find is rule_search() of bpf/rules/rule.h. It returns the first rule that matches a packet, or
+// nil, and the number of visited nodes and rules.
 func (t *RuleTable) Find(p *RulePacket) (found *TcRule, nodes, rules int) {
 	w := p.words()
 	best := uint16(len(t.Rules))
@@ -123,8 +123,8 @@ func (r *TcRule) matches(w *[16]uint32) bool {
 	return true
 }
 
-// Cost returns the most that a packet of either IP version can visit: the deepest path and the
-// longest list of each tree.
+// Cost returns the maximum number of nodes and rules that a packet can visit: the deepest path and
+// the longest list of each tree.
 func (t *RuleTable) Cost() (most policy.RuleCost) {
 	for _, trees := range t.Trees {
 		var sum policy.RuleCost

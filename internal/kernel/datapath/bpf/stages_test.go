@@ -12,7 +12,7 @@ import (
 const sources = "../../../../bpf"
 
 // TestStages checks that each stage of the packet path includes only headers of stages that
-// bpf/stages.h lists before it, and the list names every folder.
+// bpf/stages.h lists before it, and that the list has every folder.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	stages := listedStages(t)

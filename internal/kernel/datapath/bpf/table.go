@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ServiceTable is one service in the data path's terms: compile makes it and datapath writes it,
-// before ids are assigned.
+// ServiceTable is one service in the layout of the data path, before ids are assigned. Package
+// compile makes it, and datapath writes it.
 type ServiceTable struct {
 	Key       TcServiceKey
 	PortMax   uint16        // last port of a range, host byte order; 0: one port
@@ -28,14 +28,14 @@ type ServiceTable struct {
 	SNAT      []TcIpAddr    // source addresses that replace the mode's
 	Secondary []TcIpAddr    // secondary VIPs, each with the same row
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
-	// PersistPrefix is how many of the 128 bits of a client's address count.
+	// PersistPrefix is the number of bits, of the 128 of an address, that identify a client.
 	PersistPrefix uint8
 	QUIC          []QUICConfig    // of connection IDs
 	Endpoints     []EndpointTable // in the user's order, without duplicates
 	Tenths        bool            // CurrentWeight of endpoints is in tenths of their weights
 	Parents       []uint32        // for each of Endpoints, the index of the user's endpoint to which its counters belong; nil: its own index
-	Denied        []netip.Prefix  // that may not connect, sorted, each once
-	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
+	Denied        []netip.Prefix  // prefixes that must not connect, sorted, each once
+	Sources       []netip.Prefix  // prefixes that may connect, sorted, each once; none: all
 	Slots         []uint32        // table of the algorithm: indices into Endpoints
 	Leave         EndMode         // how TCP connections of removed endpoints end
 }
@@ -86,7 +86,7 @@ type EndpointTable struct {
 }
 
 // String prints the table as one line for the service, one for each endpoint and one for the slots;
-// goldens and debug logs show what the maps will hold.
+// golden files and debug logs use it.
 func (t ServiceTable) String() string {
 	var b strings.Builder
 	idle := "default"
@@ -215,14 +215,14 @@ func (a TcIpAddr) Netip() netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// Port turns a port from host to network byte order or back.
+// Port converts a port from host to network byte order, or back.
 func Port(p uint16) uint16 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], p)
 	return binary.NativeEndian.Uint16(b[:])
 }
 
-// AddrPort converts an address and a port from the form of the maps.
+// AddrPort converts an address and a port from the layout of the maps.
 func AddrPort(a TcIpAddr, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Netip(), Port(port))
 }

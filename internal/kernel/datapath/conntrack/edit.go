@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// EditBuckets writes the buckets for which edit returns true. For tests and measurements:
-// concurrent counts of packets in the same bucket may be lost.
+// EditBuckets writes the buckets for which edit returns true. It is for tests and measurements:
+// concurrent changes by packets in the same bucket may be lost.
 func (t *Table) EditBuckets(edit func(group, bucket int, b *bpf.TcTableBucket) bool) error {
 	for i := range t.groups.Count() {
 		if err := t.editGroup(i, edit); err != nil {

@@ -55,7 +55,7 @@ func (t *Table) rewrite(edit func([]Entry) []Entry) error {
 	return t.write(edit(had))
 }
 
-// write makes these the only entries.
+// write replaces all entries.
 func (t *Table) write(entries []Entry) error {
 	s, err := t.read()
 	if err != nil {
@@ -82,7 +82,7 @@ type place struct {
 	entry int
 }
 
-// writeHomes writes groups that have nothing but these entries.
+// writeHomes writes groups with only these entries.
 func (t *Table) writeHomes(s *state, entries []Entry, groups uint32) error {
 	places := make([]place, len(entries))
 	for i := range entries {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestPutAtLastHome checks that a bucket from which many keys have spilled refuses a client's key
-// at its first home, and takes it at its last one, as the packet path does.
+// at its first home, and accepts it at its last home, like the packet path.
 func TestPutAtLastHome(t *testing.T) {
 	t.Parallel()
 	buckets := make([]element, perGroup)

@@ -23,18 +23,18 @@ const (
 // (bpf/table/location_map.h). Methods are safe for concurrent use.
 type LocationMap struct {
 	memory *ebpf.Memory
-	words  uint32 // of an endpoint, in one edition
+	words  uint32 // number of words of an endpoint in one edition
 
 	mu      sync.Mutex
 	present uint32 // the first word of the edition that is written
 }
 
-// LocationMapWords returns the map's number of words for a table of so many groups.
+// LocationMapWords returns the map's number of words for a table with this number of groups.
 func LocationMapWords(groups uint32) uint32 { return firstWord + 2*endpointRows*wordsFor(groups) }
 
 func wordsFor(groups uint32) uint32 { return (groups + groupsPerWord - 1) / groupsPerWord }
 
-// OpenLocationMap begins with none.
+// OpenLocationMap returns the location map, without locations.
 func OpenLocationMap(m *ebpf.Map) (*LocationMap, error) {
 	memory, err := m.Memory()
 	if err != nil {
@@ -75,11 +75,11 @@ func (w *LocationMap) Turn() error {
 	return w.publish()
 }
 
-// otherEdition is the edition that is not written.
+// otherEdition returns the edition that is not written.
 func (w *LocationMap) otherEdition() uint32 { return 2*firstWord + endpointRows*w.words - w.present }
 
-// Groups returns the groups that may have connections of these endpoints, in order: in other
-// groups, none was opened or found by the last two sweeps.
+// Groups returns the groups that may have connections of these endpoints, in order. In other
+// groups, no connection was opened or found during the last two sweeps.
 func (w *LocationMap) Groups(endpoints []uint32) (groups []uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

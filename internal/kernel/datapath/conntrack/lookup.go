@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// Lookup finds an entry. It is at one of two homes, and while the table grows in one of two groups
-// of each; a miss counts if the size is the same before and after.
+// Lookup finds an entry at one of its two homes. While the table grows, each home has two groups. A
+// miss is valid only if the size is the same before and after it.
 func (t *Table) Lookup(key bpf.TcConnectionKey) (row bpf.TcConnection, found bool, err error) {
 	s, err := t.read()
 	for err == nil {
@@ -52,7 +52,7 @@ func (t *Table) lookUp(s *state, key *bpf.TcConnectionKey) (row bpf.TcConnection
 	return row, false, nil
 }
 
-// Groups returns how many groups may have entries.
+// Groups returns the number of groups that may have entries.
 func (t *Table) Groups() (int, error) {
 	s, err := t.read()
 	if err != nil {

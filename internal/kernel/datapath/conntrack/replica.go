@@ -14,7 +14,7 @@ import (
 type Replica struct {
 	outer, state, counts *ebpf.Map
 	group                *ebpf.Map
-	groups               int // of outer that are there
+	groups               int // number of existing groups of outer
 }
 
 // NewReplica returns a Replica of three empty maps; inner is the spec of its groups.
@@ -26,10 +26,10 @@ func NewReplica(outer, state, counts *ebpf.Map, inner *ebpf.MapSpec) (*Replica, 
 	return &Replica{outer: outer, state: state, counts: counts, group: group}, nil
 }
 
-// Close releases it.
+// Close releases the maps.
 func (d *Replica) Close() error { return d.group.Close() }
 
-// Set makes it stand for the table's current state, with these entries.
+// Set copies the table's current size and load, and replaces the entries.
 func (d *Replica) Set(of *Table, entries []Entry) error {
 	s, err := of.read()
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *Replica) extend(groups int) error {
 	return nil
 }
 
-// Entries returns its current entries.
+// Entries returns the current entries.
 func (d *Replica) Entries() (entries []Entry, err error) {
 	for i := range perGroup {
 		var e element

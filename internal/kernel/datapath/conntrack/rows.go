@@ -52,7 +52,7 @@ func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(*bpf.TcTabl
 	return group*int(rowsPerGroup) + row, err
 }
 
-// each begins at a row of a group, and returns where it stopped.
+// each is EachRowFrom from a row of a group on. It returns the group and the row where it stopped.
 func (t *Table) each(ctx context.Context, group, skip int, yield func(*bpf.TcTableRow) bool) (next, row int, err error) {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
@@ -99,7 +99,8 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 	return n, err
 }
 
-// Began returns the packet path's clock when the connection of a row began. false: unknown.
+// Began returns the packet path's clock at the start of a row's connection. known is false if the
+// row does not have it.
 func Began(r *bpf.TcTableRow) (ticks uint64, known bool) {
 	ticks = r.Status &^ (rowLive | rowPlaced)
 	return ticks, ticks != 0

@@ -33,30 +33,30 @@ const (
 	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds the initial table: 32,000 entries.
 	firstGroups = 132
-	// countBatch is the number of entries that a CPU counts for itself, if the table is large
-	// enough for this error.
+	// countBatch is the number of entries that a CPU counts separately, in tables from largeTable
+	// entries on.
 	countBatch, largeTable = 32, 65536
 )
 
-// Groups returns the maximum number of groups of a table for so many connections.
+// Groups returns the maximum number of groups of a table for this number of connections.
 func Groups(connections int) uint32 {
 	return groupsFor(uint64(connections) * EntriesPerConnection)
 }
 
-// groupsFor returns how many groups hold so many entries with room to spare.
+// groupsFor returns the number of groups for this number of entries, with room to spare.
 func groupsFor(entries uint64) uint32 {
 	const perHundred = rowsPerGroup * goalPercent
 	return uint32((100*entries + perHundred - 1) / perHundred)
 }
 
-// Make makes an empty table for at most so many connections.
+// Make makes an empty table for at most this number of connections.
 func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
 	t := &Table{groups: groups, state: state, counts: counts, memoryLeft: machine.MemoryLeft}
 	first := min(groups.MaxSegments(), firstGroups)
 	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
 	}
-	// the outer map may be another start's, which was killed before it had made the table
+	// the outer map may be that of a start that was killed before it made the table
 	most := int64(min(uint64(connections)*EntriesPerConnection, uint64(groups.MaxSegments())*rowsPerGroup*goalPercent/100))
 	batch := uint32(1)
 	if most >= largeTable {
@@ -108,7 +108,7 @@ func (s *state) groups() uint32 { return uint32(s.Size & (1<<sizeBits - 1)) }
 
 func (s *state) goal() uint32 { return uint32(s.Size >> sizeBits & (1<<sizeBits - 1)) }
 
-// inUse returns how many groups may have entries. All of them exist.
+// inUse returns the number of groups that may have entries. All of them exist.
 func (s *state) inUse() int { return int(max(s.groups(), s.goal())) }
 
 func (t *Table) read() (*state, error) {
@@ -170,12 +170,13 @@ func (t *Table) Use() (entries, most, bytes uint64, err error) {
 	return entries, most, each * uint64(groups), nil
 }
 
-// Count returns the number of entries in the table of these maps, even if it could not be adopted.
+// Count returns the number of entries in the table of these maps, even if this build cannot adopt
+// it.
 func Count(state, counts *ebpf.Map) (uint64, error) {
 	return (&Table{state: state, counts: counts}).Len()
 }
 
-// Buckets returns how many buckets are in use.
+// Buckets returns the number of buckets in use.
 func (t *Table) Buckets() (uint32, error) {
 	s, err := t.read()
 	if err != nil {
@@ -184,8 +185,8 @@ func (t *Table) Buckets() (uint32, error) {
 	return uint32(s.inUse()) * perGroup, nil
 }
 
-// GroupsFor returns how many groups the table should have for so many entries. growing: it has
-// fewer.
+// GroupsFor returns the number of groups that the table should have for this number of entries.
+// growing reports whether it has fewer.
 func (t *Table) GroupsFor(entries uint64) (goal uint32, growing bool, err error) {
 	s, err := t.read()
 	if err != nil {
@@ -198,7 +199,7 @@ func (t *Table) GroupsFor(entries uint64) (goal uint32, growing bool, err error)
 	return goal, goal > s.groups(), nil
 }
 
-// targetGroups returns how many groups a table should have.
+// targetGroups returns the number of groups that a table should have.
 func targetGroups(groups uint32, entries uint64, most uint32) uint32 {
 	if 100*entries < fullPercent*uint64(groups)*rowsPerGroup {
 		return groups
@@ -206,7 +207,7 @@ func targetGroups(groups uint32, entries uint64, most uint32) uint32 {
 	return max(groups, min(groupsFor(entries), most))
 }
 
-// Room returns how many entries the table may have before it must grow.
+// Room returns the number of entries at which the table must grow.
 func (t *Table) Room() (uint64, error) {
 	s, err := t.read()
 	if err != nil {
@@ -215,8 +216,8 @@ func (t *Table) Room() (uint64, error) {
 	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
 }
 
-// MaxUncounted returns how many entries the packet path may have uncounted, as each CPU counts some
-// for itself.
+// MaxUncounted returns the maximum number of entries that the shared count lacks, since each CPU
+// counts some separately.
 func MaxUncounted() int64 { return int64(countBatch * runtime.NumCPU()) }
 
 // reserveBytes is the memory that must be left after the table has been extended: if the table used

@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// clientsBatch is how many rows of persists are read at once.
+// clientsBatch is the number of rows of persists that are read at once.
 const clientsBatch = 1024
 
 // ScanClients calls yield with the clients whose endpoints services remember. They are valid until
@@ -57,8 +57,8 @@ func (c *Copies) ScanClients(ctx context.Context, yield func([]report.ClientCopy
 }
 
 // PutClients stores clients of other nodes in their services, unless a service has a later endpoint
-// of the client. unknown, which is as long as list, marks clients whose service or endpoint is not
-// here.
+// of the client. unknown, which is as long as list, marks clients whose service or endpoint does
+// not exist here.
 func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error {
 	now, err := loader.Now()
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Copies) PutClients(ctx context.Context, list []report.ClientCopy, unkno
 	return nil
 }
 
-// putClient writes the endpoint of a client, unless a later one is known. A packet may do so at the
-// same time: then one of the two endpoints stays, as if the packet had arrived earlier or later.
+// putClient writes the endpoint of a client, unless a later one is known. If a packet does so at
+// the same time, either endpoint may stay.
 func (c *Copies) putClient(at tables.CopyPlace, client netip.Addr, seen uint32) error {
 	m := c.tables.Persists()
 	if m == nil {
@@ -96,7 +96,7 @@ func (c *Copies) putClient(at tables.CopyPlace, client netip.Addr, seen uint32) 
 	if err := m.Lookup(&key, &known); err == nil && int32(known.Seen-row.Seen) >= 0 {
 		return nil
 	}
-	if err := m.Put(&key, &row); err != nil && !errors.Is(err, unix.E2BIG) { // full: further clients follow the slots
+	if err := m.Put(&key, &row); err != nil && !errors.Is(err, unix.E2BIG) { // full: endpoints of further clients are selected by hash
 		return fmt.Errorf("remember a client: %w", err)
 	}
 	return nil

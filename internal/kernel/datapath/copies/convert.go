@@ -15,8 +15,8 @@ const (
 	family = uint8(bpf.TcHopFlagHOP_FAMILY)
 )
 
-// describe translates a copy for other nodes. False: its endpoint is gone; or has opened the
-// connection itself, which other nodes could not do for it.
+// describe converts a copy for other nodes. It returns false if the endpoint was removed, or opened
+// the connection itself: other nodes cannot continue such a connection.
 func (c *Copies) describe(r *bpf.TcConnectionCopy) (report.ConnectionCopy, bool) {
 	origin, ok := c.tables.Origin(r.Id)
 	if !ok {
@@ -36,7 +36,7 @@ func (c *Copies) describe(r *bpf.TcConnectionCopy) (report.ConnectionCopy, bool)
 	return out, !origin.Opens || out.Client.Addr() != origin.Endpoint.Addr()
 }
 
-// row translates a copy of another node for the program that inserts it.
+// row converts a copy of another node for the program that inserts it.
 func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 	r := bpf.TcConnectionCopy{
 		Protocol: uint8(in.Protocol), Id: at.Endpoint, Service: at.Service, PersistPrefix: at.PersistPrefix,
@@ -60,14 +60,14 @@ func (c *Copies) row(in *report.ConnectionCopy, at place) bpf.TcConnectionCopy {
 	return r
 }
 
-// ticks returns an age in jiffies. Ages beyond half of their range would seem to be in the future:
-// the end of a connection may be 50 days old.
+// ticks returns an age in jiffies, at most half of their range: the end of a connection may be 50
+// days old, which would otherwise appear to be in the future.
 func ticks(age, jiffy time.Duration) uint32 { return uint32(min(age/jiffy, math.MaxInt32)) }
 
 func address(a netip.AddrPort) (bpf.TcIpAddr, uint16) { return bpf.Addr(a.Addr()), bpf.Port(a.Port()) }
 
-// isPlausible reports whether the addresses of a copy have the IP versions that its traits claim,
-// on which the packet path relies.
+// isPlausible reports whether the addresses of a copy have the IP versions of its traits, as the
+// packet path assumes.
 func isPlausible(in *report.ConnectionCopy) bool {
 	if in.Client.Addr().Is4() != in.VIP.Addr().Is4() || in.Source.Addr().Is4() != in.Endpoint.Addr().Is4() {
 		return in.Traits&oneWay != 0

@@ -1,5 +1,5 @@
 // Package copies exchanges connections of the table with user space: it reads this node's
-// connections, and inserts other nodes' (docs/adr/0092-connection-sync.md).
+// connections, and inserts those of other nodes (docs/adr/0092-connection-sync.md).
 package copies
 
 import (
@@ -83,7 +83,7 @@ func (c *Copies) load() error {
 		own.Close()
 		return fmt.Errorf("read found connections: %w", err)
 	}
-	reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
+	reader.SetDeadline(time.Unix(1, 0)) // reads never block
 	c.own, c.programs, c.scanned = own, programs, reader
 	return nil
 }
@@ -107,9 +107,9 @@ func (c *Copies) Close() error {
 	return errors.Join(errs...)
 }
 
-// KeepQuiet leaves segments of unknown TCP connections unanswered for a while: copies of their
-// connections may be about to arrive (bpf/open/quiet.h). Segments that a service passes on by their
-// hash wait for hashed. 0 ends that.
+// KeepQuiet leaves segments of unknown TCP connections unanswered for d, while copies of their
+// connections may arrive (bpf/open/quiet.h). Segments that a service forwards by their hash are
+// dropped for the time hashed. 0 ends this.
 func (c *Copies) KeepQuiet(d, hashed time.Duration) error {
 	until, err := c.untilAfter(d)
 	hashedUntil, err2 := c.untilAfter(hashed)
@@ -120,7 +120,7 @@ func (c *Copies) KeepQuiet(d, hashed time.Duration) error {
 	return nil
 }
 
-// untilAfter returns the end of a time in jiffies; 0: there is none.
+// untilAfter returns the time d from now in jiffies, or 0 if d is 0.
 func (c *Copies) untilAfter(d time.Duration) (uint32, error) {
 	if d <= 0 {
 		return 0, nil

@@ -16,7 +16,7 @@ import (
 type batch [bpf.TcCopyLimitCOPY_BATCH]bpf.TcConnectionCopy
 
 // target is the endpoint that a copy names: VIP, endpoint, protocol, mark, and whether packets have
-// one way. Maps hash a piece of memory several times as fast as addresses.
+// one way. An array of bytes is a map key that hashes several times as fast as addresses.
 type target [2*(16+2) + 1 + 4 + 1]byte
 
 func targetOf(in *report.ConnectionCopy) (t target) {
@@ -38,17 +38,17 @@ type place struct {
 }
 
 const (
-	placesAge = time.Second // for how long places are believed; the program checks them
+	placesAge = time.Second // how long places are reused; the program checks them
 	maxPlaces = 65_536
 )
 
-// ExpectCopies makes room for another node's connections. Nodes share their connections, so those
-// in the table already count.
+// ExpectCopies makes room for another node's connections. Nodes share their connections, so
+// connections that the table has count towards them.
 func (c *Copies) ExpectCopies(ctx context.Context, connections int) error {
 	return c.table.MakeTotalRoom(ctx, connections)
 }
 
-// CountConnections returns how many connections the table has.
+// CountConnections returns the number of connections in the table.
 func (c *Copies) CountConnections() int {
 	entries, err := c.shared.Conntrack.Len()
 	if err != nil {
@@ -114,13 +114,13 @@ func (c *Copies) putBatch(ctx context.Context, list []report.ConnectionCopy, res
 			}
 		}
 		if next++; results[i] == report.CopyUnknown {
-			c.placesAt = time.Time{} // the endpoint's row has changed hands
+			c.placesAt = time.Time{} // the row belongs to another endpoint now
 		}
 	}
 	return nil
 }
 
-// place finds the endpoint of a copy. Most copies of a moment are of few endpoints.
+// place finds the endpoint of a copy. It caches results, since most copies belong to few endpoints.
 func (c *Copies) place(in *report.ConnectionCopy, now time.Time) place {
 	key := targetOf(in)
 	if now.Sub(c.placesAt) > placesAge || len(c.places) >= maxPlaces {

@@ -9,8 +9,8 @@ import (
 // roomPause is the pause after the table could not grow: an attempt may take a second.
 const roomPause = 5 * time.Second
 
-// room makes room for copies. If that fails, copies that fit are inserted nevertheless: if the
-// connection to their node ended, the node would send all connections again and again.
+// room makes room for copies. If that fails, copies that fit are still inserted: an error would end
+// the connection to the node, which would then send all copies again.
 type room struct {
 	grow   func(ctx context.Context, connections int) error
 	log    *slog.Logger

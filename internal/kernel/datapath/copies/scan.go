@@ -20,9 +20,9 @@ import (
 // scanPause lets packets and other programs have the CPU between two slices.
 const scanPause = 500 * time.Microsecond
 
-// ScanCopies calls yield with the selected connections of the table, a few hundred at a time; with
-// all of them again if growth has moved entries back meanwhile. They are valid until yield returns.
-// The table changes meanwhile: changes arrive by WatchCopies.
+// ScanCopies calls yield with the selected connections of the table, a few hundred at a time. It
+// repeats the scan if growth has moved entries to earlier groups. Connections are valid until yield
+// returns. The table changes meanwhile: changes arrive by WatchCopies.
 func (c *Copies) ScanCopies(ctx context.Context, what report.CopySelection, yield func([]report.ConnectionCopy) error) error {
 	now, err := loader.Now()
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Copies) scan(ctx context.Context, what report.CopySelection, since uint
 			}
 		}
 		if next == bucket {
-			return nil // there is no such bucket
+			return nil // the table has no such bucket
 		}
 		bucket = next
 		if !monotime.Sleep(ctx, scanPause) {

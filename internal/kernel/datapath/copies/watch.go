@@ -21,12 +21,12 @@ const (
 	ringBytes = 16 << 20
 	// gather is how long a busy node collects copies before it sends them.
 	gather = time.Millisecond
-	// watchBatch is the most copies that are passed on at a time.
+	// watchBatch is the maximum number of copies that are passed on at a time.
 	watchBatch = 1024
 )
 
-// WatchCopies calls yield with copies of connections when their state changes as other nodes need
-// to know, and with the number lost since the watch began, until ctx ends. The copies are valid
+// WatchCopies calls yield with copies of connections whose state has changed in a way that other
+// nodes need, and with the number lost since the watch began, until ctx ends. The copies are valid
 // until yield returns. There must be no other watch.
 func (c *Copies) WatchCopies(ctx context.Context, yield func(list []report.ConnectionCopy, lost uint64)) error {
 	ring, err := ebpf.NewMap(&ebpf.MapSpec{Name: "copies", Type: ebpf.RingBuf, MaxEntries: ringBytes})
@@ -56,7 +56,7 @@ func (c *Copies) WatchCopies(ctx context.Context, yield func(list []report.Conne
 	return c.follow(ctx, reader, before, yield)
 }
 
-// follow sleeps until there are copies, and then reads once per gather until there are none.
+// follow sleeps until there are copies, then reads once per gather until there are none.
 func (c *Copies) follow(ctx context.Context, reader *ringbuf.Reader, before uint64, yield func([]report.ConnectionCopy, uint64)) error {
 	var list []report.ConnectionCopy
 	for ctx.Err() == nil {
@@ -105,9 +105,8 @@ func (c *Copies) read(reader *ringbuf.Reader, list []report.ConnectionCopy, most
 	return list, nil
 }
 
-// waited returns for how long a copy has waited in the ring: for longer than its connection was
-// silent if this process was stopped. Another node may have opened the next one meanwhile. The
-// kernel's clock may be a moment ahead.
+// waited returns how long a copy has waited in the ring. If this process was stopped, another node
+// may have opened the next connection since. The kernel's clock may be slightly ahead.
 func waited(row *bpf.TcConnectionCopy) time.Duration {
 	now := uint32(monotime.Uptime() >> bpf.TcCopyLimitCOPY_TIME_SHIFT)
 	return time.Duration(max(int32(now-row.Made), 0)) << bpf.TcCopyLimitCOPY_TIME_SHIFT

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// TestWaited checks for how long a copy has waited in the ring while the process was stopped.
+// TestWaited checks the time that a copy has waited in the ring while the process was stopped.
 func TestWaited(t *testing.T) {
 	t.Parallel()
 	const stopped = time.Minute
@@ -23,7 +23,8 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// TestTicks checks that an age which jiffies cannot express is the greatest one, not a small one.
+// TestTicks checks that an age that jiffies cannot express becomes the maximum age, not a small
+// one.
 func TestTicks(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]uint32{0: 0, time.Second: 1000, 50 * 24 * time.Hour: math.MaxInt32} {

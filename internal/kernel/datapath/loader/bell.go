@@ -59,7 +59,7 @@ func OpenBell(s BellSections, rings *ebpf.Map) (*Bell, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("make a bell for the packet path: %w", err), unix.Munmap(memory), unix.Munmap(shared))
 	}
-	defer bell.Close() // the programs have it, and the reader its memory
+	defer bell.Close() // the programs and the reader keep it open
 	ring, err := ringbuf.NewReader(bell)
 	if err == nil {
 		if err = rings.Put(uint32(bpf.TcRingBELL), bell); err != nil {
@@ -82,7 +82,7 @@ func OpenBell(s BellSections, rings *ebpf.Map) (*Bell, error) {
 	return b, nil
 }
 
-// Close listens no longer.
+// Close stops listening.
 func (b *Bell) Close() error {
 	if b == nil {
 		return nil
@@ -114,11 +114,11 @@ func (b *Bell) listen() {
 func ring(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it has rung already
+	default: // a signal is pending
 	}
 }
 
-// drain discards an earlier ring.
+// drain discards an earlier signal.
 func drain(c chan struct{}) {
 	select {
 	case <-c:
@@ -129,14 +129,15 @@ func drain(c chan struct{}) {
 // RingHandshake acts like the packet path when an endpoint has counted a handshake.
 func (b *Bell) RingHandshake() { ring(b.handshake) }
 
-// Deafen sets whether programs of an earlier version run that ring no bell. Then nothing may sleep.
+// Deafen sets whether programs of an earlier version run, which do not signal. Then no waiter may
+// sleep.
 func (b *Bell) Deafen(deaf bool) { b.deaf.Store(deaf) }
 
-// Deaf reports whether that is so.
+// Deaf reports whether programs run that do not signal.
 func (b *Bell) Deaf() bool { return b.deaf.Load() }
 
 // News calls yield with each endpoint below limit that has counted a handshake event since the last
-// call. Its counts up to the event are visible.
+// call. Counts up to the event are visible.
 func (b *Bell) News(limit int, yield func(endpoint uint32)) {
 	for i := range b.words(limit) {
 		word := &b.row.Handshakes[i]
@@ -154,7 +155,7 @@ func (b *Bell) words(limit int) int {
 }
 
 // AwaitHandshake returns a channel that signals when an endpoint below limit counts a handshake
-// event; nil: one has already, or there would be no signal.
+// event. It returns nil if one has already, or if programs do not signal.
 func (b *Bell) AwaitHandshake(limit int) <-chan struct{} {
 	if b.Deaf() {
 		return nil
@@ -178,7 +179,7 @@ func mapSection(section *ebpf.Map) ([]byte, error) {
 	return memory, nil
 }
 
-// Outcomes returns the outcomes of connections with an endpoint. High ids have none.
+// Outcomes returns the outcomes of connections with an endpoint. Endpoints with high ids have none.
 func (b *Bell) Outcomes(endpoint uint32) (out report.Outcomes) {
 	if int(endpoint) >= len(b.outcomes) {
 		return out
@@ -190,7 +191,7 @@ func (b *Bell) Outcomes(endpoint uint32) (out report.Outcomes) {
 	}
 }
 
-// ForgetOutcomes clears them for the next endpoint of that id.
+// ForgetOutcomes clears the outcomes for the next endpoint with the id.
 func (b *Bell) ForgetOutcomes(endpoint uint32) {
 	if int(endpoint) < len(b.outcomes) {
 		b.outcomes[endpoint] = bpf.TcEndpointOutcomes{}
@@ -204,8 +205,8 @@ func (b *Bell) Try(service, endpoint uint32) {
 }
 
 // AwaitEntries returns a channel that signals when the connection table has about this many
-// entries, or slightly more, as CPUs count for themselves. If it has them already, the next new one
-// signals. nil: there would be no signal.
+// entries, or slightly more, since CPUs count separately. If it has them already, the next new
+// entry signals. It returns nil if programs do not signal.
 func (b *Bell) AwaitEntries(n int64) <-chan struct{} {
 	if b.Deaf() {
 		return nil

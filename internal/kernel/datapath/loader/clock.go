@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Now returns the packet path's clock, in the kernel's ticks, which user space cannot read: a
-// program of two instructions reads it.
+// Now returns the packet path's clock, in ticks of the kernel. User space cannot read it, so it
+// runs a program of two instructions.
 func Now() (uint32, error) { return clock(0) }
 
 // Ticks returns the same clock with all of its bits.
@@ -30,7 +30,7 @@ func Ticks() (uint64, error) {
 	}
 }
 
-// clock reads 32 bits of the clock, from one on: the result of a program has 32 bits.
+// clock reads 32 bits of the clock, starting at bit from: the result of a program has 32 bits.
 func clock(from int32) (uint32, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Type: ebpf.SchedCLS, License: "GPL",

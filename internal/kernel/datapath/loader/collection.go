@@ -110,8 +110,8 @@ func (c *Collection) open() error {
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	// It is the last map to be made: an earlier start that was killed before that did nothing with
-	// the maps that it pinned.
+	// The table is made last: if an earlier start was killed before this, its pinned maps are
+	// unused.
 	c.Fresh = !made
 	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
 		return fmt.Errorf("load data path: %w", err)
@@ -157,7 +157,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, a := range []*rows.Array{c.Handshakes.Shared, c.Handshakes.PerCPU, c.EndpointStates.PerCPU} { // an earlier version had none
+	for _, a := range []*rows.Array{c.Handshakes.Shared, c.Handshakes.PerCPU, c.EndpointStates.PerCPU} { // earlier versions lack these arrays
 		if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(a.Segments())), a); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (c *Collection) warnSize() error {
 		return err
 	}
 	if has := entries / conntrack.EntriesPerConnection; has != uint64(c.Connections) {
-		c.Log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up", "connections", has, "asked", c.Connections)
+		c.Log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` discards it", "connections", has, "asked", c.Connections)
 	}
 	return nil
 }

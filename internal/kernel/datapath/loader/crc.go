@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// newCRCTable returns struct sctp_crc of bpf/abi.h: numbers with which the packet path follows
-// changes of packets in their CRC32c (bpf/protocol/sctp_crc.h).
+// newCRCTable returns struct sctp_crc of bpf/abi.h: constants with which the packet path updates
+// the CRC32c of changed packets (bpf/protocol/sctp_crc.h).
 func newCRCTable() []byte {
 	byByte := crc32.MakeTable(crc32.Castagnoli)
 	zeros := func(crc uint32, bytes int) uint32 {

@@ -19,7 +19,7 @@ const (
 	formerEpoch   = 1<<31 | 1<<15
 )
 
-// Followers are programs of an earlier process, whose variables follow those of this process.
+// Followers are variables of an earlier process's programs that follow those of this process.
 type Followers struct{ pairs []pair }
 
 // pair is a variable of this process, and the variable of the same name in another process's
@@ -30,7 +30,7 @@ type pair struct {
 	last       *uint32 // last written value; nil: none
 }
 
-// Follow finds the variables of programs. Unknown ones are left out.
+// Follow finds the variables of programs that this process has, too.
 func (c *Collection) Follow(programs []*ebpf.Program) (*Followers, error) {
 	f := &Followers{}
 	seen := map[ebpf.MapID]bool{}

@@ -6,7 +6,7 @@ import (
 )
 
 // Handshakes are the counts of handshakes with endpoints, by id: each CPU has a row for the steps
-// of usual ones, and all share a row for others.
+// of ordinary handshakes, and all CPUs share a row for others.
 type Handshakes struct{ Shared, PerCPU *rows.Array }
 
 // Clear zeroes the counts of an endpoint.

@@ -16,8 +16,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// explainLoss returns an error that says why the pinned maps cannot be adopted (reason), and what a
-// start without them costs.
+// explainLoss returns an error with the reason why the pinned maps cannot be adopted, and the
+// losses of a start without them.
 func (c *Collection) explainLoss(reason error) error {
 	connections := "all tracked connections end"
 	if n, err := c.pinnedConnections(); err == nil {
@@ -33,8 +33,8 @@ func (c *Collection) explainLoss(reason error) error {
 // maxLossNamed bounds the services that explainLoss names.
 const maxLossNamed = 10
 
-// pinnedConnections returns the number of connections, if their count is where this build expects
-// it.
+// pinnedConnections returns the number of pinned connections, if the layout of their count is that
+// of this build.
 func (c *Collection) pinnedConnections() (n uint64, err error) {
 	err = c.readPinned([]string{"table_states", "table_counts"}, func(_ *ebpf.CollectionSpec, maps []*ebpf.Map) error {
 		n, err = conntrack.Count(maps[0], maps[1])
@@ -43,8 +43,8 @@ func (c *Collection) pinnedConnections() (n uint64, err error) {
 	return n / conntrack.EntriesPerConnection, err
 }
 
-// pinnedServices returns the services with connections and their numbers, if they are where this
-// build expects them.
+// pinnedServices returns the services with connections and their numbers, if the layouts are those
+// of this build.
 func (c *Collection) pinnedServices() (text string, err error) {
 	names := []string{"services", "endpoints", "endpoint_states", "connection_counts"}
 	err = c.readPinned(names, func(spec *ebpf.CollectionSpec, maps []*ebpf.Map) error {

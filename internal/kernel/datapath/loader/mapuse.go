@@ -28,7 +28,7 @@ func (c *Collection) MapUses() ([]report.MapUse, error) {
 			use, err = segmentUse(use, segmented[name])
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look at map %s: %w", name, err)
+			return nil, fmt.Errorf("inspect map %s: %w", name, err)
 		}
 		use.Name = name
 		if name == "connections" {
@@ -120,7 +120,7 @@ func countRows(m *ebpf.Map) (n uint64, err error) {
 			read, err = m.BatchLookup(&cursor, keys.Interface(), values.Interface(), nil)
 			n += uint64(read)
 		}
-		if errors.Is(err, unix.ENOSPC) { // a bucket of it has more than fits
+		if errors.Is(err, unix.ENOSPC) { // a bucket has more rows than fit
 			err = nil
 			size *= 2
 		}

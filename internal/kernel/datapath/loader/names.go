@@ -7,8 +7,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// enumNames reads an enum of abi.h from the object: its values, by the names that labels and logs
-// use.
+// enumNames reads an enum of abi.h from the object: the names that labels and logs use, by value.
 func enumNames(types *btf.Spec, enum, prefix string) (map[uint32]string, error) {
 	var e *btf.Enum
 	if err := types.TypeByName(enum, &e); err != nil {

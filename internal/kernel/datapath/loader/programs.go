@@ -23,8 +23,8 @@ func MakeMaps(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Col
 	return ebpf.NewCollectionWithOptions(&alone, opts)
 }
 
-// SideBySide returns when all are done. The first is done by the caller's thread, and so in its
-// namespaces.
+// SideBySide runs functions concurrently, and returns when all have ended. The first one runs on
+// the caller's thread, and so in its namespaces.
 func SideBySide(first func() error, others ...func() error) error {
 	var running sync.WaitGroup
 	errs := make([]error, len(others))
@@ -73,8 +73,8 @@ func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, name stri
 	return c.DetachProgram(name), nil
 }
 
-// ShareMaps keeps in an object the maps that it shares with others, in their size, and its own. The
-// rest is declared in maps.h, but unused.
+// ShareMaps removes maps from an object's spec, except for its own and those that it shares with
+// others, which get their size. maps.h declares all maps in each object.
 func ShareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...string) {
 	for name, m := range spec.Maps {
 		if have, ok := shared[name]; ok {

@@ -90,8 +90,8 @@ func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	}
 }
 
-// TestTableKeepsItsSize checks that requesting another size does not cost existing connections, and
-// is reported, even if the difference is so small that the number of groups would be the same.
+// TestTableKeepsItsSize checks that requesting another size keeps existing connections, and is
+// logged, even if the number of groups would be the same.
 func TestTableKeepsItsSize(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

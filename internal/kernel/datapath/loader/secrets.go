@@ -8,7 +8,8 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// drawSecrets sets the keys of new maps. Pinned maps keep their keys: clients are known by them.
+// drawSecrets sets the keys of new maps. Pinned maps keep their keys, by which known clients are
+// recognized.
 func (c *Collection) drawSecrets() error {
 	var keys bpf.TcSecretKeys
 	if err := c.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {

@@ -46,7 +46,7 @@ const (
 	KnownTime = 10 * time.Minute
 )
 
-// A cluster's source ports are divided into PortStripes.
+// A cluster divides source ports into PortStripes parts.
 const (
 	stripeBits  = 3
 	PortStripes = 1 << stripeBits
@@ -58,7 +58,7 @@ type Settings struct {
 	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
-	PortStripe     int      // which eighth of the source ports is taken first, from 1 on; 0: all are alike
+	PortStripe     int      // eighth of the source ports that is used first, from 1; 0: no preference
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
 	NoRedirectPeer bool     // never bpf_redirect_peer
@@ -185,7 +185,7 @@ func DefaultConnections() int {
 	return nearestPower(min(max(total/200/bytesEach, smallest), 1<<30))
 }
 
-// nearestPower returns the power of two that is the fewest times larger or smaller.
+// nearestPower returns the power of two with the smallest ratio to n.
 func nearestPower(n uint64) int {
 	p := uint64(1) << (bits.Len64(n) - 1)
 	if n*n > 2*p*p {

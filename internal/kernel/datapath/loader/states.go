@@ -11,7 +11,7 @@ import (
 
 // EndpointStates are the counts of endpoints' connections, by id: a row that all CPUs share plus a
 // row of each CPU, which are read as their sum. The rows are not read at the same instant, so a sum
-// may miss what two CPUs count meanwhile. The packet path uses only sums.
+// may miss concurrent counts of two CPUs. The packet path uses only sums.
 type EndpointStates struct{ Shared, PerCPU *rows.Array }
 
 // Snapshot returns the current segments, for readers that do not wait while the arrays grow.
@@ -45,9 +45,8 @@ func (s EndpointStates) Put(id uint32, state bpf.TcEndpointState) error {
 	return s.Shared.Put(id, state)
 }
 
-// addCounts adds the counts of the CPUs to the shared ones. Connections in the table are never
-// fewer than none, although one CPU's row may have been read before the connections began that end
-// in another's.
+// addCounts adds the counts of the CPUs to the shared ones. It replaces a negative number of
+// connections with 0: the rows of the CPUs are read at different times.
 func addCounts(state *bpf.TcEndpointState, counts []bpf.TcConnectionCount) {
 	tracked := int64(state.Tracked)
 	for i := range counts {

@@ -15,9 +15,9 @@ import (
 
 // tail describes the programs of one kind of packets.
 type tail struct {
-	packets string // whose they are
+	packets string // kind of packets, such as SCTP
 	read    func() (*ebpf.CollectionSpec, error)
-	indexes map[string]uint32                                        // in the map tail_programs, by the name of the program that hands packets over
+	indexes map[string]uint32                                        // in the map tail_programs, by the name of the calling program
 	make    func(*ebpf.CollectionSpec) (map[string]*ebpf.Map, error) // the maps that only these programs have
 }
 
@@ -27,7 +27,7 @@ type tails struct {
 	tail
 	all    map[string]*ebpf.Map // maps of the other programs, and their own; nil: no program is wanted
 	own    map[string]*ebpf.Map
-	handed map[string]bool // names of programs that hand packets over
+	handed map[string]bool // names of programs that call tail programs
 }
 
 // open makes the maps that only these programs have, unless they exist.
@@ -48,8 +48,8 @@ func (t *tails) open(of tail, all map[string]*ebpf.Map) error {
 	return nil
 }
 
-// put loads the program to which another one hands packets over, and hands them over from now on.
-// The kernel keeps it in the map.
+// put loads the program that another program calls, and adds it to the map of tail calls, which
+// keeps it loaded.
 func (t *tails) put(name string) error {
 	index, ok := t.indexes[name]
 	if t.all == nil || !ok || t.handed[name] {

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/kernel/datapath/rows"
 )
 
-// TestUpgradeOfScratch checks an upgrade from a version with another layout of its pinned ways or
-// packet buffer.
+// TestUpgradeOfScratch checks an upgrade from a version with another layout of its pinned next hops
+// or packet buffer.
 //
 // P29
 func TestUpgradeOfScratch(t *testing.T) {
@@ -84,8 +84,8 @@ func TestSizesOfAttached(t *testing.T) {
 	}
 }
 
-// TestFormerEpochs checks that programs that were rolled back to have their own map of ways, and
-// never use an epoch of this process.
+// TestFormerEpochs checks that restored programs of a former version have their own map of next
+// hops, and never use an epoch of this process.
 func TestFormerEpochs(t *testing.T) {
 	t.Parallel()
 	var all [2]*Collection
@@ -125,7 +125,7 @@ func TestFormerEpochs(t *testing.T) {
 }
 
 // TestFormerTableStates checks that a connection table of a version without second homes is
-// adopted, and that its layout stays, so version can adopt it again.
+// adopted, and that its layout stays, so that version can adopt it again.
 func TestFormerTableStates(t *testing.T) {
 	t.Parallel()
 	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
@@ -170,8 +170,8 @@ func withoutHomes(spec *ebpf.MapSpec) *ebpf.MapSpec {
 }
 
 // TestFormerCounts checks that counts of versions without counts per CPU are adopted, and that such
-// a version refuses to start once the programs are in use, as it would miss the counts of CPUs. A
-// start that fails before leaves the maps to it.
+// a version refuses to start once the programs are in use, since it would miss the counts of the
+// CPUs. A start that fails before leaves the maps to it.
 func TestFormerCounts(t *testing.T) {
 	t.Parallel()
 	spec, err := bpf.LoadTc()

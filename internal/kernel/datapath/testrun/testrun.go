@@ -1,5 +1,5 @@
-// Package testrun runs the loaded programs on packets without a network (BPF_PROG_TEST_RUN). For
-// trials, explanations and tests: nothing that carries packets needs it.
+// Package testrun runs the loaded programs on packets without a network (BPF_PROG_TEST_RUN). It
+// serves trials, explanations and tests; forwarding packets does not need it.
 package testrun
 
 import (
@@ -27,14 +27,14 @@ const (
 // Input is a packet to run the program on.
 type Input struct {
 	Frame   []byte // from the Ethernet header on
-	Ifindex int    // the interface of arrival, in the thread's namespace; its MAC address decides whether the packet is for this machine
+	Ifindex int    // the interface of arrival, in the thread's namespace; a packet to its MAC address is for this machine
 	Layer3  bool   // run the program of interfaces without link-layer header
 	GSOSize uint32
 	Mark    uint32 // skb->mark
 	Repeat  uint32 // 0: once
 }
 
-// Output is the result. Frame is the packet as it leaves, or as it is passed on.
+// Output is the result. Frame is the packet after the program.
 type Output struct {
 	Verdict  Verdict
 	Frame    []byte
@@ -92,9 +92,8 @@ func (r Runner) Run(in Input) (Output, error) {
 	return out, nil
 }
 
-// withoutPriorityTag removes a VLAN tag of id 0 from a frame, as the kernel does before the hook
-// and BPF_PROG_TEST_RUN does not: there it is in metadata, from where the program removes it or
-// leaves it alone.
+// withoutPriorityTag removes a VLAN tag of id 0 from a frame. The kernel moves it to metadata
+// before the hook, but BPF_PROG_TEST_RUN does not.
 func withoutPriorityTag(frame []byte) []byte {
 	const at, size, dot1q, dot1ad = 12, 4, 0x8100, 0x88a8
 	if len(frame) < at+size+2 {

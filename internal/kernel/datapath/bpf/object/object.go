@@ -8,9 +8,9 @@ import (
 	"io"
 )
 
-// Open returns the ELF file of an object that tools/bpf has compressed by gzip. An object takes a
-// tenth of its size then, in the repository and in each program that embeds it. Reads of a damaged
-// object return the error.
+// Open returns the ELF file of an object that tools/bpf has compressed by gzip. Compression reduces
+// an object to a tenth of its size, in the repository and in each program that embeds it. Reads of
+// a damaged object return the error.
 func Open(compressed []byte) io.ReaderAt {
 	z, err := gzip.NewReader(bytes.NewReader(compressed))
 	if err != nil {

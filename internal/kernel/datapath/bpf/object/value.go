@@ -8,8 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// valueSection begins the name of a section of variables. If the rest is a map's name, the section
-// stands for the map's only value: VALUE_OF in bpf/maps.h.
+// valueSection is the prefix of the name of a section of variables. If the rest is a map's name,
+// the section stands for the map's only value: VALUE_OF in bpf/maps.h.
 const valueSection = ".data."
 
 // Read returns the spec of an object, in which programs access values of maps in place.
