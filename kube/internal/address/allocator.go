@@ -66,12 +66,15 @@ type Allocator struct {
 	reserved Reserved
 	holders  map[netip.Addr]*holder
 	services map[string][]netip.Addr
+	withPort map[Port]int         // numbers of holders that have a port
+	lowest   map[Range]netip.Addr // of a range: addresses below are not free
 }
 
 // holder is an address in use.
 type holder struct {
 	ports    map[Port]string // the service of each port
 	services map[string]tenant
+	alone    int // services that share none: see Request.Alone
 }
 
 // tenant is a service that has an address.
@@ -81,11 +84,14 @@ type tenant struct {
 	pool      string // that it selected when it got the address
 	adopted   bool   // the address is from a status, so pool is not known
 	alone     bool   // see Request.Alone
+	ports     []Port // of the service
 }
 
 // New returns an allocator without pools.
 func New() *Allocator {
-	return &Allocator{holders: map[netip.Addr]*holder{}, services: map[string][]netip.Addr{}}
+	return &Allocator{
+		holders: map[netip.Addr]*holder{}, services: map[string][]netip.Addr{}, withPort: map[Port]int{}, lowest: map[Range]netip.Addr{},
+	}
 }
 
 // SetPools replaces the pools. Services keep their addresses, whatever pools there are.
@@ -95,6 +101,7 @@ func (a *Allocator) SetPools(pools []Pool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pools = sorted
+	clear(a.lowest)
 }
 
 // Allocate gives a service its addresses. Addresses that it has, or that its status lists as
@@ -104,6 +111,7 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before := a.release(r.Service)
+	defer a.freed(before)
 	if len(before) > 0 {
 		current = a.order(before)
 	}
@@ -125,8 +133,9 @@ func (a *Allocator) Allocate(r *Request, current []netip.Addr) (addresses []neti
 		case s.Optional:
 			notice = e
 		default:
-			a.release(r.Service)
+			given := a.release(r.Service)
 			a.restore(r.Service, before)
+			a.freed(given)
 			return nil, nil, e
 		}
 	}
@@ -271,6 +280,11 @@ func (a *Allocator) search(r *Request, p *Pool, six bool, given []netip.Addr) (n
 
 // shared returns the lowest address in use of a pool's range that a service may share.
 func (a *Allocator) shared(r *Request, p *Pool, rng Range, given []netip.Addr) (lowest netip.Addr, ok bool) {
+	for _, port := range r.Ports {
+		if a.withPort[port] == len(a.holders) {
+			return lowest, false // as with thousands of services that all have port 80
+		}
+	}
 	for c, h := range a.holders {
 		if rng.contains(c) && (!ok || c.Less(lowest)) && h.takes(r, p.Sharing) && !slices.Contains(given, c) && a.reserved.by(c) == "" {
 			lowest, ok = c, true
@@ -286,6 +300,9 @@ func (h *holder) takes(r *Request, sharing Sharing) bool {
 			return false
 		}
 	}
+	if sharing == ShareAlways && !r.Alone && h.alone == 0 {
+		return true
+	}
 	for other, one := range h.services {
 		if other != r.Service && (r.Alone || one.alone || sharing != ShareAlways && (r.Key == "" || one.key != r.Key)) {
 			return false
@@ -296,21 +313,29 @@ func (h *holder) takes(r *Request, sharing Sharing) bool {
 
 // free returns the first address of a range that nobody has.
 func (a *Allocator) free(rng Range) (netip.Addr, bool) {
-	for c := rng.First; rng.contains(c); c = c.Next() {
+	c := rng.First
+	if known, ok := a.lowest[rng]; ok {
+		c = known
+	}
+	for ; rng.contains(c); c = c.Next() {
 		if a.holders[c] != nil {
 			continue
 		}
 		last, reserved := a.reserved.last(c)
 		if !reserved {
-			return c, true
+			break
 		}
 		c = last
 	}
-	return netip.Addr{}, false
+	a.lowest[rng] = c
+	return c, rng.contains(c)
 }
 
 // apart returns a service that has an address, if one of the two shares none.
 func (a *Allocator) apart(r *Request, c netip.Addr) string {
+	if h := a.holders[c]; h == nil || !r.Alone && h.alone == 0 {
+		return ""
+	}
 	return a.holders[c].other(r.Service, func(one tenant) bool { return r.Alone || one.alone })
 }
 

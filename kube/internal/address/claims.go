@@ -10,53 +10,85 @@ import (
 // claim is a service's share of an address.
 type claim struct {
 	tenant
-	ports []Port
 	place int // among the addresses of the service
 }
 
 func (a *Allocator) claim(r *Request, c netip.Addr, as tenant) {
-	a.add(r.Service, c, r.Ports, as)
+	as.ports = slices.Clone(r.Ports)
+	a.add(r.Service, c, as)
 }
 
-func (a *Allocator) add(service string, c netip.Addr, ports []Port, as tenant) {
+func (a *Allocator) add(service string, c netip.Addr, as tenant) {
 	h := a.holders[c]
 	if h == nil {
-		h = &holder{ports: make(map[Port]string, len(ports)), services: map[string]tenant{}}
+		h = &holder{ports: make(map[Port]string, len(as.ports)), services: map[string]tenant{}}
 		a.holders[c] = h
 	}
-	for _, p := range ports {
+	a.leave(h, service)
+	for _, p := range as.ports {
+		if _, there := h.ports[p]; !there {
+			a.withPort[p]++
+		}
 		h.ports[p] = service
 	}
-	h.services[service] = as
+	if h.services[service] = as; as.alone {
+		h.alone++
+	}
 	if !slices.Contains(a.services[service], c) {
 		a.services[service] = append(a.services[service], c)
 	}
 }
 
-// release takes all addresses from a service, and returns its former claims.
+// leave takes an address from a service, but not the address from the service's list.
+func (a *Allocator) leave(h *holder, service string) tenant {
+	was := h.services[service]
+	for _, p := range was.ports {
+		if h.ports[p] != service {
+			continue
+		}
+		delete(h.ports, p)
+		if a.withPort[p]--; a.withPort[p] == 0 {
+			delete(a.withPort, p)
+		}
+	}
+	if delete(h.services, service); was.alone {
+		h.alone--
+	}
+	return was
+}
+
+// release takes all addresses from a service, and returns its former claims. Callers must pass
+// these to freed at last.
 func (a *Allocator) release(service string) map[netip.Addr]claim {
 	had := make(map[netip.Addr]claim, len(a.services[service]))
 	for place, c := range a.services[service] {
 		h := a.holders[c]
-		one := claim{tenant: h.services[service], place: place}
-		for p, by := range h.ports {
-			if by == service {
-				one.ports = append(one.ports, p)
-				delete(h.ports, p)
-			}
-		}
-		if delete(h.services, service); len(h.services) == 0 {
+		had[c] = claim{a.leave(h, service), place}
+		if len(h.services) == 0 {
 			delete(a.holders, c)
 		}
-		had[c] = one
 	}
 	delete(a.services, service)
 	return had
 }
 
+// freed has former addresses of a service found again that nobody has now.
+func (a *Allocator) freed(had map[netip.Addr]claim) {
+	for c := range had {
+		if a.holders[c] != nil {
+			continue
+		}
+		for rng, lowest := range a.lowest {
+			if rng.contains(c) && c.Less(lowest) {
+				a.lowest[rng] = c
+			}
+		}
+	}
+}
+
 func (a *Allocator) restore(service string, had map[netip.Addr]claim) {
 	for _, c := range a.order(had) {
-		a.add(service, c, had[c].ports, had[c].tenant)
+		a.add(service, c, had[c].tenant)
 	}
 }
 
@@ -64,7 +96,9 @@ func (a *Allocator) restore(service string, had map[netip.Addr]claim) {
 func (a *Allocator) Release(service string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.release(service)) > 0
+	had := a.release(service)
+	a.freed(had)
+	return len(had) > 0
 }
 
 // Of returns the addresses of a service.

@@ -17,6 +17,7 @@ func (a *Allocator) SetReserved(r Reserved) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reserved = r
+	clear(a.lowest)
 }
 
 // by returns the owner of a reserved address.

@@ -25,7 +25,7 @@ func (c *Client) unapplied(ctx context.Context) (map[string]string, error) {
 	return failed, err
 }
 
-// acceptApplied accepts services that the balancer has stored, but for those that its data path has
+// acceptApplied accepts services that the balancer has stored, except those its data path has
 // refused. It asks for them only after an error.
 func (m *member) acceptApplied(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	if !m.doubtful {
