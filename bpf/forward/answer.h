@@ -117,8 +117,9 @@ __noinline int answer_icmp(ctx_t *ctx, struct packet *p,
 	sum = sum_fold(sum);
 	sum = bpf_csum_diff(NULL, 0, (void *)&icmp, sizeof(icmp), sum);
 	icmp.checksum = ~sum_fold(sum);
-	if (ctx_length(ctx) > p->l3 + quote &&
-	    bpf_skb_change_tail(ctx, p->l3 + quote, 0))
+	/* also turns segments that travel as one (GSO) into one packet */
+	if ((ctx_length(ctx) > p->l3 + quote || ctx_segment(ctx)) &&
+	    ctx_resize(ctx, p->l3 + quote))
 		return false;
 	if (bpf_skb_adjust_room(ctx, head, BPF_ADJ_ROOM_MAC, 0))
 		return false;
@@ -186,7 +187,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 	if (kind != HOP_LAYER3 &&
 	    (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3)) {
 		fib_gateway(fib, &gateway);
-		return redirect_neigh(p, fib->ifindex, &gateway);
+		return send_by_kernel(ctx, p, fib->ifindex, &gateway);
 	}
 	if (kind != HOP_LAYER3) {
 		frame = ctx_header(ctx, 0, ETH_HLEN);

@@ -57,7 +57,8 @@ static __always_inline bool quote_number(ctx_t *ctx, const struct packet *p,
 		proxy_number_of(c, state_read(c), bpf_ntohl(old), length));
 	if (old == new)
 		return true;
-	if (bpf_skb_load_bytes(ctx, l4 + TCP_SUM_OFFSET, &sum, sizeof(sum)))
+	if (l4 + TCP_SUM_OFFSET + sizeof(sum) > p->l3 + p->length ||
+	    bpf_skb_load_bytes(ctx, l4 + TCP_SUM_OFFSET, &sum, sizeof(sum)))
 		return quote_put(ctx, p, at, old, new);
 	/* the quoted checksum compensates the number */
 	sum = sum_replace(sum, sum_fold64((__u64)(__be32)~old + new));

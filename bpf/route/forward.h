@@ -79,6 +79,20 @@ static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
 	return VERDICT_REDIRECT;
 }
 
+/* Sends a packet by redirect_neigh(), which needs room for an Ethernet header. */
+static __always_inline enum verdict
+send_by_kernel(ctx_t *ctx, struct packet *p, __u32 ifindex,
+	       const struct ip_addr *gateway)
+{
+	if (!p->l3) {
+		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
+			return drop(p, DROP_NOT_LINEAR);
+		p->l3 += ETH_HLEN;
+		p->l4 += ETH_HLEN;
+	}
+	return redirect_neigh(p, ifindex, gateway);
+}
+
 /* Sends a packet without a stored next hop: the kernel adds the MAC addresses. A packet
  * without a link-layer header gets room for one first: redirect_neigh() removes it,
  * and silently drops packets that have none. */
@@ -90,13 +104,7 @@ send_without_hop(ctx_t *ctx, struct packet *p, const struct hop_key *hop)
 		p->action = bpf_redirect(hop->ifindex, 0);
 		return VERDICT_REDIRECT;
 	}
-	if (!p->l3) {
-		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
-			return drop(p, DROP_NOT_LINEAR);
-		p->l3 += ETH_HLEN;
-		p->l4 += ETH_HLEN;
-	}
-	return redirect_neigh(p, hop->ifindex, &hop->gateway);
+	return send_by_kernel(ctx, p, hop->ifindex, &hop->gateway);
 }
 
 #endif

@@ -353,7 +353,7 @@ __noinline enum verdict family_error(ctx_t *ctx, struct packet *p,
 	if (!p || !c)
 		return VERDICT_DROP;
 	e.quote.p.ipv6 = p->ipv6;
-	e.quote.p.l3 = p->l4 + sizeof(icmp);
+	quote_place(&e.quote, p);
 	if (bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
 	    !quote_read(ctx, &e.quote))
 		return drop(p, DROP_NOT_LINEAR);

@@ -57,6 +57,19 @@ struct quote {
 _Static_assert(sizeof(struct quote) <= sizeof(struct packet_scratch),
 	       "there is room for it");
 
+/* Sets where the quote begins, and its length, without the frame's padding. */
+static __always_inline void quote_place(struct quote *q, const struct packet *p)
+{
+	q->p.l3 = p->l4 + sizeof(struct icmp_header);
+	q->p.length = p->l3 + p->length - q->p.l3;
+}
+
+/* Reports whether the quote has all bytes before an offset. */
+static __always_inline bool quote_reaches(const struct quote *q, __u32 end)
+{
+	return end <= q->p.l3 + q->p.length;
+}
+
 /* Returns this CPU's quote, not parsed yet. */
 static __always_inline struct quote *quote_get(const struct packet *p)
 {
@@ -68,7 +81,7 @@ static __always_inline struct quote *quote_get(const struct packet *p)
 	__builtin_memset(q, 0, sizeof(*q));
 	q->p.ipv6 = p->ipv6;
 	q->p.now = p->now;
-	q->p.l3 = p->l4 + sizeof(struct icmp_header);
+	quote_place(q, p);
 	return q;
 }
 
@@ -127,13 +140,6 @@ static __always_inline bool quote_is_echo(const struct quote *q)
 /* RFC 792 promises this many bytes after the quoted IP header. */
 #define QUOTE_MIN 8
 
-/* Reports whether the error itself has them: a frame's padding is not part of it. */
-static __always_inline bool quote_is_within(const struct quote *q,
-					    const struct packet *p)
-{
-	return q->p.l4 + QUOTE_MIN <= p->l3 + p->length;
-}
-
 /* Reads the quoted packet's headers. Global (verifier: globals). */
 __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 {
@@ -160,7 +166,7 @@ static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 	__u32 at = q->p.l4 + facts.sum_offset;
 	__u16 old, new;
 
-	if (!facts.sum_offset ||
+	if (!facts.sum_offset || !quote_reaches(q, at + sizeof(old)) ||
 	    bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
 	    (facts.sum_is_optional && !old))
 		return 0;
@@ -294,7 +300,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 
 	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
 	    p->fault == DROP_FRAGMENT || !icmp_is_error(p->ipv6, icmp.type) ||
-	    !quote_read(ctx, q) || !quote_is_within(q, p) ||
+	    !quote_read(ctx, q) || !quote_reaches(q, q->p.l4 + QUOTE_MIN) ||
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
 	    is_foreign_noinline(&q->p))
 		return VERDICT_PASS;

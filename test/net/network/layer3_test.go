@@ -1,6 +1,8 @@
 package network_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"testing"
 
@@ -32,6 +34,25 @@ func TestLayer3(t *testing.T) {
 		if who, err := r.Ask(rig.Join(vip, 2020)); err != nil || who != "ep2 sees "+client {
 			t.Errorf("answer %q, error %v; want %q", who, err, "ep2 sees "+client)
 		}
+	}
+	wantRefusedByEthernet(t, r)
+}
+
+// wantRefusedByEthernet checks that a refused client gets its RST by Ethernet, if its packets come
+// by tun and have an address of its Ethernet.
+func wantRefusedByEthernet(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	rig.MustRun(t, r.Client, "ip", "route", "replace", rig.VIP4+"/32", "dev", "tun0", "src", "100.100.100.1")
+	r.Loxicmd("create lb %s --tcp=2022:5001 --client-connections=1 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Dial(rig.Join(rig.VIP4, 2022))
+	ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+	defer cancel()
+	c, err := r.Client.DialContext(ctx, "tcp", rig.Join(rig.VIP4, 2022))
+	if err == nil {
+		_ = c.Close()
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a second connection ends with %v, want %v", err, unix.ECONNREFUSED)
 	}
 }
 

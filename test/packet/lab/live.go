@@ -134,8 +134,13 @@ func sameOffload(in, out virtio, left *pkt.Packet) error {
 			in.gsoType = virtioTCP6
 		}
 	}
-	if out.flags&virtioNeedsSum != 0 && int(out.sumStart) != left.Offset() {
-		return fmt.Errorf("open checksum: from byte %d on when it left, want %d", out.sumStart, left.Offset())
+	start := left.Offset()
+	if (left.Proto == pkt.ICMP || left.Proto == pkt.ICMP6) && left.Inner != nil { // the quoted packet's checksum stays open
+		in.gsoType, in.gsoSize = 0, 0
+		start += 8 + left.Inner.Offset() - 14
+	}
+	if out.flags&virtioNeedsSum != 0 && int(out.sumStart) != start {
+		return fmt.Errorf("open checksum: from byte %d on when it left, want %d", out.sumStart, start)
 	}
 	if in.flags&virtioNeedsSum != out.flags&virtioNeedsSum {
 		return fmt.Errorf("open checksum: %v when it came in, %v when it left", in.flags&virtioNeedsSum != 0, out.flags&virtioNeedsSum != 0)
