@@ -39,7 +39,7 @@ func fillStripe(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	used, foreign := map[uint64]bool{}, 0
+	used, foreign, missed := map[uint64]bool{}, 0, 0
 	for i := range own + more {
 		client := 1024 + i*7%60_000
 		p, err := pkt.Parse(fmt.Sprintf("tcp 1.1.%d.%d:%d > 10.0.0.1:80 S", i>>8, i&255, client))
@@ -64,11 +64,19 @@ func fillStripe(t *testing.T) error {
 			return fmt.Errorf("connection %d: port %d is not of this node's stripe", i, port)
 		case !inStripe:
 			foreign++
+			if i < own {
+				missed++
+			}
 		}
 		used[port] = true
 	}
 	if foreign < more || foreign > own/8 {
 		t.Errorf("%d of %d connections have ports of other stripes, want at least %d", foreign, own+more, more)
+	}
+	// A search that misses hardly any of the last free ports is long, and once there are none, each
+	// connection pays for it.
+	if missed < own/256 {
+		t.Errorf("%d of the first %d connections have ports of other stripes, a short search misses %d", missed, own, own/128)
 	}
 	return nil
 }
