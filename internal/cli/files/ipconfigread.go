@@ -104,7 +104,7 @@ func raw(members map[string]any) json.RawMessage {
 	return data
 }
 
-// line returns the object of a line; nil if the line needs none.
+// line returns the object that a line requests, or nil.
 func (r *interfaceReader) line(at manifest.Position, words []string) (*object, error) {
 	if len(words) > 1 && (words[1] == "-4" || words[1] == "-6") {
 		words = slices.Delete(slices.Clone(words), 1, 2)
@@ -162,7 +162,7 @@ func requireValue(o map[string]string, name, own string) error {
 	return nil
 }
 
-// address: PREFIX dev DEV.
+// address parses PREFIX dev DEV.
 func (r *interfaceReader) address(words []string) (*object, error) {
 	o, err := options(words[1:], "dev", "broadcast", "brd", "scope")
 	if err != nil {
@@ -205,7 +205,7 @@ func broadcast(p netip.Prefix) string {
 	return netip.AddrFrom4(a).String()
 }
 
-// route: NETWORK via GATEWAY.
+// route parses NETWORK via GATEWAY.
 func route(words []string) (*object, error) {
 	o, err := options(words[1:], "via", "dev", "proto", "onlink!")
 	for _, name := range []string{"dev", "onlink"} {
@@ -230,7 +230,7 @@ func route(words []string) (*object, error) {
 	return &object{kinds.RouteDocument, nil, spec}, nil
 }
 
-// neighbor: IP lladdr MAC dev DEV.
+// neighbor parses IP lladdr MAC dev DEV.
 func neighbor(words []string) (*object, error) {
 	o, err := options(words[1:], "lladdr", "dev", "nud", "permanent!")
 	if err != nil {
@@ -242,7 +242,7 @@ func neighbor(words []string) (*object, error) {
 	return &object{kinds.NeighborDocument, nil, map[string]any{"ipAddress": words[0], "macAddress": o["lladdr"], "dev": o["dev"]}}, nil
 }
 
-// fdb: MAC dev DEV, or of a tunnel 00:00:00:00:00:00 dst PEER dev DEV.
+// fdb parses MAC dev DEV, or for a tunnel 00:00:00:00:00:00 dst PEER dev DEV.
 func fdb(words []string) (*object, error) {
 	o, err := options(words[1:], "dev", "dst", "master!", "self!", "permanent!", "static!")
 	if err != nil {
@@ -317,7 +317,7 @@ func refuseOptions(o map[string]string, names ...string) error {
 	return nil
 }
 
-// vxlan parses a tunnel: its address is checked when all addresses are known.
+// vxlan parses a tunnel. Its source address is checked when all addresses are known.
 func (r *interfaceReader) vxlan(at manifest.Position, o map[string]string) (*object, error) {
 	id, err := numberOf(o["name"], "vxlan")
 	if err == nil && o["id"] != strconv.Itoa(id) {

@@ -80,7 +80,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // TestRoutesLeftOut checks that routes that apply would refuse are not saved, and are counted by
-// reason. Of several gateways for a destination the first accepted one is saved.
+// reason. Only the first accepted gateway of a destination is saved.
 func TestRoutesLeftOut(t *testing.T) {
 	t.Parallel()
 	c, left, err := newInterfaceConfig(nil, []v1.RouteEntry{
@@ -133,7 +133,7 @@ func TestTunnelFrom(t *testing.T) {
 	}
 }
 
-// TestLines checks that hand-written lines are understood, and that none is passed to a shell.
+// TestLines checks that hand-written lines are parsed, and that none is passed to a shell.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

@@ -11,8 +11,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// The creator of a route, by the kernel's numbers: administrators. Other routes appear by
-// themselves.
+// The kernel's protocols of routes that administrators create.
 const (
 	byBoot   = 3
 	byStatic = 4
@@ -95,7 +94,7 @@ func (c interfaceConfig) routes(routes []v1.RouteEntry, left interfaceLeftOut) {
 	}
 }
 
-// routeOf returns a route as apply would take it, or why it would not.
+// routeOf returns a route for apply, or the reason why apply would refuse it.
 func routeOf(e *v1.RouteEntry) (r netobj.Route, why string) {
 	r, err := netobj.ParseRoute(e.DestinationIPNet, e.Gateway, "")
 	switch {

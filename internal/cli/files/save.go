@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// savedFiles are the existing loxilb's files, and the list in each.
+// savedFiles are the contract's files, and the list in each.
 var savedFiles = []struct{ flag, short, kind, file, list, what string }{
 	{"lb", "l", kinds.ServiceDocument, "lbconfig.txt", "lbAttr", "services"},
 	{"endpoint", "", kinds.EndpointDocument, "EPconfig.txt", "Attr", "endpoints"},
@@ -144,7 +144,7 @@ func saveFile(o *session.Options, path string, content []byte, objects int) erro
 	return o.Print(fmt.Sprintf("success: %s saved to %s\n", session.Count(objects, "object"), path))
 }
 
-// newFile writes a file, readable by its owner alone, and returns when it is on disk.
+// newFile writes a file that only its owner can read, and syncs it to disk.
 func newFile(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -154,8 +154,7 @@ func newFile(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// replaceFile replaces a file so that a complete one always has its name, and keeps the former one
-// as NAME.bk.
+// replaceFile replaces a file atomically, and keeps the former one as NAME.bk.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".save-*") // for its owner alone
 	if err != nil {

@@ -168,7 +168,7 @@ func dropDefaults(spec map[string]any) {
 	}
 }
 
-// readWords replaces the words of an object by the numbers that the server accepts.
+// readWords replaces the words of an object with the numbers that the server accepts.
 func readWords(o *manifest.Object) *manifest.Error {
 	for _, w := range wordedProperties() {
 		if w.kind != o.Kind || w.number == nil {

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the proxy there, and an
-// address of the load balancer here: mode onearm.
+// readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the address of HAProxy, so
+// services have the mode onearm.
 func readHAProxy(c *collector, text string) {
 	r := &haproxyReader{collector: c, backends: map[string]*haproxySection{}, defaults: haproxySection{pool: weighted()}}
 	number := 0
@@ -28,7 +28,8 @@ func readHAProxy(c *collector, text string) {
 	}
 }
 
-// haproxySection is a frontend, a backend, a listen, or the defaults for those after it.
+// haproxySection is a frontend, a backend, a listen section, or the defaults of the following
+// sections.
 type haproxySection struct {
 	kind, name string
 	line       int
@@ -41,7 +42,7 @@ type haproxySection struct {
 	server     []string      // default-server
 }
 
-// weighted is a pool without balance, whose servers have weights.
+// weighted returns a pool without a balance keyword, whose servers have weights.
 func weighted() lb.Service { return lb.Service{Algorithm: lb.Priority} }
 
 type haproxyBind struct {
@@ -161,7 +162,7 @@ func (r *haproxyReader) timeout(number int, s *haproxySection, words []string) {
 	}
 }
 
-// haproxyTime is milliseconds, or a number with a unit.
+// haproxyTime parses a number of milliseconds, or a number with a unit.
 func haproxyTime(text string) (time.Duration, error) {
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return time.Duration(n) * time.Millisecond, nil
@@ -279,7 +280,7 @@ func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoin
 	return backup, nil
 }
 
-// services makes a service for each address that a frontend or a listen section binds.
+// services adds a service for each address that a frontend or a listen section binds.
 func (r *haproxyReader) services(s *haproxySection) {
 	if s.kind == "backend" {
 		return

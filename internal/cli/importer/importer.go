@@ -1,5 +1,5 @@
-// Package importer converts configurations of other load balancers to services, and reports for
-// each line that it cannot convert why.
+// Package importer converts configurations of other load balancers to services, and reports the
+// reason for each line that it cannot convert.
 package importer
 
 import (
@@ -26,10 +26,10 @@ type Note struct {
 	Text string
 }
 
-// Formats returns the programs whose files can be read, by their usual names.
+// Formats returns the names of the programs whose files can be read.
 func Formats() []string { return []string{"ipvsadm", "haproxy", "keepalived", "nft"} }
 
-// Read makes services of a file of a format.
+// Read converts a file in a format to services.
 func Read(format, text string) (*Result, error) {
 	c := &collector{}
 	switch format {
@@ -47,7 +47,7 @@ func Read(format, text string) (*Result, error) {
 	return c.result(), nil
 }
 
-// collector gathers services with the lines that they begin at.
+// collector collects services with their first lines.
 type collector struct {
 	services []*found
 	notes    []Note
@@ -68,7 +68,7 @@ func (c *collector) add(line int, s lb.Service) *found {
 	return f
 }
 
-// result leaves out invalid services, and reports them.
+// result returns the valid services, and reports the others.
 func (c *collector) result() *Result {
 	r := &Result{}
 	first := map[lb.Key]int{}

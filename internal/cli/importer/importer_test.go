@@ -71,8 +71,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestKeepalivedDefaults checks a virtual server without protocol and scheduler, at which
-// keepalived -t complains.
+// TestKeepalivedDefaults checks a virtual server without protocol and scheduler, which keepalived
+// -t refuses.
 func TestKeepalivedDefaults(t *testing.T) {
 	t.Parallel()
 	r, err := Read("keepalived", "virtual_server 10.0.0.1 53 {\n real_server 192.168.0.1 53 {\n }\n}\n")
@@ -86,8 +86,8 @@ func TestKeepalivedDefaults(t *testing.T) {
 	}
 }
 
-// TestProgramsTakeThem checks that the programs themselves accept the files.
-func TestProgramsTakeThem(t *testing.T) {
+// TestProgramsAcceptFiles checks that the programs themselves accept the files.
+func TestProgramsAcceptFiles(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -84,7 +84,7 @@ func (r *ipvsReader) line(number int, words []string) {
 	r.server(number, f, opts)
 }
 
-// key returns the service of a line as a key, and as written in the line.
+// key returns the key of a line's service, and the service as written in the line.
 func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
 	if mark, fw := opts["-f"]; fw {
 		if !r.skipped[mark] {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminalPair returns a terminal, and the side at which the user types.
+// terminalPair returns a terminal, and the side to which the user's input is written.
 func terminalPair(t *testing.T) (typed, terminal *os.File) {
 	t.Helper()
 	typed, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

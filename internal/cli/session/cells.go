@@ -10,7 +10,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// Version is - for none.
+// Version returns a version, or - for none.
 func Version(n uint64) string {
 	if n == 0 {
 		return "-"
@@ -18,7 +18,7 @@ func Version(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// Tries returns how often it was tried; - for never.
+// Tries returns the number of tries, or - for none.
 func Tries(s *v1.Status) string {
 	if s.Attempts == 0 {
 		return "-"
@@ -26,7 +26,7 @@ func Tries(s *v1.Status) string {
 	return strconv.Itoa(s.Attempts)
 }
 
-// Clock returns a time; - for none.
+// Clock returns the time of day, or - for none.
 func Clock(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -34,7 +34,7 @@ func Clock(t time.Time) string {
 	return t.Format(time.RFC3339)
 }
 
-// ShortTime returns a time in short, the local one: of today without its date. - is none.
+// ShortTime returns a local time, without its date if that is today, or - for none.
 func ShortTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -46,7 +46,7 @@ func ShortTime(t time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// TimeCell returns a time; - for none.
+// TimeCell returns a time, or - for none.
 func TimeCell(t *time.Time) string {
 	if t == nil {
 		return "-"
@@ -65,7 +65,7 @@ func StatusCell(s *v1.Status) string {
 	return s.State
 }
 
-// OneLine keeps text of endpoints and users from controlling the table.
+// OneLine removes line breaks and control characters from text of endpoints and users.
 func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -100,7 +100,7 @@ func EventLine(e *v1.Event) string {
 	return fmt.Sprintf("%s  %-9s  %s\n", e.Time.Format(time.RFC3339), e.Kind, e.Message)
 }
 
-// Reasons is why clients were refused, and how often.
+// Reasons returns the reasons for refusing clients, with their counts.
 func Reasons(list []v1.RefusedCount) string {
 	words := make([]string, len(list))
 	for i, one := range list {

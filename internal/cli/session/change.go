@@ -87,7 +87,7 @@ func (f *AllFlags) Register(fs interface {
 	fs.BoolVarP(&f.yes, "yes", "y", false, "with --all: do not ask")
 }
 
-// Agreed asks at a terminal whether all are meant. Scripts, which have none, are not asked.
+// Agreed asks for a confirmation at a terminal, and never in scripts.
 func (f *AllFlags) Agreed(o *Options, count int, what string) error {
 	in, ok := o.Env.Stdin.(*os.File)
 	if f.yes || count == 0 || !ok || !term.IsTerminal(int(in.Fd())) {

@@ -24,11 +24,11 @@ import (
 	"loxilb/internal/host/machine"
 )
 
-// TokenFile is where the existing loxicmd's login stores a token. Anybody can create a file there,
-// so it is used only if it belongs to loxicmd's user.
+// TokenFile is the contract's path of the token. Any user can create it, so it is used only if it
+// belongs to loxicmd's user.
 const TokenFile = "/tmp/loxilbtoken"
 
-// Client speaks to the server that the flags name.
+// Client returns a client of the server that the flags select.
 func (o *Options) Client() (*v1.Client, error) {
 	if err := o.resolve(); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	return d.DialContext(ctx, network, addr)
 }
 
-// TokenPath returns where a token is kept.
+// TokenPath returns the path of the token file.
 func (o *Options) TokenPath() string { return cmp.Or(o.Env.TokenFile, TokenFile) }
 
 // Token returns the token of requests; empty: none.
@@ -166,7 +166,7 @@ func (o *Options) warn(resp *http.Response) {
 	}
 }
 
-// unreachable returns the failure of a request that got no answer.
+// unreachable returns the Failure for a request without an answer.
 func (o *Options) unreachable(err error) error {
 	return &Failure{ExitUnreachable, o.noAnswer(err)}
 }
@@ -195,7 +195,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// sentence returns the server's message for people. The existing loxilb has it in result.
+// sentence returns the server's error message. The existing loxilb has it in result.
 func sentence(resp *http.Response, body []byte) string {
 	var e v1.Error
 	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
@@ -210,7 +210,7 @@ func sentence(resp *http.Response, body []byte) string {
 	return e.Message
 }
 
-// errorInside finds a refusal in a successful answer of the existing loxilb.
+// errorInside returns the error in an answer of the existing loxilb with a status of success.
 func errorInside(body []byte) error {
 	var r v1.Result
 	if len(body) < 1<<12 && json.Unmarshal(body, &r) == nil && strings.HasPrefix(r.Result, "Error") {
@@ -237,7 +237,7 @@ func (o *Options) Deleted(body []byte, count int, what string) error {
 	return o.printResult(body, "success: "+Count(count, what)+" deleted")
 }
 
-// printResult prints one word, or the answer unchanged.
+// printResult prints a word or, with -o json or yaml, the answer.
 func (o *Options) printResult(body []byte, word string) error {
 	if o.IsRaw() {
 		return o.PrintRaw(body)

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Contexts is the file that names servers.
+// Contexts is the content of the file of contexts.
 type Contexts struct {
 	Current string    `json:"current-context,omitempty"`
 	List    []Context `json:"contexts"`
@@ -24,7 +24,7 @@ type Contexts struct {
 // Context has the settings for reaching a server.
 type Context struct {
 	Name     string `json:"name"`
-	Server   string `json:"server,omitempty"` // as --server takes it; "": the daemon of this network namespace
+	Server   string `json:"server,omitempty"` // a value of --server; "": the daemon of this network namespace
 	CACert   string `json:"cacert,omitempty"`
 	Insecure bool   `json:"insecure,omitempty"`
 	Token    string `json:"token,omitempty"`
@@ -109,7 +109,7 @@ func (o *Options) WriteContexts(c Contexts) error {
 		return err
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target // the file may be elsewhere, as in a repository of dot files
+		path = target // the path may be a symbolic link
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
@@ -185,7 +185,7 @@ func parseServer(text string) (d serverAddress, err error) {
 	return d, nil
 }
 
-// ServerOf returns the server that the flags name, in a context's form; "": none.
+// ServerOf returns the server that the flags select, in the format of Context.Server; "": none.
 func (o *Options) ServerOf() string {
 	switch {
 	case o.server != "":
@@ -204,12 +204,12 @@ func (o *Options) Given() (c Context, cacert, insecure, token bool) {
 	return c, o.flags.Changed("cacert"), o.flags.Changed("insecure"), o.flags.Changed("token")
 }
 
-// namesServer reports whether a flag of the existing loxicmd selects a server.
+// namesServer reports whether a flag of the contract selects a server.
 func (o *Options) namesServer() bool {
 	return o.flags.Changed("apiserver") || o.flags.Changed("port") || o.flags.Changed("protocol")
 }
 
-// resolve finds the server: of the flags, else of the context.
+// resolve determines the server: from the flags, or else from the context.
 func (o *Options) resolve() error {
 	if o.resolved {
 		return nil

@@ -21,7 +21,7 @@ const DescribedEvents = 10
 // Line writes one line of a description.
 type Line func(name, value string)
 
-// Describe makes a command that shows objects in full: properties, status and events.
+// Describe returns a command that shows objects in full: properties, status and events.
 func (k Kind[L, T]) Describe(o *Options) *cobra.Command {
 	cmd := k.DescribeHelp.command()
 	cmd.Use, cmd.Aliases = k.Word+" [NAME...]", k.Aliases
@@ -59,7 +59,7 @@ func (k Kind[L, T]) Describe(o *Options) *cobra.Command {
 	return cmd
 }
 
-// full describes objects by the answer alone, with their statuses and events.
+// full describes objects by the properties in the answer, with their statuses and events.
 func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []json.RawMessage) ([]string, error) {
 	texts := make([]string, len(list))
 	for i := range list {
@@ -99,8 +99,7 @@ func (k *Kind[L, T]) eventsOf(t *T) []string {
 	return []string{k.Object + " " + k.Name(t)}
 }
 
-// describeValue writes the members of a value of JSON, each on a line, deeper ones farther to the
-// right.
+// describeValue writes the members of a JSON value, each on a line, nested ones indented.
 func describeValue(b *strings.Builder, indent string, v any) {
 	members, ok := v.(map[string]any)
 	if !ok {
@@ -194,7 +193,7 @@ func (o *Options) statusAndEvents(ctx context.Context, kind, key string, objects
 	return b.String(), nil
 }
 
-// UnlessRefused ignores a refusal: the existing loxilb has no such list.
+// UnlessRefused ignores a refusal of the server: the existing loxilb lacks some lists.
 func UnlessRefused(err error) error {
 	var f *Failure
 	if errors.As(err, &f) && f.Code == ExitRefused {
@@ -241,7 +240,7 @@ func DescribeStatus(line Line, s *v1.Status) {
 	}
 	for _, c := range s.Conditions {
 		if c.Type == "BGP" && len(s.Announcements) > 0 {
-			continue // included in the lines before
+			continue // part of the previous lines
 		}
 		line("Condition "+c.Type, c.Message)
 	}

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: lb
-// defines their names, values and help.
+// FieldFlags are the flags of the fields of a T, which is an O in the API. Package lb defines their
+// names, values and help.
 type FieldFlags[T, O any] struct {
 	object T
 	fields []lb.Field[T]

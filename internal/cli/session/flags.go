@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AtLeast refuses a flag's number that is less than least.
+// AtLeast returns an error if the number of a flag is less than least.
 func AtLeast(least int, flag string, n int) error {
 	if n < least {
 		return fmt.Errorf("--%s %d is out of range (allowed: %d or more)", flag, n, least)
@@ -23,7 +23,7 @@ const durationType = "duration"
 // durationFlag is a time.Duration that also accepts a number of seconds, like the existing loxicmd.
 type durationFlag time.Duration
 
-// DurationVar defines a flag that takes 60, 60s and 1m.
+// DurationVar defines a flag that accepts 60, 60s and 1m.
 func DurationVar(fs *pflag.FlagSet, d *time.Duration, name, short string, value time.Duration, help string) {
 	*d = value
 	fs.VarP((*durationFlag)(d), name, short, help)

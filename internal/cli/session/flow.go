@@ -39,7 +39,7 @@ func (k *Kind[L, T]) stream(ctx context.Context, o *Options, f *listFlags, q *li
 	return err
 }
 
-// chunks prints names or rows; columns are as wide as needed so far.
+// chunks prints names or rows. The columns fit the rows printed so far.
 func (k *Kind[L, T]) chunks(o *Options, f *listFlags, resp *http.Response, err error, chosen func(json.RawMessage, *T) (bool, error)) (next string, _ error) {
 	var p page[T]
 	var table *Table

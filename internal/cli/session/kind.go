@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Kind describes to loxicmd a kind of objects T that the server lists in an L.
+// Kind describes the commands of a kind of objects T, which the server lists in an L.
 type Kind[L, T any] struct {
 	Word         string // for get, and before each name with -o name
 	Aliases      []string
@@ -33,17 +33,17 @@ type Kind[L, T any] struct {
 	Draw         func(*L) *Table
 	Fields       map[string]string                            // names of fields, besides their paths
 	Words        map[string][]string                          // allowed values of fields, by their paths
-	ByServer     bool                                         // the server matches names
-	Served       bool                                         // the server chooses, sorts and pages
+	ByServer     bool                                         // the server selects by names
+	Served       bool                                         // the server selects, sorts and pages
 	Unsorted     bool                                         // ... but does not sort
-	Named        []string                                     // paths of fields with names of served things
+	Named        []string                                     // paths of fields with names of other objects
 	Object       string                                       // the kind's name in events and statuses; "": it has none there
 	Events       func(*T) []string                            // the object's names in events, if not the word and the name
 	Full         func(context.Context, []T) ([]string, error) // descriptions of objects; nil: the answer, status and events
-	Correct      func(*T, map[string]any)                     // changes the answer for a description; nil: nothing
-	More         func(context.Context, *T) (string, error)    // part of a description between answer and status; nil: nothing
+	Correct      func(*T, map[string]any)                     // changes the answer for a description; nil: unchanged
+	More         func(context.Context, *T) (string, error)    // text of a description between answer and status; nil: none
 	Called       string                                       // an object's name in errors; "": Word
-	Hint         string                                       // how to name an object, for an error
+	Hint         string                                       // appended to errors: how to name an object
 	Quiet        func() bool                                  // whether a missing object is not an error; nil: it is
 	Stream       bool                                         // the list may be too large to hold: it is printed as it arrives
 	Watch        func(context.Context) error                  // follows changes, in place of events
@@ -63,7 +63,7 @@ type listFlags struct {
 	watch, noHeaders                bool
 }
 
-// Get makes a command that shows the objects of a kind: all, named or selected ones.
+// Get returns a command that shows the objects of a kind: all, named or selected ones.
 func (k Kind[L, T]) Get(o *Options) *cobra.Command { return k.GetWith(o, k.GetHelp.command()) }
 
 // GetWith is Get for a command with additional flags or checks.
@@ -172,7 +172,7 @@ func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error)
 	return q, AtLeast(0, "limit", q.Limit)
 }
 
-// checkWords refuses values that a field never has: nothing would ever be found.
+// checkWords returns an error for values that a field never has.
 func (k *Kind[L, T]) checkWords(where listing.Selector) error {
 	for _, r := range where {
 		words := k.Words[r.Field]
@@ -194,14 +194,13 @@ func (k *Kind[L, T]) checkWords(where listing.Selector) error {
 // page is the result of a query.
 type page[T any] struct {
 	whole []byte            // the answer
-	items []json.RawMessage // the selected ones
-	list  []T               // the selected ones, decoded
-	all   bool              // that is all
-	next  string            // where the next page begins
+	items []json.RawMessage // the selected objects
+	list  []T               // the selected objects, decoded
+	all   bool              // the list is complete
+	next  string            // the start of the next page
 }
 
-// fetch queries the server, and applies the parts of the query that it does not support: not every
-// server does.
+// fetch queries the server, and applies the parts of the query that the server does not support.
 func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p page[T], err error) {
 	client, err := o.Client()
 	if err != nil {
@@ -245,7 +244,7 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 	return p, nil
 }
 
-// chooser returns a list of objects, by their places; index has these by name.
+// chooser returns the list of the objects' positions; index has the positions by name.
 func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 	fields := k.fields()
 	return listing.List[int]{
@@ -260,7 +259,7 @@ func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 		Order: func(a, b string) int {
 			x, known := index[a]
 			y, also := index[b]
-			if !known || !also { // the page before ended elsewhere: the server has left that out
+			if !known || !also { // the object is not on the previous page, so the server has omitted it
 				return 1
 			}
 			return x - y
@@ -313,7 +312,7 @@ func withQuery(q *listing.Query) v1.RequestEditorFn {
 	}
 }
 
-// split returns the list of an answer, and where the next page begins.
+// split returns the list of an answer, and the start of the next page.
 func (k *Kind[L, T]) split(body []byte) (items []json.RawMessage, next string, err error) {
 	if k.Key == "" {
 		return items, "", Decode(body, &items)
@@ -350,7 +349,7 @@ func (k *Kind[L, T]) show(ctx context.Context, o *Options, f *listFlags, q *list
 	return nil
 }
 
-// more prints how to see the next page.
+// more prints how to get the next page.
 func (o *Options) more(next string) {
 	if next != "" && !o.format.asIs() {
 		fmt.Fprintf(o.Env.Stderr, "More follows: use --continue=%s\n", next)
@@ -396,7 +395,7 @@ func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
 	return o.Print(t.String())
 }
 
-// cut removes the header with --no-headers.
+// cut removes the header if --no-headers is given.
 func (f *listFlags) cut(t *Table) *Table {
 	t.bare = f.noHeaders
 	return t

@@ -36,7 +36,7 @@ type Options struct {
 	idle     time.Duration // how long the server may be silent; 0: timeout
 	resolved bool          // whether the server was determined
 	named    bool          // it was named by --server or a context
-	own      string        // why the socket of this network namespace could not be used, if it was tried
+	own      string        // why the socket of this network namespace could not be used
 	flags    *pflag.FlagSet
 	command  *cobra.Command // the one that runs
 }
@@ -59,7 +59,7 @@ func (o *Options) Register(fs *pflag.FlagSet) {
 		"output format: wide, json or yaml; for get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,... (or jsonpath-file=FILE, custom-columns-file=FILE)")
 }
 
-// Check refuses flags that make no sense.
+// Check returns an error for invalid values and combinations of flags.
 func (o *Options) Check(cmd *cobra.Command) error {
 	o.command = cmd
 	var err error
@@ -101,7 +101,7 @@ func (o *Options) Compat() bool {
 	return on || err != nil && text != ""
 }
 
-// Print writes to standard output; a full disk or a closed pipe is a failure like any other.
+// Print writes to standard output. It returns an error for a full disk or a closed pipe.
 func (o *Options) Print(s string) error {
 	if _, err := io.WriteString(o.Env.Stdout, s); err != nil {
 		return Refused("write the output: %w", err)
@@ -112,12 +112,12 @@ func (o *Options) Print(s string) error {
 // Exit codes of loxicmd.
 const (
 	ExitOK          = 0
-	ExitRefused     = 1 // the server refused, or its answer was not understood
+	ExitRefused     = 1 // the server refused, or its answer is invalid
 	ExitUsage       = 2
 	ExitUnreachable = 3
-	ExitNo          = 4 // of explain: the packet does not get there
+	ExitNo          = 4 // of explain: the packet does not arrive
 
-	ExitPlanned = 2 // of plan: there is something to do
+	ExitPlanned = 2 // of plan: there are changes
 )
 
 // Env is the environment of a run of loxicmd.
@@ -128,7 +128,7 @@ type Env struct {
 	Stderr io.Writer
 
 	Getenv    func(string) string // of its environment
-	TokenFile string              // where a token is kept; empty: where the existing loxicmd keeps it
+	TokenFile string              // path of the token file; empty: TokenFile
 }
 
 func (e *Env) get(name string) string {
@@ -151,12 +151,12 @@ func (f *Failure) Error() string {
 	return f.err.Error()
 }
 
-// Exit ends a command with a specific exit code; err nil: everything was printed.
+// Exit returns an error that ends a command with an exit code. err is printed unless it is nil.
 func Exit(code int, err error) error { return &Failure{code, err} }
 
 func (f *Failure) Unwrap() error { return f.err }
 
-// Refused is an objection of the server, or of the current state, to a command.
+// Refused returns a Failure with ExitRefused.
 func Refused(format string, args ...any) error {
 	return &Failure{ExitRefused, fmt.Errorf(format, args...)}
 }

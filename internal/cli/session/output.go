@@ -75,8 +75,8 @@ func unknownFormat(text, words string) error {
 	return fmt.Errorf("--output %q is not known%s (allowed: %s)", text, lb.DidYouMean(text, []string{"wide", "json", "yaml"}), words)
 }
 
-// columnsOfFile makes a list of columns of two lines, as kubectl has them: names, then paths below
-// them.
+// columnsOfFile converts a file in kubectl's format, names on one line and paths on the next, to a
+// list of columns.
 func columnsOfFile(text string) (string, error) {
 	names, paths, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	n, p := strings.Fields(names), strings.Fields(paths)
@@ -117,7 +117,7 @@ func parsePath(text string) (*jsonpath.JSONPath, error) {
 	return p, nil
 }
 
-// asIs reports whether answers are printed unchanged.
+// asIs reports whether answers are printed as JSON or YAML.
 func (f *format) asIs() bool { return f.word == "json" || f.word == "yaml" }
 
 // execute applies the template to a JSON value.
@@ -129,7 +129,7 @@ func (f *format) execute(document any) (string, error) {
 	return out.String() + "\n", nil
 }
 
-// evaluated turns a panic of the library into an error.
+// evaluated converts a panic of the library to an error.
 func evaluated(do func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -190,7 +190,7 @@ func cellOf(v any) string {
 	return OneLine(string(Raw(v)))
 }
 
-// documentOf parses JSON so that numbers stay as written.
+// documentOf parses JSON without changing numbers.
 func documentOf(data []byte) (v any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()

@@ -34,7 +34,7 @@ func RegisteredCommands(o *Options) Commands {
 	return commands
 }
 
-// registered makes the commands of a kind.
+// registered is a registered kind and its descriptions.
 type registered struct {
 	kinds.Any
 	words kinds.Words
@@ -67,7 +67,7 @@ func (r registered) kind(o *Options) Kind[[]any, any] {
 	}
 }
 
-// table has a row for each object, or more where a cell has several lines.
+// table returns a table with a row for each object, or several rows if a cell has several lines.
 func (r registered) table(list []any, wide bool) *Table {
 	var columns []kinds.Column[any]
 	var header []string
@@ -236,7 +236,7 @@ func DeleteAt(ctx context.Context, c *v1.Client, k kinds.Any, key string, query 
 	return send(ctx, c, http.MethodDelete, path, nil)
 }
 
-// fillPath replaces the parameters of a path by the parts of a key. The last parameter takes the
+// fillPath replaces the parameters of a path with the parts of a key. The last parameter gets the
 // rest of the key.
 func fillPath(path, key string) string {
 	parts := strings.Split(path, "/")

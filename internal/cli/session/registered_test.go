@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// TestMirrorTable checks that a mirror's properties are on lines of their own.
+// TestMirrorTable checks that each property of a mirror is on a separate line.
 func TestMirrorTable(t *testing.T) {
 	t.Parallel()
 	list := []any{&v1.Mirror{MirrorIdent: "m", MirrorInfo: v1.MirrorInfo{Type: 1, Port: "hs0", Vlan: 7}, TargetObject: v1.MirrorTarget{Attachment: 1, MirrObjName: "hs1"}}}
@@ -46,7 +46,7 @@ func TestPolicyTable(t *testing.T) {
 	}
 }
 
-// TestCreateRegistered checks that create sends what the flags and the argument say.
+// TestCreateRegistered checks that create sends the values of the flags and of the argument.
 func TestCreateRegistered(t *testing.T) {
 	t.Parallel()
 	type note struct {

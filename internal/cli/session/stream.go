@@ -36,7 +36,7 @@ func (c *idleConn) Write(b []byte) (int, error) {
 }
 
 // EachOf calls f for each item of the list under a key of an answer, as they arrive, and returns
-// where the next page begins, if the answer has it.
+// the start of the next page, if there is one.
 func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json.RawMessage) error) (next string, _ error) {
 	if err != nil {
 		return "", o.unreachable(err)
@@ -141,7 +141,7 @@ func (o *Options) PrintList(resp *http.Response, err error, key string, chosen f
 	return list.end(next)
 }
 
-// rawList prints the items of a list as JSON or YAML, as printRaw prints the whole.
+// rawList prints the items of a list one by one, in the format of PrintRaw.
 type rawList struct {
 	o     *Options
 	key   string
@@ -172,7 +172,7 @@ func (l *rawList) add(item json.RawMessage) error {
 	return l.o.Print(head + out.String())
 }
 
-// end ends the list, and adds where the next page begins, if there is one.
+// end ends the list, and adds the start of the next page, if there is one.
 func (l *rawList) end(next string) error {
 	switch {
 	case l.o.Output == "yaml" && l.count == 0:

@@ -15,11 +15,11 @@ import (
 type Table struct {
 	header []string
 	rows   [][]string
-	width  []int // of the columns, once something was printed
+	width  []int // of the columns, after the first chunk
 	bare   bool  // without a header
 
 	optional map[string][]string // by header: a column is omitted if all its cells have one of these values; none: any value
-	renamed  map[string]string   // by header: a better name than the existing loxicmd's
+	renamed  map[string]string   // by the contract's header: the header of a compact table
 }
 
 // NewTable returns a table of these columns, without a row.
@@ -74,7 +74,7 @@ func (t *Table) Rename(column, header string) {
 	t.renamed[strings.ToUpper(column)] = strings.ToUpper(header)
 }
 
-// compact leaves out uninformative columns. A table without rows stays unchanged.
+// compact removes uninformative columns. A table without rows stays unchanged.
 func (t *Table) compact(empty bool) {
 	if len(t.rows) == 0 {
 		return

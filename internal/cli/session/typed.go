@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// nameProperties records the words of a command line for properties of its request.
+// nameProperties records the flags of a command for properties of its request.
 func nameProperties[T any](cmd *cobra.Command, fields []lb.Field[T]) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -26,7 +26,7 @@ func nameProperties[T any](cmd *cobra.Command, fields []lb.Field[T]) {
 	}
 }
 
-// NameEndpoints records the words for properties of the request's endpoints.
+// NameEndpoints records the flags for properties of the request's endpoints.
 func NameEndpoints(cmd *cobra.Command) {
 	fields := lb.EndpointFields()
 	for i := range fields {
@@ -36,7 +36,7 @@ func NameEndpoints(cmd *cobra.Command) {
 	cmd.Annotations["endpoints"] = lb.FieldEndpoint
 }
 
-// places are the parts of a property's path that a command line does not have.
+// places matches the parts of a property's path that a command line does not have.
 var places = regexp.MustCompile(`^lbAttr\[\d+\]\.|\[\d+\]`)
 
 // restName matches property names that no command line has, unlike words such as port or VIP.

@@ -25,7 +25,7 @@ const (
 	Drain    Verb = "drain"
 	Undrain  Verb = "undrain"
 	Node     Verb = "node" // its commands concern this node as a whole
-	Root     Verb = ""     // of commands that are a verb themselves
+	Root     Verb = ""     // of commands without a verb
 )
 
 // Commands are the commands of an area, by verb.

@@ -13,17 +13,16 @@ import (
 	"loxilb/internal/api/listing"
 )
 
-// watchPause is how long changes are collected before they are shown.
+// watchPause is the time for which changes are collected before they are shown.
 const watchPause = 200 * time.Millisecond
 
-// watcher shows changes of a list: it receives events, and requests the objects that they are
-// about.
+// watcher shows changes of a list: it receives events, and requests their objects.
 type watcher[L, T any] struct {
 	kind    *Kind[L, T]
 	options *Options
 	query   *listing.Query
 	table   *Table
-	shown   map[string]string // last shown form of each object, by name
+	shown   map[string]string // last shown text of each object, by name
 }
 
 // watch prints the result of a query, and then its changes, until interrupted.
@@ -161,7 +160,7 @@ func (w *watcher[L, T]) print(name string, rows [][]string, item json.RawMessage
 	return nil
 }
 
-// flush returns the rows that wait; the header too, the first time.
+// flush returns the pending rows, with the header the first time.
 func (w *watcher[L, T]) flush() string {
 	if word := w.options.format.word; word == "name" || word == "json" {
 		return ""

@@ -1,5 +1,5 @@
-// Package traffic has the commands about connections, and about handling of packets besides load
-// balancing: firewall rules, policers, mirrors.
+// Package traffic has the commands about connections, and about firewall rules, policers, mirrors
+// and mobile users.
 package traffic
 
 import "loxilb/internal/cli/session"

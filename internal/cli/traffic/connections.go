@@ -19,7 +19,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// connectionFilter chooses connections.
+// connectionFilter selects connections.
 type connectionFilter struct{ protocol, vip, servName, service, state, source, endpoint string }
 
 // flags adds the filter's flags. begin is the beginning of their help.

@@ -39,7 +39,7 @@ func TestConntrackStreams(t *testing.T) {
 		for i := range tableChunk {
 			fmt.Fprintf(w, connection+",", i)
 		}
-		slow.Do(func() { // longer than the timeout of a silent server
+		slow.Do(func() { // longer than the timeout for a silent server
 			for i := range 13 {
 				w.(http.Flusher).Flush()
 				time.Sleep(100 * time.Millisecond)

@@ -233,7 +233,7 @@ func ruleName(a *v1.FirewallArguments) string {
 	return strings.Join(parts, ",")
 }
 
-// firewallTable has the existing loxicmd's columns.
+// firewallTable has the contract's columns.
 func firewallTable(list []v1.FirewallRule, wide bool) *session.Table {
 	header := []string{"Source IP", "destination IP", "min SPort", "max SPort", "min DPort", "max DPort", "protocol", "port Name", "preference", "Option"}
 	if wide {
@@ -258,7 +258,7 @@ func firewallTable(list []v1.FirewallRule, wide bool) *session.Table {
 	return t
 }
 
-// firewallOption returns the existing loxicmd's cell: the action and its options.
+// firewallOption returns the contract's cell: the action and its options.
 func firewallOption(o *v1.FirewallOptions) string {
 	cell := "Allow"
 	switch {

@@ -89,7 +89,7 @@ func createSessionFlow(o *session.Options) *cobra.Command {
 			return o.ApplyAt(cmd.Context(), kinds.SessionFlow(), bodies, false)
 		},
 	}
-	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "QFI:IP of each address, with commas between")
+	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "QFI:IP of each address, comma-separated")
 	_ = cmd.MarkFlagRequired("ulclArgs")
 	return cmd
 }
@@ -118,7 +118,7 @@ func deleteSessionFlow(o *session.Options) *cobra.Command {
 			return o.ApplyAt(cmd.Context(), kinds.SessionFlow(), bodies, true)
 		},
 	}
-	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "IP of each address, with commas between")
+	cmd.Flags().StringSliceVar(&list, "ulclArgs", nil, "IP of each address, comma-separated")
 	_ = cmd.MarkFlagRequired("ulclArgs")
 	return cmd
 }

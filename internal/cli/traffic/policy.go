@@ -95,8 +95,7 @@ func (f *policyFlags) request(name string) (body v1.Policy, err error) {
 	return body, err
 }
 
-// setRate sets a rate in Mbit/s by the existing loxilb's property, so any server understands
-// it.
+// setRate sets a rate in Mbit/s by the contract's property, which any server supports.
 func setRate(flag, text string, unit *string, megabits *float64) error {
 	r, err := policy.ParseRate(flag, text)
 	if err != nil {
@@ -108,7 +107,7 @@ func setRate(flag, text string, unit *string, megabits *float64) error {
 	return nil
 }
 
-// numberPair reads two numbers with a colon between.
+// numberPair parses two numbers that are separated by a colon.
 func numberPair(flag, text string) (first, second int64, err error) {
 	a, b, found := strings.Cut(text, ":")
 	first, err1 := strconv.ParseInt(a, 10, 64)

@@ -10,12 +10,12 @@ import (
 // less.
 const maintenanceTime = time.Hour
 
-// Availability holds the facts that decide which packets other nodes and routers send here.
+// Availability has the facts that decide whether other nodes and routers send packets here.
 type Availability struct {
 	Stage       string // of maintenance; "": the node is in service
 	Since       time.Time
-	Unannounced int         // services with BGP that no neighbor can hear of
-	Why         string      // why none can
+	Unannounced int         // services with BGP that no neighbor can learn
+	Why         string      // why no neighbor can learn them
 	Hidden      []Withdrawn // VIPs that are not announced while the node is in service
 	Unelected   []Unelected
 	Unleased    []Unleased
@@ -39,7 +39,7 @@ type Unleased struct {
 	Instances, Most int
 }
 
-// maintenance reports a node that has been out of service for long.
+// maintenance reports a node that has been out of service for too long.
 func maintenance(m *Machine) (out []Finding, err error) {
 	a := &m.Facts.Availability
 	if a.Stage == "" || time.Since(a.Since) < maintenanceTime {

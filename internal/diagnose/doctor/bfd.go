@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// BFDSession is a BFD session with another node that is down, or whose peer makes no claims.
+// BFDSession is a BFD session with another node that is down, or whose peer claims no role.
 type BFDSession struct {
 	Key, Why string
-	NoClaims bool      // the session is up, and the peer makes no claims
-	Since    time.Time // when it became so
+	NoClaims bool      // the session is up, but the peer claims no role
+	Since    time.Time // when that state began
 }
 
 // bfdSessions reports sessions that do not protect this node.

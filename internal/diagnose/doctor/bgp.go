@@ -5,7 +5,7 @@ import "fmt"
 // BGPSession is a failing session with a BGP neighbor, and the reason if it is known.
 type BGPSession struct {
 	Neighbor, Why string
-	Up            bool // without the BFD that it should have
+	Up            bool // the session is up, but lacks its BFD session
 }
 
 // bgpSessions reports sessions that are down, or are not protected by BFD.

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// ClusterPeer is a node that does not get the connections of this one, or has other services.
+// ClusterPeer is a node that does not get the connections of this node, or has other services.
 type ClusterPeer struct {
 	Node, Why   string
 	Since       time.Time
-	Differing   int      // services; 0: it does not get the connections
+	Differing   int      // number of differing services; 0: it does not get the connections
 	Differences []string // the first ones
 }
 
-// clusterPeers reports nodes through which this node's connections would not continue, and whether
-// this node does not serve because of them.
+// clusterPeers reports nodes through which this node's connections would not continue, and that
+// this node announces no VIPs because of them.
 func clusterPeers(m *Machine) (out []Finding, err error) {
 	if why := m.Facts.ClusterHeld; why != "" {
 		out = append(out, Finding{
@@ -46,7 +46,7 @@ func clusterPeers(m *Machine) (out []Finding, err error) {
 }
 
 // remedies are commands for a node that is not connected, by a part of the reason. The first match
-// counts.
+// applies.
 var remedies = []struct{ part, command string }{
 	{"does not accept this node's certificate",
 		"openssl verify -CAfile CA CERT, with the --cluster-ca of that node and the --cluster-cert of this one; with --cluster-key, sha256sum the files on both nodes"},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRemovedNode checks that the remedy for a node that has left, by either reason that the
-// cluster gives, also serves its removal for good.
+// TestRemovedNode checks that the remedy for a node that has left also covers a permanent removal,
+// for both reasons that the cluster reports.
 func TestRemovedNode(t *testing.T) {
 	t.Parallel()
 	for why, want := range map[string]string{

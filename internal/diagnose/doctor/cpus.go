@@ -25,7 +25,7 @@ func (m *Machine) cpuCount() (n int) {
 	return n
 }
 
-// cards returns the hardware interfaces that are balanced; without a daemon, all hardware
+// cards returns the hardware interfaces with the packet path; without a daemon, all hardware
 // interfaces that are up.
 func (m *Machine) cards() ([]Link, error) {
 	links, err := m.Network.Links()

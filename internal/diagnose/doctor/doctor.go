@@ -17,7 +17,7 @@ import (
 // Certainty is the certainty of a finding.
 type Certainty string
 
-// From facts that were read directly to guesses that depend on unchecked facts.
+// The certainties, from facts that were read directly to guesses.
 const (
 	Certain  Certainty = "certain"
 	Likely   Certainty = "likely"
@@ -26,10 +26,10 @@ const (
 
 func (s Certainty) rank() int { return slices.Index([]Certainty{Certain, Likely, Possible}, s) }
 
-// Finding is something that is wrong.
+// Finding is a problem that a check has found.
 type Finding struct {
 	Check   string
-	About   string // the interface, the setting, the address
+	About   string // the interface, setting or address
 	What    string // the problem
 	Sure    Certainty
 	Why     string // why it matters
@@ -37,7 +37,7 @@ type Finding struct {
 	Fix     Fix    // the action of Command; nil: there is no safe automatic repair
 }
 
-// ID names a finding among all.
+// ID returns the unique name of a finding.
 func (f *Finding) ID() string { return f.Check + ":" + f.About }
 
 // Fix repairs a finding, and describes the repair.
@@ -49,10 +49,10 @@ type Fix interface {
 type Examined struct {
 	Name     string
 	Findings int
-	Unknown  error // why it could not be checked; nil: it was
+	Unknown  error // why it could not be checked, or nil
 }
 
-// Facts are the daemon's knowledge; the zero value: no daemon.
+// Facts are the facts that the daemon knows; the zero value means that there is no daemon.
 type Facts struct {
 	Daemon     bool
 	VIPs       []netip.Addr
@@ -60,7 +60,7 @@ type Facts struct {
 	Down       []Down
 	Unprobed   []Unprobed
 	Unserved   []Unserved
-	Interfaces []string       // that are balanced
+	Interfaces []string       // with the packet path
 	Programs   []Program      // of other owners, at the daemon's hooks
 	IPsec      []IPsecRefusal // by policies of the kernel's IPsec
 	IPsecError error          // why policies are unknown
@@ -69,20 +69,20 @@ type Facts struct {
 	HiddenTags []HiddenTags
 
 	Mobile      MobilePackets
-	MobileError error // why they are unknown
+	MobileError error // why Mobile is unknown
 
 	FTP      FTPConnections
-	FTPError error // why they are unknown
+	FTPError error // why FTP is unknown
 
 	StateDir string
-	Started  time.Time // of the daemon, with the clock that never jumps
+	Started  time.Time // start of the daemon, with a monotonic reading
 
 	BGPSessions []BGPSession // that are down
-	BFDSessions []BFDSession // that are down, or make no claims
+	BFDSessions []BFDSession // that are down, or whose peer claims no role
 
 	ClusterPeers    []ClusterPeer // that do not get the connections of this node
 	ClusterProblems []string      // problems of this node's key or certificate, and of names of nodes
-	ClusterHeld     string        // why VIPs are not announced because of other nodes; empty: they are
+	ClusterHeld     string        // why VIPs are not announced because of other nodes; empty: they are announced
 	SharedStore     *SharedStore  // nil: there is none
 
 	Availability Availability
@@ -104,7 +104,7 @@ func (e Endpoint) mss() int {
 	return e.MSS
 }
 
-// smallerSegments returns how to make clients send packets of at most this size.
+// smallerSegments returns a command that makes clients send packets of at most this size.
 func smallerSegments(direct bool, size int) string {
 	const headers = 60 // of IPv6 and TCP
 	if direct {
@@ -113,7 +113,7 @@ func smallerSegments(direct bool, size int) string {
 	return fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there)", size-headers)
 }
 
-// Down is an endpoint that takes no new connections, and the reason.
+// Down is an endpoint that gets no new connections, and the reason.
 type Down struct {
 	At       netip.AddrPort
 	Evidence string
@@ -125,7 +125,7 @@ type Unprobed struct {
 	SYNs, Answered uint64
 }
 
-// Program is another owner's program at an interface.
+// Program is a program of another owner at an interface.
 type Program struct {
 	Interface, Hook, Name string
 	Before                bool // it sees packets first
@@ -144,7 +144,7 @@ type Machine struct {
 // Here is the machine, and the network namespace of the process.
 func Here(f Facts) *Machine { return &Machine{Facts: f, Network: kernelNetwork{}} }
 
-// check looks for one kind of problem.
+// check is a check for one kind of problem.
 type check struct {
 	name string
 	look func(*Machine) ([]Finding, error)
@@ -162,7 +162,7 @@ func checks() []check {
 	}
 }
 
-// Examine runs all checks. The surest findings come first.
+// Examine runs all checks. The most certain findings come first.
 func (m *Machine) Examine() (findings []Finding, made []Examined) {
 	for _, c := range checks() {
 		list, err := c.look(m)
@@ -196,7 +196,7 @@ func (m *Machine) Fix(id string) ([]string, error) {
 	return nil, fmt.Errorf("finding %q not found: it might be fixed already", id)
 }
 
-// names lists some of many words.
+// names joins the first words of a list, and the number of the others.
 func names(list []string) string {
 	const most = 4
 	if len(list) > most {
@@ -205,7 +205,7 @@ func names(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// ToAPI converts a diagnosis to its form in the API.
+// ToAPI converts a diagnosis to its type in the API.
 func ToAPI(findings []Finding, made []Examined) v1.Diagnosis {
 	out := v1.Diagnosis{Findings: []v1.DoctorFinding{}, Checks: []v1.DoctorCheck{}}
 	for i := range findings {

@@ -236,8 +236,8 @@ func faults() map[string]struct {
 	}
 }
 
-// TestSmallerSegments checks that where replies do not pass, the advice is for the endpoint, which
-// alone can ask clients for smaller segments.
+// TestSmallerSegments checks that if replies bypass this machine, the advice is for the endpoint,
+// since only the endpoint can then reduce clients' segments.
 func TestSmallerSegments(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -347,8 +347,8 @@ func TestMachineMount(t *testing.T) {
 	}
 }
 
-// TestManyDown checks that of many endpoints that are down the first are listed, with the number of
-// the others, and with different results of a ping.
+// TestManyDown checks that the first of many endpoints that are down are listed with the result of
+// a ping, and that the others are counted.
 func TestManyDown(t *testing.T) {
 	t.Parallel()
 	_, m := healthy()
@@ -407,9 +407,9 @@ func TestUnservedServices(t *testing.T) {
 	}
 }
 
-// TestMendUnknown checks that an unknown check, or one without a safe fix, is refused with one
-// sentence, and changes nothing.
-func TestMendUnknown(t *testing.T) {
+// TestFixUnknown checks that fixing an unknown finding, or one without a safe fix, is an error and
+// changes nothing.
+func TestFixUnknown(t *testing.T) {
 	t.Parallel()
 	files, m := healthy()
 	files["proc/meminfo"] = "MemTotal: 1000 kB\nMemAvailable: 10 kB"

@@ -14,14 +14,14 @@ import (
 // maxListed bounds the endpoints listed individually.
 const maxListed = 8
 
-// lookThere is the command to find out more on an endpoint.
+// lookThere is the remedy of findings whose cause can only be found on the endpoint.
 const lookThere = "check on the endpoint: ss -lntuS; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
-// endpoints refines the findings about endpoints that are down by a ping.
+// endpoints reports endpoints that are down, with the result of a ping.
 func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
-	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // has two probes
+	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // the endpoint has two probes
 	out, err := eachOf(down[:min(len(down), maxListed)], func(d Down) (f *Finding, err error) {
 		at := d.At.String()
 		if d.At.Port() == 0 {
@@ -44,7 +44,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 	return out, err
 }
 
-// eachOf runs look on many at a time, and returns the findings in their order.
+// eachOf calls look for many elements concurrently, and returns the findings in order.
 func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err error) {
 	type result struct {
 		f   *Finding
@@ -63,8 +63,8 @@ func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err
 	return out, err
 }
 
-// whyNot returns the possible causes of an observation: whether the endpoint answers a ping
-// distinguishes them.
+// whyNot returns the possible causes of a probe's result. It pings the endpoint to distinguish
+// them.
 func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
 	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
 		return "its machine refuses connections: nothing listens on that port, or a firewall rejects them", nil
@@ -139,7 +139,7 @@ func (m *Machine) checkUnprobed(u Unprobed) (*Finding, error) {
 	return nil, nil
 }
 
-// Connect opens a connection, and ends it by a RST. Errors are short.
+// Connect opens a connection, and ends it by a RST.
 func (kernelNetwork) Connect(at netip.AddrPort) error {
 	c, err := net.DialTimeout("tcp", at.String(), patience)
 	var (
@@ -157,13 +157,13 @@ func (kernelNetwork) Connect(at netip.AddrPort) error {
 	return err
 }
 
-// Unserved is a service without an endpoint that takes new connections and is not known to be down.
+// Unserved is a service without an endpoint that gets new connections and is not known to be down.
 type Unserved struct {
 	Service   string
 	State     string
 	Endpoints string // numbers by state: "1 down, 2 drained"
 	Receiving bool   // clients are sent to endpoints that are down
-	Drained   bool   // an endpoint is drained, by order or by weight 0
+	Drained   bool   // an endpoint is drained, by a drain or by weight 0
 }
 
 // objects lists objects that could not be applied.

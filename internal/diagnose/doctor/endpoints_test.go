@@ -15,7 +15,8 @@ func (routeless) Route(netip.Addr) (Route, error) {
 	return Route{}, unix.ENETUNREACH
 }
 
-// TestEndpointWithoutRoute checks that an endpoint without a route is not blamed for its silence.
+// TestEndpointWithoutRoute checks that the finding about an endpoint without a route names the
+// route as the cause.
 func TestEndpointWithoutRoute(t *testing.T) {
 	t.Parallel()
 	m := &Machine{Network: routeless{}}
@@ -26,7 +27,8 @@ func TestEndpointWithoutRoute(t *testing.T) {
 	}
 }
 
-// TestEndpointWithoutSCTP checks that a host without SCTP is not said to have a firewall.
+// TestEndpointWithoutSCTP checks that the finding about a host without SCTP does not suggest a
+// firewall.
 func TestEndpointWithoutSCTP(t *testing.T) {
 	t.Parallel()
 	m := &Machine{Network: &fakeNetwork{}}

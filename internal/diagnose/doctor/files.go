@@ -20,8 +20,8 @@ func (m *Machine) path(parts ...string) string {
 	return filepath.Join(append([]string{root}, parts...)...)
 }
 
-// read returns the content of a file, without the final newline; false: it does not exist in that
-// kernel or network namespace.
+// read returns the content of a file, without the final newline. It returns false if the kernel or
+// the network namespace has no such file.
 func (m *Machine) read(parts ...string) (text string, there bool) {
 	b, err := os.ReadFile(m.path(parts...))
 	return strings.TrimSpace(string(b)), err == nil

@@ -4,12 +4,12 @@ import "fmt"
 
 // FTPConnections are data connections of FTP that were announced.
 type FTPConnections struct {
-	Refused   uint64 // as their client's address expected too many others
+	Refused   uint64 // too many others were expected from the client's address
 	TLS       uint64 // control connections that changed to TLS
-	Rows, Max uint64 // in use, and all, of the table that they share with fragments
+	Rows, Max uint64 // used rows, and all rows, of the table that is shared with fragments
 }
 
-// ftp reports data connections of FTP that are not expected, or that may be forgotten.
+// ftp reports data connections of FTP that were refused, cannot be recognized, or may be evicted.
 func ftp(m *Machine) (out []Finding, err error) {
 	c := m.Facts.FTP
 	if c.Refused > 0 {

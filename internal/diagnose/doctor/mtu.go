@@ -9,7 +9,7 @@ import (
 )
 
 // pathMTU checks whether packets that fill the first link reach the endpoints and return. No table
-// shows a link further on that drops them silently: small answers arrive, large ones hang.
+// of this machine shows a later link that silently drops large packets.
 func pathMTU(m *Machine) (out []Finding, err error) {
 	links, err := m.Network.Links()
 	if err != nil {
@@ -58,7 +58,7 @@ func pathMTU(m *Machine) (out []Finding, err error) {
 // narrowPath is a path with a smaller MTU than its first link.
 type narrowPath struct {
 	fits, size int // sizes of an answered packet, and of an unanswered one
-	inside     int // of a tunnel, bytes of the packets inside that fit
+	inside     int // size of packets inside a tunnel that fit
 	direct     bool
 }
 
@@ -76,8 +76,8 @@ func (p narrowPath) finding(addrs []netip.Addr) Finding {
 	}
 }
 
-// fitting returns the largest of some packet sizes that an endpoint answers; 0: it answers no
-// pings, so its path is unknown. Unanswered sizes are tried twice more, since replies may be lost.
+// fitting returns the largest tested packet size that an endpoint answers; 0: it answers no pings,
+// so its path is unknown. Unanswered sizes are tried twice more, since replies may be lost.
 func (m *Machine) fitting(to netip.Addr, size int) (fits int, err error) {
 	steps := []int{smallPing}
 	for _, s := range []int{576, 1000, 1280, 1340, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 4000, 8000} {

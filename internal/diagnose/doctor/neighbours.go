@@ -32,8 +32,8 @@ func nextHops(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// neighbourTable checks whether there is room for the neighbours: all network namespaces share the
-// table.
+// neighbourTable checks whether the neighbour table, which all network namespaces share, is nearly
+// full.
 func neighbourTable(m *Machine) (out []Finding, err error) {
 	for _, t := range []struct{ family, stat string }{{"ipv4", "arp_cache"}, {"ipv6", "ndisc_cache"}} {
 		limit, ok := m.setting("net/" + t.family + "/neigh/default/gc_thresh3")

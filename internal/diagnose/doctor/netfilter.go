@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// netfilter checks for rules that drop packets of the kernel: probes, ssh, and forwarded packets.
-// Balanced packets do not pass netfilter.
+// netfilter checks whether the kernel's conntrack table is nearly full, which affects probes, SSH
+// and forwarded packets. Balanced packets do not pass netfilter.
 func netfilter(m *Machine) (out []Finding, err error) {
 	count, ok1 := m.setting("net/netfilter/nf_conntrack_count")
 	limit, ok2 := m.setting("net/netfilter/nf_conntrack_max")
@@ -34,7 +34,7 @@ func ports(m *Machine) ([]Finding, error) {
 	if err1 != nil || err2 != nil {
 		return nil, fmt.Errorf("net.ipv4.ip_local_port_range is %q", text)
 	}
-	const fewest = 8192 // of hostports
+	const fewest = 8192 // minPorts of package hostsockets
 	left := 65536 - 1024 - (last - max(first, 1024) + 1)
 	if reserved, _ := m.read("proc/sys/net/ipv4/ip_local_reserved_ports"); left >= fewest || reserved != "" {
 		return nil, nil
@@ -53,7 +53,7 @@ type IPsecRefusal struct {
 	About   string // address of an endpoint, or network of clients
 	Packets string // a description of the refused packets
 	Policy  string
-	Whole   bool // all packets to the endpoint, or all its answers; else some
+	Whole   bool // it concerns all packets to the endpoint, or all of its answers
 	Ignored bool // --ipsec=ignore: they are sent nevertheless
 }
 

@@ -25,7 +25,7 @@ type Network interface {
 type Link struct {
 	Index    int
 	Name     string
-	Kind     string // device: a card
+	Kind     string // "device" for a card
 	MTU      int
 	Up       bool
 	Loopback bool

@@ -29,7 +29,7 @@ const (
 	smallPing               = 84 // bytes of the IP packet
 )
 
-// pingEach calls f for the first maxPinged of a list, many at a time.
+// pingEach calls f for the first maxPinged elements of a list, many concurrently.
 func pingEach[T any](list []T, f func(T)) {
 	var asking sync.WaitGroup
 	places := make(chan struct{}, pingedAtOnce)
@@ -83,14 +83,15 @@ func neverFragment(fd int, six bool) error {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE)
 }
 
-// filled returns this many bytes, beginning with a token.
+// filled returns data of a size that begins with a token.
 func filled(token uint64, size int) []byte {
 	data := make([]byte, max(size, 8))
 	binary.BigEndian.PutUint64(data, token)
 	return data
 }
 
-// replies waits for the replies to the requests. The socket also receives replies to others.
+// replies waits for the replies to the requests. The socket also receives replies to requests of
+// other sockets.
 func replies(conn net.PacketConn, to netip.Addr, protocol int, token uint64, sent int) []bool {
 	answered, left := make([]bool, sent), sent
 	buf := make([]byte, 1<<16)

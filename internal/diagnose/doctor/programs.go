@@ -8,7 +8,7 @@ import (
 func otherPrograms(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Programs {
 		if !p.Before {
-			continue // it sees only packets that we passed on
+			continue // it sees only packets that the data path has passed
 		}
 		out = append(out, Finding{
 			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s runs before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
@@ -61,11 +61,11 @@ type HiddenTags struct {
 	Attached  bool // false: it has VLANs, so its packets use tc only
 }
 
-// hiddenTags looks for drivers that keep VLAN tags from XDP.
+// hiddenTags reports interfaces whose drivers hide VLAN tags from XDP.
 func hiddenTags(m *Machine) (out []Finding, err error) {
 	for _, h := range m.Facts.HiddenTags {
 		if on, known := m.Network.Feature(h.Interface, rxVLAN); known && !on {
-			continue // switched a moment ago
+			continue // changed since the facts were collected
 		}
 		sure, why := Certain, "XDP is not attached there: the interface has VLANs, whose tags XDP cannot see;"+
 			" all packets take the slower path through tc"

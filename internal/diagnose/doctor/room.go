@@ -93,14 +93,14 @@ func descriptors(m *Machine) ([]Finding, error) {
 	return nil, nil
 }
 
-// disk checks whether the journal has room.
+// disk checks whether the journal's file system has space and is writable.
 func disk(m *Machine) ([]Finding, error) {
 	if m.Facts.StateDir == "" {
 		return nil, nil
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(m.Facts.StateDir, &st); err != nil {
-		return nil, fmt.Errorf("look at %s: %w", m.Facts.StateDir, err)
+		return nil, fmt.Errorf("inspect %s: %w", m.Facts.StateDir, err)
 	}
 	return diskFindings(m.Facts.StateDir, &st), nil
 }

@@ -6,7 +6,7 @@ import "fmt"
 // packets came from lo.
 func forwarding(m *Machine) (out []Finding, err error) {
 	if !m.Facts.Daemon {
-		return nil, nil // it sets it when it starts
+		return nil, nil // the daemon sets it at its start
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		name := "net/" + family + "/conf/lo/forwarding"

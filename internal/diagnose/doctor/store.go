@@ -8,13 +8,14 @@ import (
 // SharedStore is the state of the store that nodes share.
 type SharedStore struct {
 	Servers string
-	Err     error     // why objects may be old; nil: they are not
+	Err     error     // why objects may be outdated, or nil
 	Since   time.Time // when Err began
-	Entries []Problem // that are no objects
-	Twin    string    // name of this node, if another one has it, too; empty: none has
+	Entries []Problem // entries that are not valid objects
+	Twin    string    // name of this node, if another node has the same name
 }
 
-// sharedStore reports that shared objects are old, and entries that are not served.
+// sharedStore reports that shared objects may be outdated, entries that are not served, and
+// duplicate names of nodes.
 func sharedStore(m *Machine) (out []Finding, err error) {
 	s := m.Facts.SharedStore
 	if s == nil {

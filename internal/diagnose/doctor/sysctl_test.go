@@ -16,8 +16,8 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
-// TestQueueMask checks that the packets of a card with one queue go to all CPUs, but only to the
-// first 32: the kernel accepts masks of 32 bits without a comma.
+// TestQueueMask checks that the packets of a card with one queue are spread over at most the first
+// 32 CPUs: the kernel accepts masks of 32 bits without a comma.
 func TestQueueMask(t *testing.T) {
 	t.Parallel()
 	for online, want := range map[string]string{"0-1": "3", "0-3": "f", "0-31": "ffffffff", "0-63": "ffffffff"} {

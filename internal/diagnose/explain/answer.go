@@ -18,9 +18,9 @@ const (
 	Local      Verdict = "local"      // to a socket of this machine, as the endpoint
 	Kernel     Verdict = "kernel"     // loxilb leaves it to the kernel, unchanged
 	Refused    Verdict = "refused"    // dropped, and the sender is notified
-	Dropped    Verdict = "dropped"    // in silence
+	Dropped    Verdict = "dropped"    // without an answer
 	Challenged Verdict = "challenged" // the client is challenged
-	Redirected Verdict = "redirected" // a firewall rule sends it elsewhere
+	Redirected Verdict = "redirected" // a firewall rule sends it to another interface
 	Sockets    Verdict = "sockets"    // this machine's own sockets are redirected without a packet
 	Reached    Verdict = "reached"    // the client reaches the endpoint
 	Unreached  Verdict = "unreached"  // it does not arrive
@@ -32,11 +32,11 @@ type State string
 // The states.
 const (
 	OK      State = "ok"
-	Warning State = "warning" // it works, or may not, as the text explains
+	Warning State = "warning" // it might fail, as the text explains
 	Failed  State = "failed"  // the reason why the packet does not arrive
 )
 
-// Step is something on the packet's path, in order.
+// Step is one observation on the packet's path.
 type Step struct {
 	Stage string // interface, connection, rule, service, endpoint, source, way, ...
 	State State
@@ -61,7 +61,7 @@ type Answer struct {
 	MTU        int
 	Connection string // the state of the packet's connection; "": none
 
-	Paths []Answer // Reached, Unreached: by each service that has the endpoint
+	Paths []Answer // for Reached and Unreached: the path by each service with the endpoint
 }
 
 func (a *Answer) add(stage string, state State, format string, args ...any) {
@@ -74,7 +74,7 @@ func (a *Answer) end(v Verdict, format string, args ...any) *Answer {
 	return a
 }
 
-// arrives reports whether the forwarded packet arrives, as far as this machine can know.
+// arrives reports whether no step shows that the forwarded packet is lost.
 func (a *Answer) arrives() bool {
 	failed := slices.ContainsFunc(a.Steps, func(s Step) bool { return s.State == Failed })
 	return !failed && (a.Verdict == Forwarded || a.Verdict == Local)

@@ -16,7 +16,7 @@ import (
 type place struct {
 	what  string
 	to    policy.AttachTo
-	names []string // the first one with an attachment counts
+	names []string // the first one with an attachment applies
 	back  bool     // the packet is an answer
 }
 
@@ -89,8 +89,8 @@ func (i *inquiry) places(r *dryrun.Result, s *lb.Service) []place {
 	return list
 }
 
-// prefixOf returns the longest prefix of a client's address that has an attachment: shorter ones do
-// not count.
+// prefixOf returns the longest prefix of a client's address that has an attachment. Only the
+// longest one applies.
 func (i *inquiry) prefixOf(client netip.Addr) (string, bool) {
 	for bits := client.BitLen(); bits >= 0; bits-- {
 		name := netip.PrefixFrom(client, bits).Masked().String()

@@ -32,7 +32,7 @@ func (unanswered) ServiceStats(lb.Key) (report.ServiceStats, bool) {
 }
 
 // TestNoPath checks that the remedy names the address without a usable route, and that unanswered
-// SYNs that did not leave this machine are not blamed on the endpoint.
+// SYNs that did not leave this machine are not attributed to the endpoint.
 func TestNoPath(t *testing.T) {
 	t.Parallel()
 	to := netip.MustParseAddrPort("31.31.31.1:5001")
@@ -48,8 +48,8 @@ func TestNoPath(t *testing.T) {
 	}
 }
 
-// TestRuleGone checks that a rule that is still in the data path, but no longer configured, decides
-// about the packet, and is named as such.
+// TestRuleGone checks that a deleted rule that is still in the data path decides about the packet,
+// and is described as deleted.
 func TestRuleGone(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
@@ -67,8 +67,8 @@ func TestRuleGone(t *testing.T) {
 	}
 }
 
-// TestRuleBeforeService checks that a service which a packet does not reach, as a rule decides
-// before, is not said to be missing.
+// TestRuleBeforeService checks that the answer does not report a missing service if a rule decides
+// before the service is looked up.
 func TestRuleBeforeService(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))

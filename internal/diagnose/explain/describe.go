@@ -35,7 +35,7 @@ func (i *inquiry) describe(r *dryrun.Result) (*Answer, error) {
 	return i.conclude(r, s), nil
 }
 
-// serviceOf returns the packet's service as users configured it; nil if it has none.
+// serviceOf returns the packet's service as users configured it, or nil.
 func (i *inquiry) serviceOf(r *dryrun.Result) *lb.Service {
 	switch {
 	case r.Opening != nil && r.Opening.Found:
@@ -179,8 +179,8 @@ func (i *inquiry) addSource(r *dryrun.Result, s *lb.Service) {
 	}
 }
 
-// portNote returns the source. A port chosen at random is described as free, as the next one
-// differs.
+// portNote returns the source address and port. It describes a random port as free, since it
+// differs each time.
 func (i *inquiry) portNote(r *dryrun.Result) string {
 	if r.Existing && !r.Ended || r.Entry.Source.Port() == i.From.Port() {
 		return r.Entry.Source.String()

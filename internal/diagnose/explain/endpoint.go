@@ -12,10 +12,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// maxScan is the number of slots up to which lc compares all: SELECT_SCAN of bpf/service/select.h.
+// maxScan is the number of slots up to which lc compares all slots: SELECT_SCAN of
+// bpf/service/select.h.
 const maxScan = 64
 
-// addEndpoint adds which endpoint gets the packet, why, and which others are not eligible.
+// addEndpoint adds the endpoint that gets the packet, the reason, and the ineligible endpoints.
 func (i *inquiry) addEndpoint(r *dryrun.Result, s *lb.Service) {
 	a, o := &i.answer, r.Opening
 	if r.Entry != nil {
@@ -267,7 +268,8 @@ func (i *inquiry) likelyCause(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h 
 	return "the endpoint is stopped, a firewall drops them, or its answers bypass this machine: run tcpdump on the endpoint"
 }
 
-// asymmetryHint explains where answers to clients go, if the endpoint answers this machine.
+// asymmetryHint explains why answers to clients may bypass this machine although the endpoint
+// answers it.
 func (i *inquiry) asymmetryHint(yet string) string {
 	return fmt.Sprintf("%s, so the endpoint's answers to %s bypass this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
 }

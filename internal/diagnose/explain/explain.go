@@ -1,6 +1,6 @@
 // Package explain explains how a packet would be handled: it runs the data path's own program
-// (datapath/dryrun), describes the result in the user's terms, and adds the state of endpoints,
-// next hops and health.
+// (datapath/dryrun), describes the result for users, and adds the state of endpoints, next hops and
+// health.
 package explain
 
 import (
@@ -26,7 +26,7 @@ type DataPath interface {
 	DryRun() *dryrun.Runner
 	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
 	ServiceStats(key lb.Key) (report.ServiceStats, bool)
-	Interfaces() []attach.Interface // where its programs are
+	Interfaces() []attach.Interface // with its programs
 	XDPInterfaces() (names []string, mode attach.XDPMode)
 }
 
@@ -85,7 +85,7 @@ func New(e Explainer) *Explainer {
 	return &e
 }
 
-// Explain answers a question. *lb.FieldError: it is invalid.
+// Explain answers a question. It returns a *lb.FieldError if the question is invalid.
 func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
 	if err := q.checkLength(); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// addOwner adds whether packets to the VIP reach this node at all, if roles, maintenance or BGP
-// decide about that. The explanation assumes that the packet has arrived.
+// addOwner adds whether packets to the VIP reach this node, if roles, maintenance or BGP decide
+// that. The explanation assumes that the packet has arrived.
 func (i *inquiry) addOwner(r *dryrun.Result, s *lb.Service) {
 	if r.Entry != nil && r.Entry.Reply {
 		return

@@ -75,7 +75,7 @@ func (s *Sampler) History() History {
 }
 
 // ServiceHistory returns the last hour of a service: its rates, active connections and refused
-// packets; false: its history is not kept, as too many services had connections.
+// packets. It returns false if the history is not kept, since too many services had connections.
 func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -90,12 +90,12 @@ func (s *Sampler) ServiceHistory(key lb.Key) (Series, bool) {
 	return out, one == nil
 }
 
-// Watch makes readings more frequent until it is ended.
+// Watch makes the sampler read more often until end is called.
 func (s *Sampler) Watch() (end func()) {
 	s.watch(1)
 	select {
 	case s.woken <- struct{}{}:
-	default: // it is awake already
+	default: // a wake-up is pending
 	}
 	return func() { s.watch(-1) }
 }

@@ -23,8 +23,8 @@ type endpoint struct { // there are many: 184 bytes
 
 const blockRows = 256
 
-// block is endpoints with neighbouring IDs. The sampler alone writes, with the lock; it reads
-// without.
+// block is endpoints with adjacent IDs. Only the sampler writes, with the lock; it reads without
+// the lock.
 type block struct {
 	mu   sync.Mutex
 	rows [blockRows]endpoint
@@ -49,8 +49,8 @@ func countsOf(c *report.EndpointCount) counts {
 }
 
 // read reads an endpoint, and returns the increase of its counts and handshakes since the previous
-// reading. For a new endpoint, the increase is the whole counter, except in the first reading,
-// which finds counters of earlier processes.
+// reading. For a new endpoint, the increase is the whole counter, except in the first reading, when
+// counters include those of earlier processes.
 func (e *endpoint) read(identity uint64, c *report.EndpointCount, first bool) (added counts, handshakes times) {
 	now, answered := countsOf(c), timesOf(&c.Handshakes)
 	switch {

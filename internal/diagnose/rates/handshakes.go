@@ -30,8 +30,8 @@ func (t *times) since(earlier *times) (added times) {
 	return added
 }
 
-// latest counts the durations of the latest handshakes, at most maxLatest: quiet endpoints keep
-// durations for longer.
+// latest counts the durations of the latest handshakes, at most maxLatest, however long ago they
+// were.
 type latest [report.HandshakeBuckets]uint16
 
 const maxLatest = 1024
@@ -96,7 +96,7 @@ func (t *times) bucket(share float64) int {
 // percentile, as a bucket each.
 type timeline struct {
 	step    time.Duration
-	buckets [][2]int8 // of each step, reused in turn; -1: no handshake
+	buckets [][2]int8 // of each step, in a ring; -1: no handshake
 	open    times     // of the newest step, which has not ended
 	newest  int64
 }

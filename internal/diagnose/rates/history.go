@@ -10,7 +10,7 @@ import (
 type ring struct {
 	step   time.Duration
 	width  int
-	values []half    // a row for each step, reused in turn
+	values []half    // a row for each step, in a ring
 	open   []float32 // the row of the newest step, which has not ended
 	newest int64
 }
@@ -36,7 +36,7 @@ func (r *ring) row(step int64) []half {
 	return r.values[at : at+r.width]
 }
 
-// add records that the values were so from one time to another.
+// add records values for the time between from and to.
 func (r *ring) add(from, to time.Duration, values ...float32) {
 	from = max(from, to-r.step*time.Duration(r.steps()-1))
 	for at := from; at < to; {

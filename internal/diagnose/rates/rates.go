@@ -1,11 +1,11 @@
 // Package rates measures how fast the counters of the data path grow: now, and over the last hour.
-// It reads them periodically, more often while a client watches. Queries use the last reading and
-// never wait.
+// It reads them periodically, more often while a client watches. Queries use the last reading, so
+// they never wait.
 //
 // Its memory is bounded: totals of the last hour take 20 kB, and 2 kB for each reason of drops.
 // Each endpoint that has ever had a connection takes 184 bytes (262,144 fit into the data path),
-// each service that has had one lately 350, and its last hour 5 kB more, of 10,000 services at
-// most.
+// each service with recent connections takes 350 bytes, and the last hour of a service 5 kB, for at
+// most 10,000 services.
 package rates
 
 import (
@@ -47,8 +47,8 @@ func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
 // counts are counters of the quantities.
 type counts [quantities]uint64
 
-// since returns the increase since an earlier reading; false: a counter decreased, so the increase
-// is unknown.
+// since returns the increase since an earlier reading. It returns false if a counter decreased, so
+// the increase is unknown.
 func (c *counts) since(earlier *counts) (added counts, ok bool) {
 	for q := range c {
 		if c[q] < earlier[q] {
@@ -88,7 +88,7 @@ type Window struct {
 type Load struct {
 	Rates
 	Active  uint64
-	Refused float32 // packets a second of clients that were refused, of a service
+	Refused float32 // refused packets of clients per second, of a service
 	Recent  Recent  // of an endpoint
 	Times   Times   // of the latest handshakes
 	Now     Times   // of the handshakes in the window, of a service
@@ -98,7 +98,7 @@ type Load struct {
 // Failed is not 0; after windows in which most succeed, only Made is not 0.
 type Recent struct{ Made, Failed uint32 }
 
-// follow adds a window, if it has any handshakes.
+// follow adds the handshakes of a window, if there are any.
 func (l *Recent) follow(added *counts) {
 	made, failed := added[Connections], added[RepeatedSYNs]+added[FailedHandshakes]
 	switch {

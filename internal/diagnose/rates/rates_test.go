@@ -103,8 +103,8 @@ func row(id uint32, of int, connections, bytes uint64) report.EndpointCount {
 	return c
 }
 
-// TestRates checks that rates are what was added in the window, for endpoints, services and all
-// together, without what earlier processes have counted.
+// TestRates checks that rates are the increase in the window, for endpoints, services and the
+// totals, without the counts of earlier processes.
 func TestRates(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 0, 0), row(700, 2, 1e9, 1e15))
@@ -263,8 +263,8 @@ func TestIdleIsNotRead(t *testing.T) {
 	}
 }
 
-// TestPause checks that the interval of reading depends on whether someone watches, and on the time
-// that it takes.
+// TestPause checks that the interval of readings depends on watchers and on the duration of a
+// reading.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	b := newBench()
@@ -379,10 +379,10 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestLately checks that the recent state is that of the last handshakes, failed or successful,
-// that a few losses among many successes change nothing, nor does silence, and that a row that
-// another endpoint, or the same one added again, gets starts from nothing.
-func TestLately(t *testing.T) {
+// TestRecent checks that the recent state is that of the last handshakes, failed or successful. A
+// few losses among many successes and silence do not change it. A row that is reused, also by the
+// same endpoint, starts empty.
+func TestRecent(t *testing.T) {
 	t.Parallel()
 	type window struct{ made, failed uint64 }
 	for _, c := range []struct {
@@ -447,8 +447,8 @@ func TestOutageIsSeen(t *testing.T) {
 }
 
 // TestHandshakeTimes checks that endpoints, services and the history have the durations of the
-// latest handshakes, in the data path's buckets. Without a handshake there is none, and another
-// endpoint in a row starts from nothing.
+// latest handshakes, in the data path's buckets. Without handshakes there are no durations, and
+// another endpoint in a row starts empty.
 func TestHandshakeTimes(t *testing.T) {
 	t.Parallel()
 	b := newBench(row(0, 1, 0, 0), row(1, 1, 0, 0))

@@ -12,7 +12,7 @@ import (
 type reading struct {
 	*Sampler
 	length  time.Duration // since the previous one; 0: the first one
-	held    *block        // the locked block, kept locked as rows come in the order of IDs
+	held    *block        // the locked block; rows come in the order of IDs, so it stays locked for several rows
 	current *service      // the service counted last
 
 	totals     Totals
@@ -71,7 +71,7 @@ func (r *reading) makeBlock(id uint32) *block {
 func (r *reading) service(key lb.Key) *service {
 	one := r.services[key]
 	if one == nil {
-		r.release() // readers hold one lock at a time, too
+		r.release() // readers also hold only one lock at a time
 		one = &service{key: key}
 		r.mu.Lock()
 		r.services[key] = one

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// How often counters are read, and the cost: the share of one processor is 1/rest.
+// The intervals of reading, and the limits of its cost: 1/rest of a CPU.
 const (
 	everyUnwatched, restUnwatched = 5 * time.Second, 200
 	everyWatched, restWatched     = time.Second, 10
@@ -55,7 +55,7 @@ type Sampler struct {
 	began time.Time
 	woken chan struct{} // capacity 1: a watcher has appeared
 
-	// The sampler's own.
+	// Used only by the sampler.
 	read       time.Duration // when counters were read last
 	whole      bool          // they have been read before
 	failed     bool          // the last reading failed
@@ -92,8 +92,8 @@ type service struct {
 	times      latest
 
 	load       Load
-	window     uint32        // that load is of
-	lastActive time.Duration // when anything happened
+	window     uint32        // number of the window of load
+	lastActive time.Duration // time of the last increase
 	history    *ring         // nil: none
 	timeline   *timeline     // nil: none
 }
@@ -179,7 +179,7 @@ func (s *Sampler) mayHaveCounted(id uint32, connections, tracked uint64) bool {
 	return tracked > 0 || e.active > 0 || connections != e.last[Connections]
 }
 
-// endpoint returns the row of an ID, to be read by the sampler only. nil: there is none.
+// endpoint returns the row of an ID, or nil. Only the sampler may read it.
 func (s *Sampler) endpoint(id uint32) *endpoint {
 	if b := s.block(id); b != nil {
 		return b.row(id)
@@ -187,7 +187,7 @@ func (s *Sampler) endpoint(id uint32) *endpoint {
 	return nil
 }
 
-// block returns the block with the row of an ID. nil: there is none.
+// block returns the block with the row of an ID, or nil.
 func (s *Sampler) block(id uint32) *block {
 	if n := int(id / blockRows); n < len(s.blocks) {
 		return s.blocks[n]
