@@ -15,7 +15,7 @@ type Question struct {
 	Protocol  lb.Protocol    // Reverse: 0 is any
 	Interface string         // at which it arrives; "": the interface of the route to From
 	Mark      uint32
-	// ConnectionID is that of a packet of QUIC; nil: it has none.
+	// ConnectionID is the connection ID of a QUIC packet; nil: not a QUIC packet, or without ID.
 	ConnectionID []byte
 	TEID         uint32 // of the packet's tunnel of GTP-U, which decides the port of From; 0: none
 	Length       int    // of the IP packet; 0: as short as possible
@@ -109,8 +109,8 @@ func (q *Question) SetConnectionID(text, protocol string) error {
 	return q.implyUDP("connectionID", text, protocol)
 }
 
-// implyUDP makes the packet one of UDP, since a field is only for such packets. text: of the field.
-// protocol: as asked.
+// implyUDP sets the protocol to UDP, since a given field exists only there. text is the field's
+// text, and protocol the one that was asked for.
 func (q *Question) implyUDP(field, text, protocol string) error {
 	switch {
 	case protocol != "" && q.Protocol != lb.UDP:

@@ -58,7 +58,7 @@ type Table struct {
 // Finding is a difference, and the result of its repair.
 type Finding struct {
 	report.Difference
-	Repaired bool // it was there, and is not any more
+	Repaired bool // a later comparison no longer found it
 }
 
 // Report is the outcome.
@@ -66,18 +66,18 @@ type Report struct {
 	Verdict  Verdict
 	Tables   []Table
 	Findings []Finding
-	Passed   int // differences that were there in one pass and not in the next
+	Passed   int // differences found in one pass only: changes in progress
 	Took     time.Duration
 }
 
-// Verifier compares. One comparison at a time: another one waits.
+// Verifier compares the state of sources with what it should be, one comparison at a time.
 type Verifier struct {
 	sources []Source
 	between time.Duration
 	turn    chan struct{} // capacity 1
 }
 
-// New compares by these sources.
+// New returns a Verifier of these sources.
 func New(sources ...Source) *Verifier {
 	return &Verifier{sources: sources, between: between, turn: make(chan struct{}, 1)}
 }

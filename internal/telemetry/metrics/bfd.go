@@ -2,7 +2,7 @@ package metrics
 
 import "loxilb/internal/lb/netobj"
 
-// bfdFamilies are of BFD sessions with other nodes.
+// bfdFamilies are the metrics of BFD sessions with other nodes.
 func bfdFamilies() []family {
 	of := []string{"session"}
 	each := func(value func(s *netobj.BFDCount) float64) func(*view, *page) {

@@ -2,7 +2,7 @@ package metrics
 
 import "loxilb/internal/lb/bgp"
 
-// bgpFamilies are of sessions with BGP neighbors.
+// bgpFamilies are the metrics of sessions with BGP neighbors.
 func bgpFamilies() []family {
 	of := []string{"neighbor"}
 	each := func(value func(s *bgp.Session) float64) func(*view, *page) {

@@ -2,7 +2,7 @@ package metrics
 
 import "loxilb/internal/lb/report"
 
-// clusterFamilies are of nodes with which this one exchanges connections.
+// clusterFamilies are the metrics of nodes with which this one exchanges connections.
 func clusterFamilies() []family {
 	of := []string{"peer"}
 	each := func(value func(p *report.ClusterPeer) float64) func(*view, *page) {

@@ -1,6 +1,6 @@
 package metrics
 
-// ftpFamilies are of data connections of FTP.
+// ftpFamilies are the metrics of FTP data connections.
 func ftpFamilies() []family {
 	return []family{
 		number("loxilb_ftp_expected_connections", Gauge, "Data connections of FTP that control connections have announced within 30 s, and that are not opened yet.",

@@ -45,7 +45,7 @@ func ofRules(f func(r *policy.Rule, hits report.Traffic, p *page)) func(*view, *
 	}
 }
 
-// addDropped is of the rules that drop alone.
+// addDropped adds the packets that a rule has dropped, if dropping is its action.
 func addDropped(r *policy.Rule, hits report.Traffic, p *page) {
 	if r.Action == policy.RuleDrop {
 		p.add(float64(hits.Packets), r.Key())

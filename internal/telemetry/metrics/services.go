@@ -140,12 +140,12 @@ func ofTroubled(value func(trouble) float64) func(*view, *page) {
 
 // ofUsed calls f for services that have had a connection.
 func ofUsed(f func(r *row, p *page)) func(*view, *page) {
-	return ofThose(func(s *report.ServiceStats) bool { return s.Connections > 0 }, f)
+	return ofSelected(func(s *report.ServiceStats) bool { return s.Connections > 0 }, f)
 }
 
-// ofThose calls f for the services for which is returns true; with --metrics-detail=endpoint, for
-// all services.
-func ofThose(is func(*report.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
+// ofSelected calls f for the services for which is returns true; with --metrics-detail=endpoint,
+// for all services.
+func ofSelected(is func(*report.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
 	return func(v *view, p *page) {
 		ofServices(func(r *row, p *page) {
 			if v.Endpoints || is(&r.stats) {

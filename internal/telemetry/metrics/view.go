@@ -39,7 +39,7 @@ type Source interface {
 	MapUses() []report.MapUse
 	// Occupancy returns the number of tracked connections and its limit.
 	Occupancy() (connections, limit uint64)
-	// Pressure returns the defence against forged clients.
+	// Pressure returns the state of the defence against forged clients.
 	Pressure() report.Pressure
 	// XDP returns the interfaces with the XDP program, how it is attached, and the number of
 	// packets that it has forwarded.
@@ -54,7 +54,7 @@ type Source interface {
 	SourcePorts(least, most int) []report.SourcePorts
 	// Sweeps returns the results of the sweeps of the connection table.
 	Sweeps() Sweeps
-	// Programs returns those at the tc hooks.
+	// Programs returns the programs at the tc hooks.
 	Programs() []Program
 	// Counts returns the objects by kind and state.
 	Counts() map[string]map[status.State]int
@@ -63,7 +63,7 @@ type Source interface {
 	servicestate.Health
 	// Endpoints yields all probed addresses.
 	Endpoints(yield func(*report.EndpointHealth) bool)
-	// EndpointCount counts them by state.
+	// EndpointCount returns the number of probed addresses by state.
 	EndpointCount() report.HealthCount
 }
 

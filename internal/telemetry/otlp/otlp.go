@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	patience  = 10 * time.Second // with an answer of the collector
-	queued    = 2048             // events that wait for it; beyond it the oldest are lost
+	patience  = 10 * time.Second // to wait for an answer of the collector
+	queued    = 2048             // events that may wait to be sent; beyond it the oldest are lost
 	eventWait = time.Second      // for further events to send together
-	goodbye   = time.Second      // for pending data when the daemon ends
+	exitWait  = time.Second      // for pending data when the daemon ends
 )
 
 // Config configures the exporter.
@@ -50,20 +50,20 @@ type Exporter struct {
 	metrics prometheus.Gatherer
 	hub     *event.Hub
 	log     *slog.Logger
-	trouble [2]*exportState // with metrics, with events
+	states  [2]*exportState // of exporting metrics, and events
 }
 
 // New returns an Exporter. It sends nothing before Run.
 func New(c Config, metrics prometheus.Gatherer, hub *event.Hub, log *slog.Logger) *Exporter {
 	return &Exporter{
 		config: c, metrics: metrics, hub: hub, log: log,
-		trouble: [2]*exportState{{what: "metrics", log: log}, {what: "events", log: log}},
+		states: [2]*exportState{{what: "metrics", log: log}, {what: "events", log: log}},
 	}
 }
 
 // LastError returns the current error, and since when; nil: it works.
 func (e *Exporter) LastError() (since time.Time, err error) {
-	for _, t := range e.trouble {
+	for _, t := range e.states {
 		if since, err := t.current(); err != nil {
 			return since, err
 		}
@@ -77,16 +77,16 @@ func (e *Exporter) Run(ctx context.Context) {
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { e.log.Debug("OpenTelemetry", "error", err) }))
 	metrics, err := e.meter(ctx)
 	if err != nil {
-		e.trouble[0].record(err)
+		e.states[0].record(err)
 		return
 	}
 	logs, err := e.logger(ctx)
 	if err != nil {
-		e.trouble[1].record(err)
+		e.states[1].record(err)
 		return
 	}
 	e.follow(ctx, logs.Logger("loxilb"))
-	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), exitWait)
 	defer cancel()
 	if err := errors.Join(metrics.Shutdown(leave), logs.Shutdown(leave)); err != nil {
 		e.log.Debug("the last metrics or events are not exported", "error", err)
@@ -112,7 +112,7 @@ func (e *Exporter) meter(ctx context.Context) (*sdkmetric.MeterProvider, error) 
 	if err != nil {
 		return nil, fmt.Errorf("export metrics: %w", err)
 	}
-	reader := sdkmetric.NewPeriodicReader(metricExporter{to, e.trouble[0]}, sdkmetric.WithInterval(e.config.Interval), sdkmetric.WithTimeout(patience),
+	reader := sdkmetric.NewPeriodicReader(metricExporter{to, e.states[0]}, sdkmetric.WithInterval(e.config.Interval), sdkmetric.WithTimeout(patience),
 		sdkmetric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(e.metrics))))
 	return sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithResource(e.resource())), nil
 }
@@ -124,30 +124,30 @@ func (e *Exporter) logger(ctx context.Context) (*sdklog.LoggerProvider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("export events: %w", err)
 	}
-	queue := sdklog.NewBatchProcessor(logExporter{to, e.trouble[1]}, sdklog.WithMaxQueueSize(queued), sdklog.WithExportInterval(eventWait), sdklog.WithExportTimeout(3*patience))
+	queue := sdklog.NewBatchProcessor(logExporter{to, e.states[1]}, sdklog.WithMaxQueueSize(queued), sdklog.WithExportInterval(eventWait), sdklog.WithExportTimeout(3*patience))
 	return sdklog.NewLoggerProvider(sdklog.WithProcessor(queue), sdklog.WithResource(e.resource())), nil
 }
 
 // metricExporter records the results of exports.
 type metricExporter struct {
 	sdkmetric.Exporter
-	trouble *exportState
+	state *exportState
 }
 
 // Export exports metrics. Failures are reported here, not to the library.
 func (m metricExporter) Export(ctx context.Context, data *metricdata.ResourceMetrics) error {
-	m.trouble.record(m.Exporter.Export(ctx, data))
+	m.state.record(m.Exporter.Export(ctx, data))
 	return nil
 }
 
 // logExporter records the results of exports of events.
 type logExporter struct {
 	sdklog.Exporter
-	trouble *exportState
+	state *exportState
 }
 
 // Export exports events. Failures are reported here, not to the library.
 func (l logExporter) Export(ctx context.Context, records []sdklog.Record) error {
-	l.trouble.record(l.Exporter.Export(ctx, records))
+	l.state.record(l.Exporter.Export(ctx, records))
 	return nil
 }

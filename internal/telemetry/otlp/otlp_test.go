@@ -231,7 +231,7 @@ func TestExport(t *testing.T) {
 	began := time.Now()
 	stop()
 	<-done
-	if took := time.Since(began); took > goodbye+2*time.Second {
+	if took := time.Since(began); took > exitWait+2*time.Second {
 		t.Errorf("the end waited for %v", took)
 	}
 }
