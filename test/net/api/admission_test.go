@@ -21,9 +21,9 @@ func TestMemoryLimit(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	a := newAPI(r)
-	// 33.5 MB with two CPUs. This includes 4 MB of counters of refused clients (adr/0070), 4 MB of the
-	// table of deadlines of removed endpoints' connections, and 1 MB of handshake results and samples.
-	// Little of it is per CPU.
+	// 33.5 MB with two CPUs. This includes 4 MB of counters of refused clients (adr/0070), 4 MB of
+	// the table of deadlines of removed endpoints' connections, and 1 MB of handshake results and
+	// samples. Little of it is per CPU.
 	if size := mapMemory(r); size > 35<<10 {
 		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 35 MB", size)
 	}

@@ -257,8 +257,8 @@ func restartUnderRequests(t *testing.T, r *rig.Rig) {
 			default:
 			}
 			asked++
-			// Each request has a port of its own. ep1 may still have a connection from a port that was used
-			// for another service, and the next endpoint does not exist.
+			// Each request has a port of its own. ep1 may still have a connection from a port that
+			// was used for another service, and the next endpoint does not exist.
 			if who, err := r.AskFrom(10000+n, rig.Join(vipOf(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
 				t.Errorf("request %d while the daemon restarts: %q, %v", asked, who, err)
 				return

@@ -23,8 +23,8 @@ func TestCauses(t *testing.T) {
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
 	second, third := r.Endpoints[1], r.Endpoints[2]
-	// 99.99.99.1 is an address of ep1. ep1 sends replies from this address to a gateway that does not
-	// exist.
+	// 99.99.99.1 is an address of ep1. ep1 sends replies from this address to a gateway that does
+	// not exist.
 	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.1")
 	rig.MustRun(t, r.Endpoints[0], "ip", "addr", "add", "99.99.99.1/32", "dev", "lo")
 	rig.MustRun(t, r.Endpoints[0], "ip", "route", "add", "default", "via", "31.31.31.99", "table", "7")

@@ -220,8 +220,8 @@ func TestCorruption(t *testing.T) {
 }
 
 // exchangeDatagrams sends the given number of datagrams to an address, and more until a reply
-// arrives: damaged packets may delay neighbor discovery for some seconds. The test fails if a damaged
-// reply arrives, or no reply.
+// arrives: damaged packets may delay neighbor discovery for some seconds. The test fails if a
+// damaged reply arrives, or no reply.
 func (w *wireRig) exchangeDatagrams(address string, datagrams int) {
 	w.T.Helper()
 	c := rig.DialUDP(w.T, w.Rig, address)

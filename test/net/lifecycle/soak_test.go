@@ -24,13 +24,14 @@ import (
 const (
 	// soakFlag is the flag that sets for how many seconds TestSoak runs.
 	soakFlag = "soak"
-	// churnedPorts is the number of services that are created and deleted, at ports from firstChurned
-	// on.
+	// churnedPorts is the number of services that are created and deleted, at ports from
+	// firstChurned on.
 	firstChurned, churnedPorts = 1000, 20
-	// memoryGrowth is how much more memory a daemon may use after the churn: it keeps a limited number
-	// of events and versions.
+	// memoryGrowth is how much more memory a daemon may use after the churn: it keeps a limited
+	// number of events and versions.
 	memoryGrowth = 24 << 20
-	// settleTime limits how long connections may take to time out, and memory to return to the kernel.
+	// settleTime limits how long connections may take to time out, and memory to return to the
+	// kernel.
 	settleTime = time.Minute
 )
 

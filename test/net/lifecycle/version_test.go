@@ -75,7 +75,8 @@ func otherObject(t *testing.T, compressed []byte) []byte {
 	}
 	const mov64 = 0xb7
 	object[neutralInstruction(t, f)] = mov64
-	// No loader reads .llvm_addrsig. Zeros in it make room for an instruction that compresses worse.
+	// No loader reads .llvm_addrsig. Zeros in it make room for an instruction that compresses
+	// worse.
 	unused := f.Section(".llvm_addrsig")
 	if unused == nil {
 		t.Fatal("the object has no section .llvm_addrsig")

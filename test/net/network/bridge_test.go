@@ -33,8 +33,8 @@ type cluster struct {
 	*netnstest.Daemon
 	t     *testing.T
 	hosts map[string]*netnstest.Host
-	// Each container has a routed veth instead of a port of its node's bridge, as with the ptp plugin
-	// and Calico.
+	// Each container has a routed veth instead of a port of its node's bridge, as with the ptp
+	// plugin and Calico.
 	routed bool
 }
 

@@ -89,7 +89,8 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, vip := range []string{"100.100.100.200", "2001:db8:100::200"} {
-		// STALE, not REACHABLE: the kernel ignores announcements for a REACHABLE entry for some seconds.
+		// STALE, not REACHABLE: the kernel ignores announcements for a REACHABLE entry for some
+		// seconds.
 		err := r.Client.Netlink().NeighSet(&netlink.Neigh{
 			LinkIndex: link.Attrs().Index, State: netlink.NUD_STALE, IP: net.ParseIP(vip),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},

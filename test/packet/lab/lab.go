@@ -26,8 +26,8 @@ import (
 type Config struct {
 	Connections int // size of the table; 0: 1024
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
-	// ForeignFirst makes each packet go through the address filter before its connection is looked up
-	// (bpf/filter/foreign.h).
+	// ForeignFirst makes each packet go through the address filter before its connection is looked
+	// up (bpf/filter/foreign.h).
 	ForeignFirst bool
 	// ChallengeFirst makes the program challenge SYNs before it looks up their connection
 	// (bpf/protect/syn_flood.h).

@@ -192,8 +192,8 @@ func (l *Link) configure(addresses []string) error {
 		return err
 	}
 	l.Index = link.Attrs().Index
-	// Without duplicate address detection and router solicitations, the kernel sends no packets of its
-	// own.
+	// Without duplicate address detection and router solicitations, the kernel sends no packets of
+	// its own.
 	if err := Sysctl("net/ipv6/conf/"+l.Name+"/accept_dad", "0"); err != nil {
 		return err
 	}
