@@ -12,8 +12,7 @@ import (
 //go:embed axe/package.json
 var wantedAxe []byte
 
-// axe returns the program that looks for what keeps people from using a page, which tools/axe has
-// fetched.
+// axe returns axe-core, the accessibility checker that tools/axe has fetched.
 func axe() (string, error) {
 	var wanted struct{ Dependencies map[string]string }
 	if err := json.Unmarshal(wantedAxe, &wanted); err != nil {
@@ -30,8 +29,8 @@ func axe() (string, error) {
 	return string(script), nil
 }
 
-// Barriers returns what keeps people from using the page as it is shown: findings of axe-core by
-// the rules of WCAG 2.2 A and AA, and best practice.
+// Barriers returns the accessibility problems that axe-core finds in the page, by the rules of WCAG
+// 2.2 A and AA, and best practices.
 func (t *Tab) Barriers() ([]string, error) {
 	script, err := axe()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package browser drives a real Chromium, without a window, by its DevTools protocol over a pipe:
-// no port is open, and no other program is between a test and the browser.
+// Package browser controls a real Chromium without a window, by its DevTools protocol over a pipe.
+// It opens no port, and needs no other program.
 package browser
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// patience is how long the browser may take to answer.
+// patience limits the time until an answer of the browser.
 const patience = 20 * time.Second
 
-// Browser is a Chromium that runs.
+// Browser is a running Chromium.
 type Browser struct {
 	cmd  *exec.Cmd
 	dir  string
@@ -44,8 +44,8 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// Start starts a browser with a fresh profile. in calls what starts the process, in a network
-// namespace for example.
+// Start starts a browser with a new profile. in calls the function that starts the process, for
+// example in a network namespace.
 func Start(in func(start func() error) error) (b *Browser, err error) {
 	b = &Browser{answers: map[int]chan message{}, tabs: map[string]*Tab{}}
 	if b.dir, err = os.MkdirTemp("", "browser"); err != nil {

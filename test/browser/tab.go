@@ -21,10 +21,10 @@ type Tab struct {
 	errors []string
 }
 
-// anything is the parameters of a command.
+// anything is the type of a command's parameters.
 type anything map[string]any
 
-// Open opens a tab of a size in pixels.
+// Open opens a tab with the given size in pixels.
 func (b *Browser) Open(width, height int) (*Tab, error) {
 	var target struct{ TargetID string }
 	if err := b.call("", "Target.createTarget", anything{"url": "about:blank"}, &target); err != nil {
@@ -131,10 +131,10 @@ func (t *Tab) Until(condition string) error {
 	}
 	var shown string
 	_ = t.Eval("document.body.innerText", &shown)
-	return errors.Join(err, fmt.Errorf("not so for %v: %s; the page shows:\n%.2000s", patience, condition, shown))
+	return errors.Join(err, fmt.Errorf("not within %v: %s; the page shows:\n%.2000s", patience, condition, shown))
 }
 
-// Resize gives the window another size; up to 600 pixels it is a phone's.
+// Resize changes the size of the window. A window of up to 600 pixels emulates a phone.
 func (t *Tab) Resize(width, height int) error {
 	return t.call("Emulation.setDeviceMetricsOverride", anything{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width <= 600}, nil)
 }
@@ -177,8 +177,8 @@ func (t *Tab) Screenshot() (image.Image, []byte, error) {
 	return picture, shot.Data, err
 }
 
-// Busy returns how long the page's main thread has been on a CPU. It does not count what other
-// processes of the machine take.
+// Busy returns the CPU time of the page's main thread. Unlike elapsed time, it does not depend on
+// the load of the machine.
 func (t *Tab) Busy() (time.Duration, error) {
 	var out struct {
 		Metrics []struct {

@@ -16,7 +16,7 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// keptName names what `make demo KEEP=1` leaves standing.
+// keptName is the name of the namespaces and files that `make demo KEEP=1` keeps.
 const keptName = "loxilb-demo"
 
 // How long the start of the balancer and the whole demo may take. They take a second or two; under
@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	if *remove {
 		return removeKept()
 	}
-	if err := removeKept(); err != nil { // the demo's addresses do not collide with it, but two demos would confuse
+	if err := removeKept(); err != nil { // its addresses would not conflict, but two demos would confuse users
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -18,7 +18,7 @@ import (
 const (
 	vip       = "20.20.20.1:2020"
 	endpoints = "31.31.31.1:1,32.32.32.1:1,17.17.17.1:1"
-	rounds    = 3 // times round the endpoints
+	rounds    = 3 // number of requests to each endpoint
 )
 
 // play runs the demo from the servers to the last table.
@@ -118,7 +118,7 @@ func (d *demo) request(ctx context.Context) error {
 		}
 		fmt.Printf("    request %d answered by %s\n", i+1, who)
 		if !strings.Contains(who, want[i%len(want)]+" ") {
-			return fmt.Errorf("request %d was for %s by round robin, in the order of --endpoints", i+1, want[i%len(want)])
+			return fmt.Errorf("request %d: want %s by round robin, in the order of --endpoints", i+1, want[i%len(want)])
 		}
 	}
 	fmt.Println("    strictly round robin, in the order written")
@@ -134,7 +134,7 @@ func (d *demo) logged() error {
 }
 
 func (d *demo) printHowToPlay() {
-	say("It goes on running. Play with it, as root:")
+	say("The demo keeps running. Try these commands as root:")
 	for _, line := range []string{
 		"ip netns exec " + d.Client.Namespace + " curl http://" + vip + "/",
 		"ip netns exec " + d.LB.Namespace + " " + filepath.Join(d.bin, "loxicmd") + " get ct",

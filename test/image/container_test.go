@@ -23,8 +23,8 @@ import (
 
 type object = map[string]any
 
-// capabilities returns the capabilities that docs/container.md gives the container: the first
-// column of its table.
+// capabilities returns the container's capabilities in docs/container.md: the first column of the
+// table.
 func capabilities(t testing.TB) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/container.md")
@@ -41,7 +41,7 @@ func capabilities(t testing.TB) (list []string) {
 type container struct {
 	t       testing.TB
 	host    *netnstest.Host
-	bundle  string // runc's bundle folder
+	bundle  string // runc's bundle directory
 	id      string
 	process *netnstest.Process
 }
@@ -154,7 +154,8 @@ func (c *container) healthy(check []string) {
 	})
 }
 
-// unpack writes the image's root file system for this architecture to a folder, as engines do.
+// unpack writes the image's root file system for this architecture to a directory, as container
+// engines do.
 func unpack(t testing.TB, dir string) {
 	t.Helper()
 	image := imageOf(t, whole(t, layouts()[0]), goArch)

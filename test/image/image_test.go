@@ -64,7 +64,7 @@ func TestContainer(t *testing.T) {
 	}
 	for _, h := range s.Endpoints {
 		if b.from[h.Name] == 0 {
-			t.Errorf("pod %s has answered nothing: %v", h.Name, b.from)
+			t.Errorf("pod %s has answered no request: %v", h.Name, b.from)
 		}
 	}
 	t.Logf("%d requests were answered by %v, %d by %v", b.answered, b.from, six.answered, six.from)
@@ -155,7 +155,7 @@ func answersPods(t testing.TB, s *netnstest.Standard) {
 	}
 }
 
-// detaches stops the container, and checks that loxilb --detach in another one leaves nothing.
+// detaches stops the container, and checks that loxilb --detach in another one removes everything.
 func (c *container) detaches(s *netnstest.Standard, u user) {
 	c.t.Helper()
 	c.stop(syscall.SIGTERM)
@@ -165,6 +165,6 @@ func (c *container) detaches(s *netnstest.Standard, u user) {
 		c.t.Errorf("detach: %v: %s", err, d.process.Output())
 	}
 	if out, err := s.LB.Run("ip", "address", "show", "dev", "lo"); err != nil || strings.Contains(out, vip) {
-		c.t.Errorf("the VIP is there still: %s: %v", out, err)
+		c.t.Errorf("the VIP still exists: %s: %v", out, err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 const goArch = runtime.GOARCH
 
-// layouts returns the folders of the two builds of make test-image.
+// layouts returns the directories of the two builds of make test-image.
 func layouts() []string {
 	return []string{os.Getenv("LOXILB_IMAGE"), os.Getenv("LOXILB_IMAGE_AGAIN")}
 }

@@ -18,7 +18,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// packages returns the folder of old.deb, new.deb and new.rpm, which make test-package builds.
+// packages returns the directory of old.deb, new.deb and new.rpm, which make test-package builds.
 func packages() string { return os.Getenv("LOXILB_PACKAGES") }
 
 const (
@@ -38,7 +38,8 @@ func needPackages(t *testing.T) {
 // TestDebian installs the package on Debian 12 and 13, upgrades and downgrades it under load,
 // removes and purges it.
 //
-// P70 An upgrade or downgrade of the package loses no connection, and a purge leaves nothing
+// P70 An upgrade or downgrade of the package loses no connection, and a purge removes all files,
+// programs and VIPs
 func TestDebian(t *testing.T) {
 	needPackages(t)
 	for _, suite := range []string{"bookworm", "trixie"} {
@@ -79,7 +80,7 @@ func (m *machine) installs() {
 		}
 	}
 	if before != "" {
-		m.t.Errorf("there was something before: %s", before)
+		m.t.Errorf("before the installation, the machine has %s", before)
 	}
 }
 
@@ -110,11 +111,12 @@ func (m *machine) keepsConnections(r *rig.Rig) {
 		m.t.Error(err)
 	}
 	if out := m.loxicmd("get lb"); !strings.Contains(out, vip) {
-		m.t.Errorf("the service is gone: %s", out)
+		m.t.Errorf("the service no longer exists: %s", out)
 	}
 }
 
-// getsStuck stops the daemon's process, and checks that systemd notices and restarts it.
+// getsStuck stops the daemon's process by SIGSTOP, and checks that systemd detects this and
+// restarts the daemon.
 func (m *machine) getsStuck() {
 	m.t.Helper()
 	m.run("sh", "-c",
@@ -123,7 +125,7 @@ func (m *machine) getsStuck() {
 	pid := m.property("MainPID")
 	await.Steady(m.t, 2*time.Second, func() error { // longer than the watchdog's timeout
 		if now := m.property("MainPID"); now != pid {
-			return fmt.Errorf("the watchdog has ended a daemon that was well: process %s, want %s", now, pid)
+			return fmt.Errorf("the watchdog has ended a working daemon: process %s, want %s", now, pid)
 		}
 		return nil
 	})
@@ -138,23 +140,23 @@ func (m *machine) getsStuck() {
 	m.run("systemctl", "daemon-reload")
 }
 
-// removes checks that nothing is attached after a removal, that services return with the package,
-// and that a purge leaves nothing.
+// removes checks that a removal detaches all programs, that services exist again after the next
+// installation, and that a purge removes everything.
 func (m *machine) removes(r *rig.Rig) {
 	m.t.Helper()
 	m.run("dpkg", "--remove", "loxilb")
 	if out, err := r.LB.Run("bpftool", "net", "show"); err == nil && strings.Contains(out, "loxilb") {
-		m.t.Errorf("programs are attached still: %s", out)
+		m.t.Errorf("programs are still attached: %s", out)
 	}
 	if out, err := r.LB.Run("ip", "address", "show", "dev", "lo"); err != nil || strings.Contains(out, vip) {
-		m.t.Errorf("the VIP is there still: %s: %v", out, err)
+		m.t.Errorf("the VIP still exists: %s: %v", out, err)
 	}
 	if out, _ := m.try("find", "/usr", "-xdev", "-iname", "*loxi*"); out != "" {
 		m.t.Errorf("the removal has left %s", out)
 	}
 	m.run("dpkg", "--install", "/"+packages()+"/new.deb")
 	if out := m.loxicmd("get lb"); !strings.Contains(out, vip) {
-		m.t.Errorf("the service has not come back with the package: %s", out)
+		m.t.Errorf("after the next installation, the service does not exist: %s", out)
 	}
 	m.run("dpkg", "--purge", "loxilb")
 	if out, _ := m.try("find", "/", "-xdev", "-iname", "*loxi*", "-not", "-path", "/proc/*"); out != "" {

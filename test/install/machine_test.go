@@ -30,11 +30,12 @@ const powerOff = syscall.Signal(34 + 4)
 // machine is a running Debian, with the network of a host.
 type machine struct {
 	t    testing.TB
-	root string // folder of its files, while it runs
+	root string // directory of its files, while it runs
 	init int    // its process 1, as seen from outside
 }
 
-// boot starts a Debian of a suite as a layer over its debootstrap, which is not changed.
+// boot starts a Debian with a file system that is a layer over a debootstrap, which does not
+// change.
 func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 	t.Helper()
 	m := &machine{t: t, root: filepath.Join(t.TempDir(), "root")}

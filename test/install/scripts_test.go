@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// elsewhere returns a script of the package that works on files below a folder, with programs of
-// the test before this machine's in PATH.
+// elsewhere returns a command that runs a script of the package on files below root. PATH begins
+// with programs of the test.
 func elsewhere(t *testing.T, script, root string, programs map[string]string) *exec.Cmd {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/package/" + script)
@@ -33,8 +33,8 @@ func elsewhere(t *testing.T, script, root string, programs map[string]string) *e
 	return cmd
 }
 
-// TestAsConfigured checks that the package's scripts call loxilb with the words that systemd parses
-// from /etc/default/loxilb.
+// TestAsConfigured checks that the package's scripts run loxilb with the arguments that systemd
+// parses from /etc/default/loxilb.
 func TestAsConfigured(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{

@@ -14,7 +14,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// inFiveMinutes is the time limit from nothing to a service, and back.
+// inFiveMinutes is the time limit for the installation, the first service and the removal.
 const inFiveMinutes = 5 * time.Minute
 
 // stopwatch records how long each step took.
@@ -29,8 +29,8 @@ func (s *stopwatch) lap(step string) {
 	s.last = now
 }
 
-// TestStopwatch follows docs/first-service.md on Debian 12 and 13 with nothing but the package's
-// dependencies; it gets the package by HTTP.
+// TestStopwatch follows docs/first-service.md on Debian 12 and 13 that only have the package's
+// dependencies. It downloads the package by HTTP.
 //
 // P73 Installation, a first answer and removal take less than five minutes
 func TestStopwatch(t *testing.T) {

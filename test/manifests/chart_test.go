@@ -145,8 +145,8 @@ func writeSchema(t *testing.T, dir, name string, schema any) {
 	}
 }
 
-// TestGenerated checks that the manifests without helm are those of the chart; UPDATE=1 writes
-// them.
+// TestGenerated checks that the manifests in deploy/kubernetes equal those of the chart. UPDATE=1
+// writes them.
 func TestGenerated(t *testing.T) {
 	needHelm(t)
 	for _, access := range []string{"open", "token"} {
@@ -180,7 +180,7 @@ func wantFile(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(text, string(got)); diff != "" {
-		t.Errorf("%s is not what is made of the chart (-): UPDATE=1 makes it so: %s", path, diff)
+		t.Errorf("%s differs from the file generated from the chart (-): UPDATE=1 writes it: %s", path, diff)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestDocumented(t *testing.T) {
 	needHelm(t)
 	commands := regexp.MustCompile(`(?m)^helm (?:install|upgrade) .*$`).FindAllString(file(t, "docs/kubernetes.md"), -1)
 	if len(commands) < 2 {
-		t.Errorf("only %q", commands)
+		t.Errorf("docs/kubernetes.md has only the commands %q", commands)
 	}
 	for _, command := range commands {
 		args := []string{"--set=api.access=open"} // an upgrade inherits it from the installation
@@ -202,7 +202,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestRefused checks that invalid values are refused by name.
+// TestRefused checks that the chart refuses invalid values, and names them.
 func TestRefused(t *testing.T) {
 	needHelm(t)
 	for args, want := range map[string]string{

@@ -168,7 +168,7 @@ func TestMonitoring(t *testing.T) {
 		t.Errorf("Prometheus scrapes %+v of %+v", e, service.Spec.Ports)
 	}
 	if e.Authorization.Credentials.Key != "token" || e.TLSConfig.CA.Secret.Name != e.Authorization.Credentials.Name {
-		t.Errorf("Prometheus is not let in: %+v", e)
+		t.Errorf("Prometheus has no access: %+v", e)
 	}
 	wantRules(t, found["PrometheusRule"])
 	wantDashboards(t, found["ConfigMap"])

@@ -109,8 +109,8 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// wantUnprivileged checks that the controller has no rights on its node, and only those in the
-// cluster that docs/kubernetes-controller.md names.
+// wantUnprivileged checks that the controller has no rights on its node, and only the rights in the
+// cluster that docs/kubernetes-controller.md lists.
 func wantUnprivileged(t *testing.T, text string) {
 	t.Helper()
 	for _, line := range []string{"runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]", "allowPrivilegeEscalation: false"} {
@@ -125,8 +125,8 @@ func wantUnprivileged(t *testing.T, text string) {
 	}
 }
 
-// wantRollout checks that nodes are updated one after the other, each when packets are balanced,
-// and that other pods are evicted first.
+// wantRollout checks that nodes are updated one after the other, each after the previous one is
+// ready, and that other pods are evicted first.
 func wantRollout(t *testing.T, d daemonSet) {
 	t.Helper()
 	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy
@@ -212,7 +212,7 @@ func wantAccess(t *testing.T, c container, access string) {
 				got.API)
 		}
 	default:
-		t.Errorf("this test does not know the access %q", access)
+		t.Errorf("unknown access %q", access)
 	}
 	for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
 		host := p.HTTPGet.Host

@@ -42,8 +42,8 @@ func TestModel(t *testing.T) {
 	runSequences(t, false, flagValue[int]("sequences"))
 }
 
-// TestModelInFlood does the same during a simulated flood: SYNs are challenged before their
-// connection is looked up.
+// TestModelInFlood is TestModel during a simulated flood, in which the program challenges SYNs
+// before it looks up their connections.
 func TestModelInFlood(t *testing.T) {
 	t.Parallel()
 	runSequences(t, true, flagValue[int]("sequences")/2)
@@ -52,9 +52,9 @@ func TestModelInFlood(t *testing.T) {
 func runSequences(t *testing.T, flood bool, sequences int) {
 	seeds := make(chan uint64)
 	failures := make(chan string)
-	lanes := min(4, runtime.NumCPU())
-	for range lanes {
-		go lane(flood, seeds, failures)
+	workers := min(4, runtime.NumCPU())
+	for range workers {
+		go runWorker(flood, seeds, failures)
 	}
 	go func() {
 		defer close(seeds)
@@ -68,18 +68,18 @@ func runSequences(t *testing.T, flood bool, sequences int) {
 			seeds <- first + 1 + uint64(i)
 		}
 	}()
-	for range lanes {
+	for range workers {
 		for f := range failures {
 			if f == "" {
-				break // the lane is at its end
+				break // the worker has ended
 			}
 			t.Error(f)
 		}
 	}
 }
 
-// lane runs sequences in its own namespace until none is left, or one fails.
-func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
+// runWorker runs sequences in its own namespace until none is left, or one fails.
+func runWorker(flood bool, seeds <-chan uint64, failures chan<- string) {
 	runtime.LockOSThread() // never unlocked: the namespace ends with the thread
 	defer func() { failures <- "" }()
 	l, err := lab.New(lab.Config{XDP: flagValue[bool]("xdp"), ForeignFirst: true, ChallengeFirst: flood, Connections: Connections, HalfOpen: HalfOpen})
@@ -110,7 +110,7 @@ func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 	}
 }
 
-// countFromHere creates a service with limits, so open connections are counted from then on.
+// countFromHere creates a service with limits, so the program counts open connections from then on.
 func countFromHere(l *lab.Lab) error {
 	s, err := lb.ParseService("10.0.0.1:80/tcp max-connections=1 endpoints=192.168.1.10:80")
 	if err != nil {
@@ -228,7 +228,7 @@ func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 		return compareAnswer(p, want, pkt.Decode(res.Frame))
 	}
 	if res.Verdict != want.Name || res.Reason != want.Reason || want.Answer != pkt.Raw {
-		return fmt.Errorf("the program says %s %s, the model %s %s", res.Verdict, res.Reason, want.Name, want.Reason)
+		return fmt.Errorf("the program's verdict is %s %s, the model's %s %s", res.Verdict, res.Reason, want.Name, want.Reason)
 	}
 	frame := p.Build()
 	switch {
@@ -345,8 +345,8 @@ func compareTables(l *lab.Lab, m *Model) error {
 	return nil
 }
 
-// takeHandshakes removes handshakes from counters, as the model has none: scripts of test/packet
-// check them. A service here has the counts of its current and former endpoints.
+// takeHandshakes removes handshakes from counters: the model does not have them, and scripts of
+// test/packet check them.
 func takeHandshakes(s *report.ServiceStats) error {
 	var sum report.Handshakes
 	for i := range s.Endpoints {
@@ -394,7 +394,7 @@ func failureScript(l *lab.Lab, seed uint64, ops []Op, err error) string {
 				line += " reason=" + v.Reason + "\nout " + linkOf(o.Packet.SrcAddr().Addr()) + " " + challengeOf(o.Packet, 0).String()
 				break
 			}
-			mac := l.NextHop(l.Server, v.Hop) // stated for endpoints alone
+			mac := l.NextHop(l.Server, v.Hop) // scripts only state it for endpoints
 			line += "\nout " + linkOf(v.Hop) + " " + v.change(o.Packet, mac).String()
 		}
 		fmt.Fprintln(&b, line)

@@ -7,10 +7,10 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// The possible results of a SYN in a connection that the endpoint has answered.
+// The effects of a SYN in a connection that the endpoint has answered.
 const (
-	redialGoes  = iota // it follows the connection
-	redialOpens        // it opens another one
+	redialGoes  = iota // it is forwarded in the connection
+	redialOpens        // it opens a new connection
 	redialDrops
 )
 

@@ -53,8 +53,8 @@ func (m *Model) place(s *service, key tuple) uint64 {
 	return uint64(s.next - 1)
 }
 
-// least returns the place with the fewest connections for its weight. Of equal places it returns
-// the first one after the last choice.
+// least returns the place with the fewest connections in relation to its weight. Of equal places,
+// it returns the first one after the last choice.
 func (m *Model) least(s *service) uint64 {
 	first, count := uint64(s.next), uint64(len(s.round))
 	best := first % count

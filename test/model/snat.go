@@ -9,21 +9,22 @@ import (
 	"loxilb/internal/lb"
 )
 
-// A source port rests after its connection: less if that was half-open and ports are short.
+// How long a source port is reserved after its connection: shorter if the connection was half-open
+// and few ports are free.
 const (
 	rest      = 30 * time.Second
 	restShort = 3 * time.Second
 )
 
-// Ports is how many source ports an address of the load balancer has towards an endpoint. The last
-// eighth is for known clients: one.
+// Ports is the number of source ports of an address of the load balancer towards an endpoint. The
+// last eighth, one port, is reserved for known clients.
 const Ports = 3
 
-// shortTime is for how long ports are short after a pool had none but those.
+// shortTime is how long source ports count as short after a pool had only reserved ports.
 const shortTime = 12 * time.Second
 
-// answerBypasses reports whether the endpoint would answer the client past the load balancer: they
-// are in one network.
+// answerBypasses reports whether the endpoint's answer to the client would bypass the load
+// balancer: both are in one network.
 func (c *connection) answerBypasses() bool {
 	for _, network := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
 		if p := netip.MustParsePrefix(network); p.Contains(c.client.Addr()) && p.Contains(c.to.Addr()) {
@@ -134,7 +135,7 @@ func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 	return true
 }
 
-// leave ends a connection that a packet finds over. Its source port rests.
+// leave ends an expired connection that a packet has found. Its source port stays reserved.
 func (m *Model) leave(c *connection) {
 	if c.snat {
 		m.quarantinePort(c, c.closed())

@@ -18,7 +18,7 @@ func (m *Model) Stats(key lb.Key) (report.ServiceStats, error) {
 		one := m.statsOf(e)
 		s.EndpointStats = add(s.EndpointStats, one)
 		if svc.Endpoints[i].Weight > 0 {
-			one.Available, one.Share = true, 1 // no endpoint of the model comes slowly
+			one.Available, one.Share = true, 1 // the model has no slow start
 		}
 		s.Endpoints = append(s.Endpoints, one)
 	}
@@ -54,8 +54,8 @@ func (m *Model) statsOf(e *endpoint) report.EndpointStats {
 	return s
 }
 
-// active reports whether a connection counts as open. Where the endpoint answers past the load
-// balancer, the client's FIN closes it.
+// active reports whether a connection counts as open. If the endpoint's answers bypass the load
+// balancer, the client's FIN closes the connection.
 func (c *connection) active() bool {
 	return !c.closed() && !(c.oneWay && c.sides[fromClient].fin)
 }

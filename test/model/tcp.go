@@ -15,7 +15,7 @@ func isSYN(p *pkt.Packet) bool {
 	return p.Num(pkt.Flags)&(pkt.FlagSYN|pkt.FlagACK|pkt.FlagRST|pkt.FlagFIN) == pkt.FlagSYN
 }
 
-// seqEnd returns the number after the segment's last.
+// seqEnd returns the sequence number after the segment.
 func seqEnd(p *pkt.Packet) uint32 {
 	end := uint32(p.Num(pkt.Seq)) + uint32(p.Num(pkt.Len))
 	for _, f := range []uint64{pkt.FlagSYN, pkt.FlagFIN} {
@@ -30,7 +30,7 @@ func (c *connection) closed() bool {
 	return c.sides[0].reset || c.sides[1].reset || c.sides[0].finAcked && c.sides[1].finAcked
 }
 
-// state returns the word that listings show.
+// state returns the state as listings show it.
 func (c *connection) state() string {
 	fins := 0
 	for _, s := range c.sides {
@@ -61,7 +61,7 @@ func (c *connection) state() string {
 	return "sync-sent"
 }
 
-// begin follows the packet that opens the connection: a SYN, or a segment from its middle.
+// begin updates a new connection by its first packet: a SYN, or a later segment.
 func (c *connection) begin(p *pkt.Packet) {
 	c.sides[fromClient].end = seqEnd(p)
 	c.sides[fromEndpoint].acked = uint32(p.Num(pkt.Seq)) + 1
@@ -84,7 +84,7 @@ func inFlight(number uint32, sender, receiver side) bool {
 	return flight < window && number-receiver.acked <= flight
 }
 
-// segment follows a TCP segment of the connection.
+// segment updates the connection by a TCP segment.
 func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	own, flags := &c.sides[dir], p.Num(pkt.Flags)
 	switch {
@@ -174,8 +174,8 @@ func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
 	}
 }
 
-// handshake follows an ACK before the handshake is complete. A client's ACK completes it if it
-// acknowledges what the endpoint has sent.
+// handshake updates the connection by an ACK before the handshake is complete. A client's ACK
+// completes the handshake if it acknowledges a number that the endpoint has sent.
 func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))
 	if p.Num(pkt.Flags)&pkt.FlagACK == 0 || !c.replied {
@@ -191,7 +191,7 @@ func (c *connection) handshake(p *pkt.Packet, dir direction) {
 	c.acknowledge(p, dir)
 }
 
-// acknowledge follows a segment with ACK.
+// acknowledge updates the connection by a segment with ACK.
 func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
 	own, other, finBefore := &c.sides[dir], &c.sides[1-dir], c.sides[1-dir].fin
 	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))

@@ -112,7 +112,7 @@ func unpredictable() map[string]string {
 	return map[string]string{
 		"attached-live.txt": live, "proxy-live.txt": live, "challenge-live.txt": live, "live.txt": live, "nat64-live.txt": live, "priority-tag.txt": live,
 		"half-open-others.txt": room, "reclaim.txt": room,
-		"next-hops.txt": "it changes a neighbour behind the daemon's back, and a dry run looks the next hop up anew",
+		"next-hops.txt": "it changes a neighbor without notifying the daemon, and a dry run looks up the next hop again",
 	}
 }
 

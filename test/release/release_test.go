@@ -44,7 +44,7 @@ func TestRelease(t *testing.T) {
 	}
 	for _, name := range want {
 		if a, b := read(t, one, name), read(t, other, name); !bytes.Equal(a, b) {
-			t.Errorf("%s is not the same each time: %d and %d bytes", name, len(a), len(b))
+			t.Errorf("%s differs between the two releases: %d and %d bytes", name, len(a), len(b))
 		}
 	}
 	run(t, filepath.Join(one, "bin/release"), "sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -61,7 +61,7 @@ func TestRelease(t *testing.T) {
 	wantRefused(t, one)
 }
 
-// tagged returns a clone of this repository with one more commit, which has a tag.
+// tagged returns a clone of this repository with an additional commit, which has a tag.
 func tagged(t *testing.T) string {
 	t.Helper()
 	dir := clone(t, strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel")), "source")
@@ -106,7 +106,7 @@ func wantPrograms(t *testing.T, dir string) {
 			}
 			if arch == runtime.GOARCH {
 				if said := run(t, to, path, "--version"); !strings.Contains(said, " v9.8.7\n") || !strings.Contains(said, commit) {
-					t.Errorf("%s --version says %q", name, said)
+					t.Errorf("%s --version prints %q", name, said)
 				}
 			}
 			packed := filepath.Join(to, place, name)
@@ -179,7 +179,7 @@ func wantRefused(t *testing.T, dir string) {
 	refused := exec.CommandContext(t.Context(), "tools/release")
 	refused.Dir = dir
 	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "new.go") {
-		t.Errorf("a work tree with a change is released: %s", out)
+		t.Errorf("make release accepts uncommitted changes: %s", out)
 	}
 }
 

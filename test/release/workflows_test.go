@@ -27,7 +27,7 @@ func TestWorkflows(t *testing.T) {
 		}
 		uses := regexp.MustCompile(`(?m)\buses:.*$`).FindAllString(string(text), -1)
 		if len(uses) == 0 {
-			t.Errorf("%s uses nothing", path)
+			t.Errorf("%s uses no action", path)
 		}
 		for _, line := range uses {
 			if !regexp.MustCompile(`^uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`).MatchString(line) {

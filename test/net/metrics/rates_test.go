@@ -134,7 +134,7 @@ func TestRates(t *testing.T) {
 	r.Restart()
 	w = watchRates(t, r)
 	defer w.close()
-	w.wantConnections("the daemon has begun anew", 0)
+	w.wantConnections("after the restart of the daemon", 0)
 	ask(3)
 	w.wantConnections("after that", 3)
 	for _, line := range []string{"stats web", "rate web", "rate " + service, "top --once web"} {
