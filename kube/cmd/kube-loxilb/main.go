@@ -219,7 +219,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: recorder, Addresses: addresses,
 		Annotations: annotation.NewReader(), Defaults: p.Defaults,
 		Class: o.Class, DefaultClass: o.DefaultClass, Zone: o.Zone, Owner: owner, IPMode: p.IPMode,
-		HostMode: o.HostMode, Uninstall: o.Uninstall,
+		DenyHostMode: o.DenyHostMode, Uninstall: o.Uninstall,
 	}
 	services.Fleet = balancer.NewFleet(balancer.Options{
 		Owner: owner, Zone: o.Zone, TakeOver: o.TakeOver, Roles: p.Roles, BGP: p.BGP, Changed: services.Enqueue, Log: log,

@@ -143,7 +143,7 @@ func endpointAnnotations() []Annotation {
 func trafficAnnotations() []Annotation {
 	return []Annotation{
 		{
-			Name: Prefix + "lbmode", Values: "`default`, `onearm`, `fullnat`, `dsr`, `hostonearm` with `--allow-hostonearm`, `auto`; `fullproxy` is not available", Effect: "how packets are translated ([modes.md](modes.md)); default: `--setLBMode`",
+			Name: Prefix + "lbmode", Values: "`default`, `onearm`, `fullnat`, `dsr`, `hostonearm` unless `--deny-hostonearm`, `auto`; `fullproxy` is not available", Effect: "how packets are translated ([modes.md](modes.md)); default: `--setLBMode`",
 			set: func(s *Settings, _, v string) (err error) {
 				s.Mode, err = Mode(v)
 				return err

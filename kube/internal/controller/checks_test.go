@@ -52,17 +52,17 @@ func TestInstances(t *testing.T) {
 	b.wantAccepted(s, reasonAccepted, "")
 }
 
-// TestHostMode checks that a Service takes ports of the nodes' own addresses only if the controller's
-// administrator allows that.
+// TestHostMode checks that a Service takes no ports of the nodes' own addresses if the controller's
+// administrator forbids that.
 func TestHostMode(t *testing.T) {
 	t.Parallel()
 	s := service("web")
 	s.Annotations[annotation.Prefix+"lbmode"] = "5" // the existing controller's number
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
-	b.wantAccepted(s, reasonInvalid, "hostonearm takes ports of all addresses of the nodes, and needs the controller's flag --allow-hostonearm")
-	b.want("it is refused", "")
-	b.services.HostMode = true
 	b.want("it is allowed", "20.20.20.1:80=10.1.0.1:8080")
+	b.services.DenyHostMode = true
+	b.change(s, func() { s.Annotations[annotation.Prefix+"lbmode"] = "hostonearm" })
+	b.wantAccepted(s, reasonInvalid, "hostonearm takes ports of all addresses of the nodes, which the controller's flag --deny-hostonearm forbids")
 	b.start(annotation.Settings{PodNetwork: true, Mode: annotation.HostMode})
 	b.want("it is the default", "20.20.20.1:80=10.1.0.1:8080")
 }

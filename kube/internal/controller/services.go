@@ -54,7 +54,7 @@ type Services struct {
 
 	Class        string
 	DefaultClass bool // Services without a class, too
-	HostMode     bool // Services may select mode hostonearm
+	DenyHostMode bool // Services may not select mode hostonearm
 	Uninstall    bool // give up all Services
 	Zone, Owner  string
 	IPMode       corev1.LoadBalancerIPMode

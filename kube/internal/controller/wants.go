@@ -80,8 +80,8 @@ func (r *Services) checkInstance(a *annotation.Settings) error {
 // checkMode returns why a Service cannot have its mode. Mode hostonearm takes the ports from all
 // addresses of the balancers' machines, whose SSH and kubelets are no Service's.
 func (r *Services) checkMode(a *annotation.Settings) error {
-	if a.Mode == annotation.HostMode && r.Defaults.Mode != annotation.HostMode && !r.HostMode {
-		return fmt.Errorf("annotation %slbmode: hostonearm takes ports of all addresses of the nodes, and needs the controller's flag --allow-hostonearm", annotation.Prefix)
+	if a.Mode == annotation.HostMode && r.Defaults.Mode != annotation.HostMode && r.DenyHostMode {
+		return fmt.Errorf("annotation %slbmode: hostonearm takes ports of all addresses of the nodes, which the controller's flag --deny-hostonearm forbids", annotation.Prefix)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ type Options struct {
 
 	Class, Owner, IPMode, Service, Scheme, Port string
 	DefaultClass, TakeOver, LeaderElect         bool
-	HostMode, PoolsOnly                         bool
+	DenyHostMode, PoolsOnly                     bool
 	Uninstall                                   bool // not a flag: release all Services
 	Namespace, Metrics, Probes, LogLevel        string
 	Access                                      balancer.Access
@@ -84,7 +84,7 @@ func Register(fs *flag.FlagSet) *Options {
 	fs.BoolVar(&o.DefaultClass, "default-class", false, "also serve Services without a class")
 	fs.StringVar(&o.Owner, "owner", "", "name of this cluster's services on balancers; empty: derived from the cluster, so that several clusters may share balancers")
 	fs.BoolVar(&o.TakeOver, "take-over", false, "delete services that the existing controller has left on balancers; only if no other cluster uses them with this zone")
-	fs.BoolVar(&o.HostMode, "allow-hostonearm", false, "Services may select lbmode hostonearm, which takes their ports from each address of the balancers' machines, such as that of SSH")
+	fs.BoolVar(&o.DenyHostMode, "deny-hostonearm", false, "Services may not select lbmode hostonearm, which takes their ports, such as that of SSH, from each address of the balancers' machines")
 	fs.BoolVar(&o.PoolsOnly, "pools-only", false, "Services may only ask for addresses of pools; otherwise any user of Services may redirect the nodes' connections to any address outside of the cluster")
 	fs.StringVar(&o.IPMode, "ip-mode", "Proxy", "ipMode in statuses. Proxy: pods and nodes reach VIPs by the balancers; VIP: kube-proxy serves them on the spot")
 	fs.StringVar(&o.Service, "balancer-service", "", "headless Service of the balancers, as NAMESPACE/NAME; empty: loxilb-lb-service of kube-loxilb's namespace")
@@ -110,7 +110,7 @@ func Flags() (list []Flag) {
 	own := []string{
 		"class", "default-class", "owner", "take-over", "ip-mode", "balancer-service", "balancer-scheme", "balancer-port", "ca-file",
 		"token-file", "server-name", "leader-elect", "namespace", "metrics-bind-address", "health-probe-bind-address", "log-level", "spread-vips",
-		"allow-hostonearm", "pools-only",
+		"deny-hostonearm", "pools-only",
 	}
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	Register(fs)
