@@ -89,11 +89,7 @@ func (a *Allocator) countReserved(p *Pool, u *PoolUsage) {
 		}
 	}
 	for c := range a.reserved.Addresses {
-		inPrefix := false
-		for p := range a.reserved.Prefixes {
-			inPrefix = inPrefix || p.Contains(c)
-		}
-		if p.Contains(c) && !inPrefix {
+		if p.Contains(c) && !a.reserved.inPrefix(c) {
 			u.take(1, c.Is6())
 		}
 	}
@@ -102,6 +98,16 @@ func (a *Allocator) countReserved(p *Pool, u *PoolUsage) {
 			u.take(-1, c.Is6())
 		}
 	}
+}
+
+// inPrefix reports whether a reserved prefix has an address.
+func (r *Reserved) inPrefix(c netip.Addr) bool {
+	for p := range r.Prefixes {
+		if p.Contains(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // take makes a pool n addresses smaller.
