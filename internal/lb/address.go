@@ -10,6 +10,9 @@ import (
 // ParseAddr parses an IPv4 or IPv6 address. It refuses a zone, which is specific to one machine,
 // and an IPv4-mapped IPv6 address: one address would have two spellings, and a service two keys.
 func ParseAddr(field, s string) (netip.Addr, error) {
+	if s == "" {
+		return netip.Addr{}, addrForm(field, netip.Addr{})
+	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return netip.Addr{}, NewFieldError(field, s, "is not an IP address", "an IPv4 or IPv6 address")
@@ -20,7 +23,7 @@ func ParseAddr(field, s string) (netip.Addr, error) {
 func addrForm(field string, a netip.Addr) error {
 	switch {
 	case !a.IsValid():
-		return NewFieldError(field, "", "is missing", "an IPv4 or IPv6 address")
+		return NewFieldError(field, "", missing, "an IPv4 or IPv6 address")
 	case a.Zone() != "":
 		return NewFieldError(field, a.String(), "has a zone", a.WithZone("").String())
 	case a.Is4In6():

@@ -124,9 +124,15 @@ type FieldError struct {
 	NotBuilt bool
 }
 
+// missing is the reason, or its beginning, of a value that was not given.
+const missing = "is missing"
+
 // Error returns one sentence: `port "0" is zero (allowed: 1 to 65535)`.
 func (e *FieldError) Error() string {
 	s := e.Field + ` "` + e.Value + `" ` + e.Reason
+	if e.Value == "" && strings.HasPrefix(e.Reason, missing) {
+		s = e.Field + " " + e.Reason
+	}
 	if e.Allowed != "" {
 		s += " (allowed: " + e.Allowed + ")"
 	}

@@ -118,8 +118,8 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=dns probereq=a.b proberesp=x", `probe response "x" is not an IP address (allowed: an IPv4 or IPv6 address that the name has)`},
 		{"probetype=http probe-ca=/a", `probe CA "/a" is given, and probe type http has no TLS (allowed: nothing)`},
 		{"probetype=https probe-ca=a.pem", `probe CA "a.pem" is not an absolute path (allowed: such as /etc/loxilb/probes/ca.pem, on the load balancer)`},
-		{"probetype=https probe-cert=/a", `probe key "" is missing, and a probe certificate is given (allowed: both or neither)`},
-		{"probetype=https probe-key=/a", `probe certificate "" is missing, and a probe key is given (allowed: both or neither)`},
+		{"probetype=https probe-cert=/a", `probe key is missing, and a probe certificate is given (allowed: both or neither)`},
+		{"probetype=https probe-key=/a", `probe certificate is missing, and a probe key is given (allowed: both or neither)`},
 		{"all-down=explode", `all down "explode" is not known (allowed: refuse or panic)`},
 	} {
 		s, err := ParseService("10.0.0.1:80/tcp endpoints=10.1.0.1:8080 monitor=true " + tc.fields)
@@ -201,7 +201,7 @@ func TestEndpointProbe(t *testing.T) {
 		`{"host":"10.0.0.1","probeType":"tcp"}`:                  `probe port "0" is zero, and probe type tcp needs one (allowed: 1 to 65535)`,
 		`{"host":"127.0.0.1","probeType":"ping"}`:                `endpoint address "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
 		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
-		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
+		`{"probeType":"ping"}`:                                   `endpoint address is missing (allowed: an IPv4 or IPv6 address)`,
 		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 384 printable characters without slashes)`,
 		`{"host":"10.0.0.1","probeType":"ping","novelty":1}`:     `unknown member "novelty"`,
 		`{"host":"10.0.0.1","probeType":"ping","probePort":"x"}`: `probePort is of the wrong type`,

@@ -24,7 +24,7 @@ func TestQUIC(t *testing.T) {
 			`30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#xy": `server ID "xy" is not a server ID (allowed: 2 ` +
 			`to 30 hexadecimal digits, two for each byte)`,
-		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#":                            `server ID "" is missing (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
+		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#":                            `server ID is missing (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#" + strings.Repeat("0a", 16): `server ID "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a" is not a server ID (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/tcp select=quic endpoints=10.1.0.1:443#0a": `select "quic" is for UDP, and the service is of ` +
 			`tcp (allowed: another algorithm, or --udp)`,

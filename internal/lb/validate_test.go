@@ -146,7 +146,7 @@ func TestValidateBuiltServices(t *testing.T) {
 	good := mustParse(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080")
 	mapped, zoned := netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("2001:db8::1%eth0")
 	for want, change := range map[string]func(*Service){
-		`VIP "" is missing (allowed: an IPv4 or IPv6 address)`:                                                         func(s *Service) { s.VIP = netip.Addr{} },
+		`VIP is missing (allowed: an IPv4 or IPv6 address)`:                                                            func(s *Service) { s.VIP = netip.Addr{} },
 		`VIP "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                                 func(s *Service) { s.VIP = mapped },
 		`endpoint address "2001:db8::1%eth0" has a zone (allowed: 2001:db8::1)`:                                        func(s *Service) { s.Endpoints[0].Addr = zoned },
 		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },

@@ -14,8 +14,8 @@ import (
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ from, to, protocol, want string }{
-		{"", "10.0.0.1:80", "", `from "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
-		{"1.1.1.1", "", "", `to "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
+		{"", "10.0.0.1:80", "", `from is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
+		{"1.1.1.1", "", "", `to is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"host:80", "10.0.0.1:80", "", `from "host:80" is not an address (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"1.1.1.1:99999", "10.0.0.1:80", "", `from "1.1.1.1:99999" is not an address (allowed: IP or IP:PORT, IPv6 with a port in brackets)`},
 		{"fe80::1%eth0", "10.0.0.1:80", "", `from "fe80::1%eth0" has a zone (allowed: an address without a zone, and the interface in its own field)`},

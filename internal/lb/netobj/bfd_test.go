@@ -26,7 +26,7 @@ func TestKeepalive(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                              `remote address "" is not an IP address`,
+		"":                              `remote address is missing`,
 		"172.17.0.3:x":                  `source "x" is not an IP address`,
 		"172.17.0.3:172.17.0.2:99999":   `interval "99999" is out of range (allowed: 100000 to 60000000 microseconds)`,
 		"172.17.0.3:172.17.0.2:1s":      `interval "1s" is not a number`,

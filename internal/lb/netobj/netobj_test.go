@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		{parsed(ParseRoute("10.1.0.0/16", "2001:db8::1", "")), "is not of the IP version of 10.1.0.0/16"},
 		{parsed(ParseRoute("2001:db8:1::/48", "fe80::1", "")), "name no interface"},
 		{parsed(ParseRoute("224.0.0.0/4", "10.0.0.1", "")), "is a group"},
-		{parsed(ParseRoute("10.1.0.0/16", "", "")), `gateway "" is not an IP address`},
+		{parsed(ParseRoute("10.1.0.0/16", "", "")), `gateway is missing`},
 		{parsed(ParseRoute("10.1.0.0", "10.0.0.1", "")), "is not an address with the length"},
 		{parsed(ParseRoute("10.1.0.0/16", "10.0.0.1", "bgp")), `protocol "bgp" is not a protocol for routes of users`},
 

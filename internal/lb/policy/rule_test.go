@@ -29,7 +29,7 @@ func TestParseRule(t *testing.T) {
 		{in: "portName:eth0 redirect=eth1", want: "portName:eth0 redirect=eth1"},
 		{in: "sourceIP:10.0.0.0/8 snat=2001:db8::1", err: `toIP "2001:db8::1" is IPv6, and the rule is for IPv4 (allowed: an address of that version)`},
 		{in: "portName:eth0 snat=127.0.0.1", err: `toIP "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`},
-		{in: "portName:eth0 redirect", err: `redirectPortName "" is missing (allowed: the interface by which packets leave)`},
+		{in: "portName:eth0 redirect", err: `redirectPortName is missing (allowed: the interface by which packets leave)`},
 		{in: "portName:eth0 drop default", err: `rule "default" is not known (allowed: mark=N, record, or default after snat=IP)`},
 		{in: "portName:eth0 drop=eth1", err: `rule "drop=eth1" has a value that this action does not take (allowed: drop)`},
 		{in: "sourceIP:10.0.0.0/8 reject", err: `action "reject" is not known (allowed: allow, drop, trap, redirect or snat)`},

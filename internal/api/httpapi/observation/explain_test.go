@@ -61,9 +61,9 @@ func TestExplain(t *testing.T) {
 	}
 
 	for sentence, p := range map[string]v1.ExplainParams{
-		`from "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                           {},
+		`from is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                              {},
 		`client "1.1.1.1" cannot be combined with from and to (allowed: from and to, or client and endpoint)`: {From: "1.1.1.1", Client: "1.1.1.1"},
-		`endpoint "" is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                       {Client: "1.1.1.1"},
+		`endpoint is missing (allowed: IP or IP:PORT, IPv6 with a port in brackets)`:                          {Client: "1.1.1.1"},
 		`connectionID "0g" is not a connection ID (allowed: 1 to 20 bytes, two hexadecimal digits each)`: {
 			From: "1.1.1.1", To: "10.0.0.1:443", ConnectionID: "0g",
 		},

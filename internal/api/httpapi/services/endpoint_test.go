@@ -82,7 +82,7 @@ func TestEndpointRefused(t *testing.T) {
 		{`{"hostName":"fe80::1%eth0"}`, "hostName", `"fe80::1%eth0" has a zone`},
 		{`{"hostName":"a.example"}`, "hostName", `"a.example" is not an IP address`},
 		{`{"hostName":"127.0.0.1"}`, "hostName", `"127.0.0.1" is a loopback address`},
-		{`{}`, "hostName", `is not an IP address`},
+		{`{}`, "hostName", `hostName is missing (allowed`},
 		{`{"hostName":"31.31.31.1","novelty":1}`, "novelty", `unknown property "novelty"`},
 		{`{"hostName":7}`, "hostName", `is of the wrong type`},
 		{`[]`, "body", `is of the wrong type`},

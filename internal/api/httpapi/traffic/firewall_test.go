@@ -93,7 +93,7 @@ func TestFirewallRefused(t *testing.T) {
 		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
 		{``, `"allow":true,"drop":true`, "drop", `does not go with allow`},
 		{``, `"redirect":true`, "redirectPortName", `is missing`},
-		{``, `"doSnat":true`, "toIP", `is not an IP address`},
+		{``, `"doSnat":true`, "toIP", `toIP is missing (allowed: an IPv4`},
 		{``, `"doSnat":true,"toIP":"20.20.20.1","toPort":5`, "toPort", `"5" is a port of our choice`},
 		{`"sourceIP":"10.0.0.0/8"`, `"doSnat":true,"toIP":"2001:db8::1"`, "toIP", `is IPv6, and the rule is for IPv4`},
 		{``, `"fwMark":-1`, "fwMark", `"-1" is out of range`},
