@@ -167,7 +167,7 @@ type balancedPort struct {
 // at returns the port of an endpoint with an address.
 func (p balancedPort) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(p.target)) }
 
-// ports returns all that are balanced, the service's own first.
+// ports returns all balanced ports, the service's own first.
 func (s service) ports() []balancedPort {
 	out := []balancedPort{{s.protocol, s.port, s.target}}
 	if s.tcp > 0 {

@@ -183,7 +183,7 @@ func snmp(text, group, name string) (uint64, error) {
 	return 0, fmt.Errorf("no counter %s of %s", name, group)
 }
 
-// until calls f until it returns nil; its last error when the context ends.
+// until calls f until it returns nil. When the context ends, it returns f's last error.
 func until(ctx context.Context, f func() error) error {
 	for {
 		err := f()

@@ -31,10 +31,10 @@ type archivePart struct {
 
 // archiveOptions are the options of an archive.
 type archiveOptions struct {
-	Folder        string // that everything is below
+	Folder        string // of all files in the archive
 	Time          time.Time
 	Scrub         scrubber
-	WithAddresses bool // addresses of clients stay
+	WithAddresses bool // keep addresses of clients
 }
 
 // archiveOutcome is the result of a part.
@@ -46,8 +46,8 @@ type archiveOutcome struct {
 	Err   error
 }
 
-// writeArchive writes the parts in order, then a manifest with the result of each. A failed part is
-// a line there.
+// writeArchive writes the parts in order, then a manifest with the result of each. A failed part
+// only has its error there.
 func writeArchive(ctx context.Context, w io.Writer, o archiveOptions, parts []archivePart) ([]archiveOutcome, error) {
 	packed := gzip.NewWriter(w)
 	packed.ModTime = o.Time
@@ -89,7 +89,7 @@ func (a *archive) collect(ctx context.Context, p *archivePart) (archiveOutcome, 
 	return one, a.add(p.Name, clean)
 }
 
-// runPart collects a part, and returns when its time is over even if the part does not.
+// runPart collects a part, and returns when its time is over even if Collect still runs.
 func runPart(ctx context.Context, p *archivePart) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(p.Time, partTime))
 	defer cancel()

@@ -128,7 +128,7 @@ func (a *bundleClient) connections(ctx context.Context) ([]byte, error) {
 	return json.MarshalIndent(out, "", " ")
 }
 
-// doctor returns the daemon's diagnosis, or one made from here.
+// doctor returns the daemon's diagnosis or, without a daemon, that of this process.
 func (a *bundleClient) doctor(ctx context.Context) ([]byte, error) {
 	if body, err := a.get(ctx, "/doctor"); err == nil {
 		return body, nil
@@ -151,7 +151,7 @@ func (a *bundleClient) ownAddresses(ctx context.Context) (out []netip.Addr) {
 	body, err := a.get(ctx, "/config/loadbalancer/all")
 	var list v1.LoadbalanceList
 	if err = errors.Join(err, json.Unmarshal(body, &list)); err != nil {
-		return out // then more is masked than need be
+		return out // more is masked than necessary
 	}
 	add := func(text string) {
 		if a, err := netip.ParseAddr(text); err == nil {

@@ -22,15 +22,15 @@ type feed struct {
 	number  int // of the current query
 }
 
-// news is the server's answer to a query, or the error.
-type news struct {
+// queryResult is the server's answer to a query, or the error.
+type queryResult struct {
 	number int
 	update *v1.RatesUpdate
 	err    error
 }
 
 // request starts a query, and cancels the previous one. It reconnects when the server comes back.
-func (f *feed) request(params v1.WatchRatesParams, send func(news)) {
+func (f *feed) request(params v1.WatchRatesParams, send func(queryResult)) {
 	if f.cancel != nil {
 		f.cancel()
 	}
@@ -42,13 +42,13 @@ func (f *feed) request(params v1.WatchRatesParams, send func(news)) {
 	go func() {
 		for ctx.Err() == nil {
 			err := follow(ctx, &own, params, func(u *v1.RatesUpdate) error {
-				send(news{number: number, update: u})
+				send(queryResult{number: number, update: u})
 				return nil
 			})
 			if ctx.Err() != nil {
 				return
 			}
-			send(news{number: number, err: err})
+			send(queryResult{number: number, err: err})
 			select {
 			case <-ctx.Done():
 			case <-time.After(retryAfter):

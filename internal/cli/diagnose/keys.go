@@ -66,7 +66,7 @@ func (m *model) typeFilter(word, text string) {
 	case "ctrl+u":
 		m.typed = ""
 	default:
-		m.typed += oneWord(text)
+		m.typed += printable(text)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 type model struct {
 	view
 	feed   *feed
-	send   func(news)
+	send   func(queryResult)
 	height int
 	match  string
 	offset int // index of the first visible line
@@ -26,10 +26,10 @@ type model struct {
 	failed     error           // why it ended
 	paused     bool
 	help       bool
-	typing     bool // of a filter
+	typing     bool // a filter is being typed
 	typed      string
 	above      place // where the list of services was left
-	waiting    bool  // for the answer to a question
+	waiting    bool  // for the result of a query
 }
 
 // place is a position in a list.
@@ -71,20 +71,20 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 				m.request()
 			}
 		}
-	case news:
+	case queryResult:
 		return m, m.update(msg)
 	case tea.KeyPressMsg:
 		return m, m.press(msg)
 	case tea.PasteMsg:
 		if m.typing {
-			m.typed += oneWord(msg.Content)
+			m.typed += printable(msg.Content)
 		}
 	}
 	return m, nil
 }
 
 // update applies an update of the server. An answer to an earlier query is ignored.
-func (m *model) update(n news) tea.Cmd {
+func (m *model) update(n queryResult) tea.Cmd {
 	if n.number != m.feed.number {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (m *model) status() string {
 	case m.typing:
 		text = "filter: " + m.typed + "_"
 	case m.lost != nil:
-		text = m.style(red, "NO NEWS: "+oneWord(m.lost.Error())+"; trying again")
+		text = m.style(red, "NO NEWS: "+printable(m.lost.Error())+"; trying again")
 	case m.service != "":
 		text = m.serviceLine(m.lastUpdate)
 	}
@@ -185,8 +185,8 @@ func (m *model) status() string {
 	return text
 }
 
-// oneWord keeps others' text from controlling the screen.
-func oneWord(s string) string {
+// printable removes characters that control the screen from text of other sources.
+func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) { // including 8-bit controls and changes of text direction
 			return -1

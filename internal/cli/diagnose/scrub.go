@@ -81,7 +81,7 @@ func newScrubber(known []string, keep []netip.Addr) scrubber {
 	return s
 }
 
-// maybeAddress finds all that can be one, an IPv6 address with IPv4 at its end too.
+// maybeAddress matches whatever may be an address, including IPv6 addresses that end like IPv4.
 var maybeAddress = regexp.MustCompile(`[0-9A-Fa-f]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*|\d{1,3}(?:\.\d{1,3}){3}`)
 
 // Text returns a text without secrets, and, unless addresses is true, without addresses of clients.

@@ -7,7 +7,7 @@ import (
 
 // glyphs are the characters that a terminal can show.
 type glyphs struct {
-	bars  []rune // from nothing to all
+	bars  []rune // from the lowest to the highest
 	cut   string // marks an omission
 	up    string
 	down  string

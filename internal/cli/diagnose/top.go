@@ -75,14 +75,14 @@ func (t *topOptions) run(ctx context.Context) error {
 	defer stop()
 	m := newModel(&feed{session: t.session, ctx: feeding}, t.sort, t.match, localGlyphs(os.Getenv))
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
-	m.send = func(n news) { p.Send(n) }
+	m.send = func(n queryResult) { p.Send(n) }
 	if _, err := p.Run(); err != nil && ctx.Err() == nil && !errors.Is(err, tea.ErrInterrupted) {
 		return session.Refused("cannot use the terminal: %w", err)
 	}
 	return m.failed
 }
 
-// terminal returns a file that is a terminal; nil: it is none.
+// terminal returns f as a file if it is a terminal, otherwise nil.
 func terminal(f any) *os.File {
 	if file, ok := f.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return file
@@ -103,7 +103,7 @@ func localGlyphs(env func(string) string) glyphs {
 	return asciiGlyphs()
 }
 
-// print writes updates below each other.
+// print writes updates one after the other.
 func (t *topOptions) print(ctx context.Context) error {
 	times := t.iterations
 	if !t.batch {

@@ -111,8 +111,8 @@ func (d *daemon) update(q url.Values, end time.Time) *v1.RatesUpdate {
 // screenBench is top's screen, driven by the test.
 type screenBench struct {
 	*model
-	t    *testing.T
-	news chan news
+	t       *testing.T
+	results chan queryResult
 }
 
 func newScreen(t *testing.T, d *daemon, g glyphs) *screenBench {
@@ -129,10 +129,10 @@ func newScreen(t *testing.T, d *daemon, g glyphs) *screenBench {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	b := &screenBench{model: newModel(&feed{session: o, ctx: ctx}, "connections", "", g), t: t, news: make(chan news)}
-	b.send = func(n news) {
+	b := &screenBench{model: newModel(&feed{session: o, ctx: ctx}, "connections", "", g), t: t, results: make(chan queryResult)}
+	b.send = func(n queryResult) {
 		select {
-		case b.news <- n:
+		case b.results <- n:
 		case <-ctx.Done():
 		}
 	}
@@ -140,12 +140,12 @@ func newScreen(t *testing.T, d *daemon, g glyphs) *screenBench {
 	return b
 }
 
-// hears handles messages until the response to the last request has arrived.
-func (b *screenBench) hears() {
+// awaitResponse handles messages until the response to the last request has arrived.
+func (b *screenBench) awaitResponse() {
 	b.t.Helper()
 	for {
 		select {
-		case n := <-b.news:
+		case n := <-b.results:
 			if b.Update(n); n.number == b.feed.number {
 				return
 			}
@@ -155,8 +155,8 @@ func (b *screenBench) hears() {
 	}
 }
 
-// types presses keys, by name or letter. Each may cause a request.
-func (b *screenBench) types(keys ...string) {
+// typeKeys presses keys, by name or letter. Each may cause a request.
+func (b *screenBench) typeKeys(keys ...string) {
 	b.t.Helper()
 	codes := map[string]rune{
 		"enter": tea.KeyEnter, "esc": tea.KeyEscape, "up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "end": tea.KeyEnd, "home": tea.KeyHome,
@@ -170,13 +170,13 @@ func (b *screenBench) types(keys ...string) {
 		}
 		b.Update(key)
 		if b.feed.number != before {
-			b.hears()
+			b.awaitResponse()
 		}
 	}
 }
 
-// shows checks that the screen has texts, and fits the terminal.
-func (b *screenBench) shows(texts ...string) {
+// expect checks that the screen has texts, and fits the terminal.
+func (b *screenBench) expect(texts ...string) {
 	b.t.Helper()
 	lines := strings.Split(b.View().Content, "\n")
 	plain := ansi.Strip(b.View().Content)
@@ -201,46 +201,46 @@ func TestTopKeys(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 10_000)
 	b := newScreen(t, d, utf8Glyphs())
-	b.hears()
-	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3",
+	b.awaitResponse()
+	b.expect("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3",
 		">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/3")
 	if q := d.lastQuery(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
 		t.Errorf("a page is asked for, and not %v", q)
 	}
-	b.types("down", "down", "end")
-	b.shows("services 9985-10000 of 10000", ">20.0.49.199:80/tcp")
-	b.types("home", "pgdown", "down", "up")
-	b.shows("services 3-18 of 10000", ">20.0.0.16:80/tcp")
-	b.types("f", "<")
+	b.typeKeys("down", "down", "end")
+	b.expect("services 9985-10000 of 10000", ">20.0.49.199:80/tcp")
+	b.typeKeys("home", "pgdown", "down", "up")
+	b.expect("services 3-18 of 10000", ">20.0.0.16:80/tcp")
+	b.typeKeys("f", "<")
 	if q := d.lastQuery(); q.Get("sort") != "repeatedSyns" || q.Get("offset") != "0" {
 		t.Errorf(`got %v, want q.Get("sort") == "repeatedSyns", q.Get("offset") == "0"`, q)
 	}
-	b.types(">", ">", "b")
-	b.shows("by bytes")
-	b.types("/", "w", "x", "backspace", "b")
-	b.shows("filter: wb_")
-	b.types("enter")
-	b.shows("services 1-1 of 1, by bytes, with wb")
+	b.typeKeys(">", ">", "b")
+	b.expect("by bytes")
+	b.typeKeys("/", "w", "x", "backspace", "b")
+	b.expect("filter: wb_")
+	b.typeKeys("enter")
+	b.expect("services 1-1 of 1, by bytes, with wb")
 	if q := d.lastQuery(); q.Get("match") != "wb" {
 		t.Errorf(`got %v, want q.Get("match") == "wb"`, q)
 	}
-	b.types("enter")
-	b.shows("ENDPOINT", "STATE", ">31.1.1.1:8080", "20.0.0.0:80/tcp", "esc services")
+	b.typeKeys("enter")
+	b.expect("ENDPOINT", "STATE", ">31.1.1.1:8080", "20.0.0.0:80/tcp", "esc services")
 	if q := d.lastQuery(); q.Get("service") != "20.0.0.0:80/tcp" || q.Get("endpoints") != "true" || q.Has("match") && q.Get("match") != "" {
 		t.Errorf(`got %v, want q.Get("service") == "20.0.0.0:80/tcp", `+
 			`q.Get("endpoints") == "true", not q.Has("match") or no q.Get("match")`,
 			q)
 	}
-	b.types("down", "enter", "n")
-	b.shows(">31.1.1.2:8080", "down")
-	b.types("esc")
-	b.shows("with wb", "by bytes")
-	b.types("esc")
-	b.shows("of 10000")
-	b.types("?")
-	b.shows("Press any key")
-	b.types("q", "space")
-	b.shows("PAUSED")
+	b.typeKeys("down", "enter", "n")
+	b.expect(">31.1.1.2:8080", "down")
+	b.typeKeys("esc")
+	b.expect("with wb", "by bytes")
+	b.typeKeys("esc")
+	b.expect("of 10000")
+	b.typeKeys("?")
+	b.expect("Press any key")
+	b.typeKeys("q", "space")
+	b.expect("PAUSED")
 	if cmd := b.press(tea.KeyPressMsg{Code: 'q', Text: "q"}); cmd == nil {
 		t.Error("q does not end it")
 	}
@@ -253,44 +253,44 @@ func TestTopLosesDaemon(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, 5)
 	b := newScreen(t, d, asciiGlyphs())
-	b.hears()
+	b.awaitResponse()
 	for range 3 {
 		d.tick <- struct{}{}
-		b.hears()
+		b.awaitResponse()
 	}
 	if n := len(b.totals[0]); n != 4 {
 		t.Errorf("%d windows are remembered", n)
 	}
-	b.types("a")
+	b.typeKeys("a")
 	if n := len(b.totals[0]); n > 5 {
 		t.Errorf("the answer to another question counted as a window: %d", n)
 	}
 	d.leave(true)
 	d.CloseClientConnections()
-	b.hears()
-	b.shows("NO NEWS: ", "; trying again", "20.0.0.4:80/tcp")
+	b.awaitResponse()
+	b.expect("NO NEWS: ", "; trying again", "20.0.0.4:80/tcp")
 	d.leave(false)
 	for b.lost != nil {
-		b.hears()
+		b.awaitResponse()
 	}
-	b.shows("services 1-5 of 5, by active")
-	b.types("down", "down", "down")
-	b.types("enter")
+	b.expect("services 1-5 of 5, by active")
+	b.typeKeys("down", "down", "down")
+	b.typeKeys("enter")
 	if b.service != "" || b.feed.number == 0 {
 		t.Errorf("the service is gone, and its endpoints are shown")
 	}
-	b.shows("services 1-5 of 5")
+	b.expect("services 1-5 of 5")
 	d.leave(true)
 	first := newScreen(t, d, asciiGlyphs())
-	if first.hears(); first.failed == nil || refusal(first.failed) {
+	if first.awaitResponse(); first.failed == nil || refusal(first.failed) {
 		t.Errorf("a daemon that was never there: %v", first.failed)
 	}
 	d.leave(false)
 	refused := newScreen(t, d, asciiGlyphs())
-	refused.hears()
+	refused.awaitResponse()
 	refused.sort = "speed"
 	refused.request()
-	if refused.hears(); !refusal(refused.failed) {
+	if refused.awaitResponse(); !refusal(refused.failed) {
 		t.Errorf("a question that is refused: %v", refused.failed)
 	}
 }
@@ -300,19 +300,19 @@ func TestTopLosesDaemon(t *testing.T) {
 func TestTopSizes(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 100), utf8Glyphs())
-	b.hears()
+	b.awaitResponse()
 	for _, size := range [][2]int{{80, 24}, {160, 50}, {100, 30}, {120, 10}, {40, 12}, {79, 9}, {20, 4}, {1, 1}, {300, 100}} {
 		before := b.feed.number
 		b.Update(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
 		if b.feed.number != before {
-			b.hears()
+			b.awaitResponse()
 		}
-		b.shows()
-		b.types("?")
-		b.shows()
-		b.types("?")
+		b.expect()
+		b.typeKeys("?")
+		b.expect()
+		b.typeKeys("?")
 		if size[0] >= 100 {
-			b.shows("NAME", "web.[31m")
+			b.expect("NAME", "web.[31m")
 		}
 	}
 }
@@ -322,10 +322,10 @@ func TestTopSizes(t *testing.T) {
 func TestTopProgram(t *testing.T) {
 	t.Parallel()
 	b := newScreen(t, newDaemon(t, 3), utf8Glyphs())
-	in, out := &keys{more: make(chan string, 10)}, &paper{}
+	in, out := &keys{more: make(chan string, 10)}, &screenOutput{}
 	p := tea.NewProgram(b.model, tea.WithContext(t.Context()), tea.WithInput(in), tea.WithOutput(out),
 		tea.WithWindowSize(80, 24), tea.WithEnvironment([]string{"TERM=xterm", "NO_COLOR=1"}))
-	b.send = func(n news) { p.Send(n) }
+	b.send = func(n queryResult) { p.Send(n) }
 	done := make(chan error, 1)
 	go func() { _, err := p.Run(); done <- err }()
 	out.wait(t, "20.0.0.2:80/tcp")
@@ -350,25 +350,25 @@ type keys struct{ more chan string }
 
 func (k *keys) Read(b []byte) (int, error) { return copy(b, <-k.more), nil }
 
-// paper is a terminal's output.
-type paper struct {
+// screenOutput is a terminal's output.
+type screenOutput struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (p *paper) Write(b []byte) (int, error) {
+func (p *screenOutput) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.Write(b)
 }
 
-func (p *paper) String() string {
+func (p *screenOutput) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.text.String()
 }
 
-func (p *paper) wait(t *testing.T, text string) {
+func (p *screenOutput) wait(t *testing.T, text string) {
 	t.Helper()
 	await.NoError(t, 10*time.Second, func() error {
 		if !strings.Contains(p.String(), text) {
@@ -398,11 +398,11 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestOneWord checks that text of other sources cannot move the cursor (in 7 or 8 bits) or change
+// TestPrintable checks that text of other sources cannot move the cursor (in 7 or 8 bits) or change
 // the text's direction.
-func TestOneWord(t *testing.T) {
+func TestPrintable(t *testing.T) {
 	t.Parallel()
-	if got := oneWord("a\x1b[31m\u009b2J\u202eb\n\x7fc"); got != "a[31m2Jbc" {
+	if got := printable("a\x1b[31m\u009b2J\u202eb\n\x7fc"); got != "a[31m2Jbc" {
 		t.Errorf(`got %q, want "a[31m2Jbc"`, got)
 	}
 }

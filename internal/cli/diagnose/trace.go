@@ -200,8 +200,8 @@ func changed(p *v1.PacketTrace) bool {
 	return p.After != nil && (p.Verdict != "pass" || !bytes.Equal(p.Before.Data, p.After.Data))
 }
 
-// describe returns a packet's line, and for after the # the available part of its data, if that is
-// incomplete.
+// describe returns a packet's line and, if its data is incomplete, the available part of the data,
+// which is written after the #.
 func describe(v *v1.PacketView, wide bool) (line, data string) {
 	line, part := pkt.Describe(v.Data, v.Length, v.Layer3, wide)
 	if v.Segment > 0 {

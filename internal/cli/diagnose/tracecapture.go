@@ -70,7 +70,7 @@ func section(out []byte) []byte {
 	return block(out, blockSection, binary.LittleEndian.AppendUint64(body, ^uint64(0))) // of any length
 }
 
-// packet appends a packet, preceded by its interface, if it is the first of that.
+// packet appends a packet, preceded by its interface if that is not in the file yet.
 func (c *capture) packet(out []byte, name string, at time.Time, direction uint32, v *v1.PacketView, text string) []byte {
 	d := device{name, v.Layer3}
 	id, known := c.devices[d]
@@ -105,5 +105,5 @@ func option(body []byte, code uint16, value []byte) []byte {
 	return padded(append(body, value...))
 }
 
-// padded is of a length that 4 divides.
+// padded appends zeros up to a length that is a multiple of 4.
 func padded(b []byte) []byte { return append(b, make([]byte, -len(b)&3)...) }

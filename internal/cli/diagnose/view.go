@@ -28,7 +28,7 @@ type view struct {
 	totals  [4][]float32         // connections, packets, bits in, bits out a second
 	until   time.Time            // end of the last window
 
-	refusing bool // clients were refused by something that is listed
+	refusing bool // something in the list has refused clients
 }
 
 func (v *view) style(code, text string) string {

@@ -143,7 +143,7 @@ func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[strin
 	r.services[name] = r.add(number, s)
 }
 
-// prefixOf returns the length of a netmask, or of a prefix.
+// prefixOf returns the prefix length that a netmask or a number stands for.
 func prefixOf(mask string) uint8 {
 	if a, err := netip.ParseAddr(mask); err == nil && a.Is4() {
 		return uint8(bits.LeadingZeros32(^binary.BigEndian.Uint32(a.AsSlice())))

@@ -100,7 +100,7 @@ func hostOf(a net.Addr) netip.Addr {
 	return ap.Addr()
 }
 
-// failed has the next attempt begin soon: the socket's address may have gone.
+// failed makes the next attempt begin soon: the socket's address may no longer exist.
 func (c *collector) failed(now time.Time) {
 	if soon := now.Add(dialRetry); soon.Before(c.next) {
 		c.next = soon

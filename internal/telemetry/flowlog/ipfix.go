@@ -127,7 +127,7 @@ func (x *IPFIX) Write(now time.Time, events []report.ConnectionEvent, lost uint6
 	if err != nil {
 		return fmt.Errorf("connect to the collector: %w", err)
 	}
-	if isNew { // sequence numbers and templates are of a socket
+	if isNew { // sequence numbers and templates belong to a socket
 		x.described, x.sequence = time.Time{}, 0
 	}
 	x.begin()

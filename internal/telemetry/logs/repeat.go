@@ -204,7 +204,7 @@ func (s *subjects) end(one *subject) {
 func (one *subject) period() time.Duration { return periods()[min(one.summaries, len(periods())-1)] }
 
 // summary returns the last line with the number of lines since the written one, and the times of
-// the first and last of these: the trouble may have ended before the summary is written.
+// the first and last of these: the problem may have ended before the summary is written.
 func (one *subject) summary(now time.Time) (slog.Record, slog.Handler) {
 	line := slog.NewRecord(now, one.last.Level, one.last.Message, one.last.PC)
 	one.last.Attrs(func(a slog.Attr) bool {

@@ -143,7 +143,7 @@ func (a *API) needsDevices(names []string) *rest.Problem {
 	return nil
 }
 
-// undo takes back an object that the kernel did not take, by restore, and answers why.
+// undo removes a stored object that the kernel refused, by restore, and replies with the reason.
 func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem, restore func(*store.Tx) error) *rest.Problem {
 	why := refused.Failed.Failures[0].Err
 	revision, _, err := a.Store.Commit(objects.Owner, func(tx *store.Tx) error {
@@ -203,7 +203,7 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 }
 
 // foreignProblem refuses to delete an object that others made and by which sessions arrive. gone
-// reports whether the kernel has nothing by the key.
+// reports whether the kernel has nothing with the key.
 func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *rest.Problem, gone bool) {
 	there, err := k.named(key)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netObjects returns the row of a kind of network objects. Existing objects keep their owner.
+// netObjects returns the Kind of network objects of one kind. Existing objects keep their owner.
 func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
 	row := objects.KindOf(words, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.Kernel = true
@@ -50,7 +50,7 @@ func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Tabl
 	return row
 }
 
-// ObjectKinds returns the rows of the kinds of the kernel's network.
+// ObjectKinds returns the Kinds of the kernel's network.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
 		netObjects(a, kinds.Address().Words, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
@@ -93,7 +93,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 	})(&named)
 }
 
-// vlanMemberObjects returns the row of VLAN members. Their metadata contains the VLAN ID.
+// vlanMemberObjects returns the Kind of VLAN members. Their metadata contains the VLAN ID.
 func (a *API) vlanMemberObjects() objects.Kind {
 	row := netObjects(a, kinds.VLANMember().Words, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := objects.Number(o, "vid")
@@ -111,7 +111,7 @@ func (a *API) vlanMemberObjects() objects.Kind {
 	return row
 }
 
-// vxlanPeerObjects returns the row of VXLAN peers. Their metadata contains the VNI.
+// vxlanPeerObjects returns the Kind of VXLAN peers. Their metadata contains the VNI.
 func (a *API) vxlanPeerObjects() objects.Kind {
 	row := netObjects(a, kinds.VXLANPeer().Words, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := objects.Number(o, "vxlanID")

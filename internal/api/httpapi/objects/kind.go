@@ -26,7 +26,7 @@ type Kind struct {
 	Show     func(v store.View, key string) any // as a POST body; nil: the object does not exist
 	Keys     func(v store.View) iter.Seq[string]
 	Metadata func(v store.View, key string) map[string]any // that Read needs in addition to Show's. Optional.
-	// Managed reports whether a controller looks after the object. Optional: it does not.
+	// Managed reports whether a controller looks after the object. Optional: nil means never.
 	Managed func(v store.View, key string) bool
 	// Live counts connections of a changing object, and connections that lose their service or
 	// endpoint. Optional.
@@ -58,8 +58,8 @@ func (a *API) Register(list ...Kind) {
 	slices.SortFunc(a.kinds, func(x, y Kind) int { return order[x.Name] - order[y.Name] })
 }
 
-// KindOf returns the row of a kind with its own table. named converts validation errors to the
-// API's property names; nil: they already are.
+// KindOf returns the Kind of objects that have a table of their own. named converts validation
+// errors to the API's property names; nil: they already are.
 func KindOf[T any](words kinds.Words, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {
 	return Kind{
@@ -101,7 +101,7 @@ func Plain[T any](read func(spec []byte) (T, *rest.Problem)) func(*v1.Object, bo
 	return func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o.Spec) }
 }
 
-// kindOf finds the row of a kind by its name or an alias.
+// kindOf finds a Kind by its name or an alias.
 func (a *API) kindOf(word string) *Kind {
 	k, ok := manifest.Find(word)
 	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == k.Name })
@@ -111,7 +111,7 @@ func (a *API) kindOf(word string) *Kind {
 	return &a.kinds[i]
 }
 
-// kindOfID returns the row of the kind that has this name in the store.
+// kindOfID returns the Kind that has this name in the store.
 func (a *API) kindOfID(id store.ID) *Kind {
 	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == id.Kind })
 	if i < 0 {

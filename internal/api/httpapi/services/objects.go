@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// serviceObjects returns the row of services.
+// serviceObjects returns the Kind of services.
 func (a *API) serviceObjects() objects.Kind {
 	services := a.Store.Services
 	find := func(v store.View, key string) (lb.Service, bool) {
@@ -184,7 +184,7 @@ type drainSpec struct {
 	Done        *time.Time `json:"done,omitempty"`
 }
 
-// drainObjects returns the row of drains.
+// drainObjects returns the Kind of drains.
 func (a *API) drainObjects() objects.Kind {
 	row := objects.KindOf(kinds.Drain().Words, a.Store.Drains.Table, objects.Plain(readDrain), func(d *lb.Drain) any {
 		out := drainSpec{Endpoint: d.Key(), Rate: d.Rate}

@@ -38,7 +38,7 @@ func newCertificate(certFile, keyFile string, log *slog.Logger) (*certificate, e
 	return c, nil
 }
 
-// get is for tls.Config. It checks the files once a second at most.
+// get returns the certificate, for tls.Config. It checks the files once a second at most.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -211,7 +211,8 @@ func onSocket(c net.Conn, f func(fd int) error) error {
 // peerKey is the key of the user at the other end, in the context of a connection.
 type peerKey struct{}
 
-// PeerFunc is looked up at the first request of a connection, and once.
+// PeerFunc returns the user at the other end of a connection. It looks the user up once, at the
+// first request.
 type PeerFunc func() (uid uint32, err error)
 
 // WithPeer lets requests of a connection find the user at its other end.
