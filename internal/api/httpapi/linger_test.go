@@ -20,7 +20,8 @@ func TestHalfClosed(t *testing.T) {
 	closed, end := context.WithCancel(transport.WithPeer(t.Context(), b.Peer))
 	end()
 	call := func(method, path, body string, headers ...string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(method, "http://127.0.0.1:11111"+rest.BaseURL+path, strings.NewReader(body)).WithContext(closed)
+		url := "http://127.0.0.1:11111" + rest.BaseURL + path
+		r := httptest.NewRequest(method, url, strings.NewReader(body)).WithContext(closed)
 		for i := 0; i+1 < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
 		}
@@ -32,9 +33,14 @@ func TestHalfClosed(t *testing.T) {
 		t.Errorf("create: got %d %s, want code 200", w.Code, w.Body)
 	}
 	for path, want := range map[string]string{
-		"/config/loadbalancer/all": `"externalIP":`, "/config/conntrack/all": `{"ctAttr":[`, "/config/cistate/all": `{"Attr":[`, "/config/firewall/all": `{"fwAttr":[`,
+		"/config/loadbalancer/all": `"externalIP":`,
+		"/config/conntrack/all":    `{"ctAttr":[`,
+		"/config/cistate/all":      `{"Attr":[`,
+		"/config/firewall/all":     `{"fwAttr":[`,
 	} {
-		if w := call("GET", path, ""); w.Code != 200 || !strings.Contains(w.Body.String(), want) || !strings.HasSuffix(strings.TrimSpace(w.Body.String()), "]}") {
+		w := call("GET", path, "")
+		body := strings.TrimSpace(w.Body.String())
+		if w.Code != 200 || !strings.Contains(body, want) || !strings.HasSuffix(body, "]}") {
 			t.Errorf("%s: got %d %s, want code 200 with the whole list", path, w.Code, w.Body)
 		}
 	}

@@ -112,7 +112,8 @@ func diskFindings(dir string, st *unix.Statfs_t) (out []Finding) {
 	if st.Flags&unix.ST_RDONLY != 0 {
 		out = append(out, Finding{
 			About: "read-only", What: "the file system of " + dir + " is read-only", Sure: Certain,
-			Why: "changes are refused, and loxilb cannot start again", Command: "dmesg (an error of the disk?), then: mount -o remount,rw MOUNTPOINT",
+			Why:     "changes are refused, and loxilb cannot start again",
+			Command: "dmesg (an error of the disk?), then: mount -o remount,rw MOUNTPOINT",
 		})
 	}
 	if free := st.Bavail * uint64(st.Bsize); free < enough && st.Blocks > 0 {
