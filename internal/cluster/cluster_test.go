@@ -252,6 +252,50 @@ func TestParked(t *testing.T) {
 	eventually(t, "parked copies are not inserted", func() bool { return two.len() == 10 && node.Status().Peers[0].Parked == 0 })
 }
 
+// TestDropped checks that a node gets connections whose records found no place to wait in, once it
+// has their service.
+func TestDropped(t *testing.T) {
+	t.Parallel()
+	const connections = 2 * maxParked
+	all := newNodes(t, 2)
+	one, two := newTable(), newTable()
+	two.unknown[connection(0).VIP] = true
+	one.silent.Store(true)
+	for i := range connections { // no events report them
+		c := connection(i)
+		one.rows[c.Client], one.own[c.Client] = c, true
+	}
+	var configured atomic.Bool
+	state := func(own func() bool) func(*Config) {
+		return func(c *Config) {
+			c.Revision = func() uint64 {
+				if own() {
+					return 2
+				}
+				return 1
+			}
+			c.State = func(bool) State {
+				services := map[string]string{"30.30.30.30:80/tcp": "same"}
+				if own() {
+					services["20.20.20.1:80/tcp"] = "same"
+				}
+				return State{Services: services}
+			}
+		}
+	}
+	all.start(0, one, state(func() bool { return true }))
+	node, _ := all.start(1, two, state(configured.Load))
+	eventually(t, "no copies are dropped", func() bool {
+		s := node.Status()
+		return len(s.Peers) == 1 && s.Peers[0].Parked+int(s.Peers[0].Dropped) >= connections && s.Peers[0].Dropped >= maxParked
+	})
+	two.mu.Lock()
+	clear(two.unknown)
+	two.mu.Unlock()
+	configured.Store(true)
+	eventually(t, "dropped copies are not inserted", func() bool { return two.len() == connections })
+}
+
 // TestRefused checks that nodes which do not fit each other say why, and exchange nothing.
 func TestRefused(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,8 @@ type source struct {
 	results  [report.CopyResults]uint64
 	dropped  uint64
 	parked   int
+	asked    uint64 // dropped, when the node was last asked for all connections again
+	askedFor int    // how often the own services had changed then
 
 	suspected time.Time // when it was silent last during this connection; zero: never
 	serving   bool      // it announces its VIPs

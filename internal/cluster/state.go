@@ -188,19 +188,38 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	if s.services == nil {
 		return
 	}
+	late := false
 	if s.compared != [2]int{own.changes, s.version} {
 		s.compared = [2]int{own.changes, s.version}
 		s.differing, s.differences = differences(own.Services, s.services)
 		if s.differing == 0 {
+			late = s.warned
 			s.differsSince, s.warned = time.Time{}, false
 		} else if s.differsSince.IsZero() {
 			s.differsSince = time.Now()
 		}
 	}
+	if s.differing == 0 {
+		s.askAgain(own.changes, late)
+	}
 	if !s.differsSince.IsZero() && !s.warned && time.Since(s.differsSince) > driftTime {
 		s.warned = true
 		warn(s.differing, s.differences[0])
 	}
+}
+
+// askAgain disconnects the node, which connects again and sends all connections, if many were dropped
+// because their services were not here: parked records are few, and wait for a short time. late:
+// services were missing for longer than that. Each change of the own services causes this once. The
+// caller has locked the source.
+func (s *source) askAgain(changes int, late bool) {
+	const many = maxParked / 4 // connections of removed endpoints are dropped, too
+	missed := s.dropped - s.asked
+	if s.live == nil || !s.complete || s.askedFor == changes || missed < many && !(late && missed > 0) {
+		return
+	}
+	s.asked, s.askedFor = s.dropped, changes
+	_ = s.live.Abort()
 }
 
 // differences counts the services that differ between two nodes, and describes the first

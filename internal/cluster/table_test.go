@@ -35,6 +35,7 @@ type table struct {
 	hashed    time.Duration // by the last call of KeepQuiet
 	unwatched atomic.Bool   // WatchCopies fails
 	unread    atomic.Bool   // ScanCopies fails
+	silent    atomic.Bool   // no connection is used, so none is due
 	scanned   time.Duration // the longest of Since of scans for lost copies
 }
 
@@ -89,7 +90,7 @@ func (f *table) ScanCopies(_ context.Context, what report.CopySelection, yield f
 	}
 	var list []report.ConnectionCopy
 	for client, c := range f.rows {
-		if f.own[client] || what.Copies {
+		if (f.own[client] || what.Copies) && !(what.Due && f.silent.Load()) {
 			list = append(list, c)
 		}
 	}
