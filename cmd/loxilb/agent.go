@@ -16,10 +16,10 @@ import (
 	"loxilb/internal/telemetry/logs"
 )
 
-// agentLooks is the interval of looks for interfaces that were created again.
-const agentLooks = time.Second
+// interfaceCheckInterval is how often the agent looks for recreated interfaces.
+const interfaceCheckInterval = time.Second
 
-// agent takes outer headers off until ctx ends.
+// agent decapsulates packets of tunnels until ctx ends.
 func agent(ctx context.Context, c *config.Agent) (err error) {
 	log, flush := logs.New(slog.LevelInfo, io.Discard, os.Stderr)
 	defer flush()
@@ -33,16 +33,16 @@ func agent(ctx context.Context, c *config.Agent) (err error) {
 			return err
 		}
 	}
-	log.Info("outer headers are taken off", "interfaces", c.Interfaces, "vips", c.VIPs, "from", c.From, "gue_port", c.Port)
-	looks := time.NewTicker(agentLooks)
-	defer looks.Stop()
-	followInterfaces(ctx, looks.C, c.Interfaces, func(name string) error { return decapsulate(d, name) }, log)
+	log.Info("decapsulating packets", "interfaces", c.Interfaces, "vips", c.VIPs, "from", c.From, "gue_port", c.Port)
+	ticker := time.NewTicker(interfaceCheckInterval)
+	defer ticker.Stop()
+	followInterfaces(ctx, ticker.C, c.Interfaces, func(name string) error { return decapsulate(d, name) }, log)
 	counts, err := d.Counts()
 	log.Info("stopped", "packets", counts)
 	return err
 }
 
-// decapsulate attaches the program to the interface that has the name now.
+// decapsulate attaches the program to the interface that currently has the name.
 func decapsulate(d *attach.Decap, name string) error {
 	i, err := net.InterfaceByName(name)
 	if err != nil {
@@ -51,15 +51,15 @@ func decapsulate(d *attach.Decap, name string) error {
 	return d.Attach(datapath.Interface{Index: i.Index, Name: name, Layer3: len(i.HardwareAddr) == 0}, datapath.HookAuto)
 }
 
-// followInterfaces attaches to interfaces that were deleted and created again, until ctx ends. It
-// logs each failure once.
-func followInterfaces(ctx context.Context, looks <-chan time.Time, names []string, attach func(name string) error, log *slog.Logger) {
+// followInterfaces attaches the program to recreated interfaces, until ctx ends. It logs each
+// failure once.
+func followInterfaces(ctx context.Context, ticks <-chan time.Time, names []string, attach func(name string) error, log *slog.Logger) {
 	failing := map[string]string{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-looks:
+		case <-ticks:
 		}
 		for _, name := range names {
 			text := ""
@@ -70,9 +70,9 @@ func followInterfaces(ctx context.Context, looks <-chan time.Time, names []strin
 			case text == failing[name]:
 				continue
 			case text != "":
-				log.Error("outer headers are not taken off; trying again", "interface", name, "error", text)
+				log.Error("packets are not decapsulated; trying again", "interface", name, "error", text)
 			default:
-				log.Info("outer headers are taken off again", "interface", name)
+				log.Info("decapsulating packets again", "interface", name)
 			}
 			failing[name] = text
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestFollowInterfaces checks that each look tries each interface, and that a failure and its end
+// TestFollowInterfaces checks that each tick tries each interface, and that a failure and its end
 // are logged once.
 func TestFollowInterfaces(t *testing.T) {
 	t.Parallel()
@@ -20,7 +20,7 @@ func TestFollowInterfaces(t *testing.T) {
 	looks, tried := make(chan time.Time), []string{}
 	attach := func(name string) error {
 		tried = append(tried, name)
-		if n := len(tried); name == "eth1" && n > 2 && n <= 6 { // at the second and the third look
+		if n := len(tried); name == "eth1" && n > 2 && n <= 6 { // at the second and the third tick
 			return errors.New("no such interface")
 		}
 		return nil
@@ -38,7 +38,7 @@ func TestFollowInterfaces(t *testing.T) {
 	if got, want := strings.Join(tried, " "), strings.TrimSpace(strings.Repeat("eth0 eth1 ", 5)); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	for _, want := range []string{"not taken off; trying again\" interface=eth1 error=\"no such interface\"", "taken off again\" interface=eth1"} {
+	for _, want := range []string{"not decapsulated; trying again\" interface=eth1 error=\"no such interface\"", "decapsulating packets again\" interface=eth1"} {
 		if strings.Count(log.String(), want) != 1 {
 			t.Errorf("%s is not there once:\n%s", want, &log)
 		}

@@ -15,9 +15,9 @@ func (p *daemon) availability() (a doctor.Availability) {
 	if one := p.state.Maintenance.OfThisNode(now); one.Stage() != lb.InService {
 		a.Stage, a.Since = string(one.Stage()), one.Since
 	}
-	announced, instances := 0, map[string]int{} // services
+	announced, instances := 0, map[string]int{} // numbers of services
 	elected := p.elected(now)
-	owners := map[netip.Addr]map[string]bool{} // instances of VIPs by a lease
+	owners := map[netip.Addr]map[string]bool{} // instances that own a VIP by a lease
 	roles := p.state.Instances.OfThisNode(now)
 	for s := range p.state.Services.EachShared(now) {
 		instances[s.Instance()]++
@@ -47,7 +47,7 @@ func (p *daemon) availability() (a doctor.Availability) {
 	return a
 }
 
-// addOwner adds the instance of a service to its VIPs' instances.
+// addOwner adds the instance of a service to the owners of its VIPs.
 func addOwner(owners map[netip.Addr]map[string]bool, s *lb.Service) {
 	for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
 		if owners[vip] == nil {
@@ -66,7 +66,7 @@ func (p *daemon) elected(now *store.Snapshot) map[string]bool {
 	return elected
 }
 
-// unannounced returns why this node's configuration lets no neighbor learn VIPs, or "".
+// unannounced returns why no BGP neighbor can learn VIPs with this configuration, or "".
 func (p *daemon) unannounced(now *store.Snapshot) string {
 	switch {
 	case p.sessions == nil:
@@ -79,8 +79,8 @@ func (p *daemon) unannounced(now *store.Snapshot) string {
 	return ""
 }
 
-// unelected returns the instances of services that have neither a BFD session nor a role, if
-// others have a session.
+// unelected returns the instances of services that have neither a BFD session nor a role. If no
+// instance has a session, it returns none.
 func (p *daemon) unelected(now *store.Snapshot, services map[string]int, elected map[string]bool) (list []doctor.Unelected) {
 	roles := p.state.Instances.OfThisNode(now)
 	for instance, n := range services {

@@ -34,7 +34,7 @@ type bgpSessions struct {
 
 	mu       sync.Mutex
 	last     map[string]bgp.Session // by neighbor
-	isolated bool                   // as changed was last called with
+	isolated bool                   // argument of the last call of changed
 }
 
 func newBGPSessions(log *slog.Logger, hub *event.Hub, hasRole func(string) bool) *bgpSessions {
@@ -60,7 +60,7 @@ func (b *bgpSessions) refresh() []bgp.Session {
 	return b.update(b.speaker.Sessions())
 }
 
-// update takes over the speaker's sessions. The caller holds mu.
+// update stores the speaker's current sessions. The caller must hold mu.
 func (b *bgpSessions) update(list []speaker.Session) []bgp.Session {
 	paused := b.paused()
 	out := make([]bgp.Session, len(list))
@@ -167,7 +167,7 @@ func (b *bgpSessions) problems() (list []doctor.BGPSession) {
 	return list
 }
 
-// newBGP makes the loops of the objects of BGP.
+// newBGP makes the reconciliation loops of BGP objects.
 func (p *daemon) newBGP(o reconcile.Observers) *reconcile.BGP {
 	if p.sessions == nil {
 		return reconcile.NewBGP(p.state, nil, o)

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/kernel/datapath"
 )
 
-// TestVectors checks that correct programs pass, also on a node of a cluster that takes other
-// source ports first, and that packets with an unexpected result are named.
+// TestVectors checks that correct programs pass, also on a cluster node that prefers other source
+// ports, and that the error names each packet with an unexpected result.
 //
 // P4
 func TestVectors(t *testing.T) {
@@ -31,7 +31,7 @@ func TestVectors(t *testing.T) {
 		{"tcp 198.51.100.2:4000 > 10.0.0.1:81 S", "tcp 10.0.0.1:81 > 198.51.100.2:4000 RA"}, // of none
 		{"tcp 198.51.100.2:4000 > 10.0.0.2:80 S", "tcp 198.51.100.2:4000 > 192.0.2.1:8080 S"},
 	} {
-		err := try(d, services, []vector{wrong})
+		err := tryPackets(d, services, []vector{wrong})
 		if err == nil || !strings.Contains(err.Error(), "handle 1 of 1 test packets wrongly: packet \""+wrong.in) {
 			t.Errorf("wrong packet %q: got %v, want an error that names the packet", wrong.in, err)
 		}

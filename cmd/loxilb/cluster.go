@@ -14,12 +14,12 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// newCluster makes this node of the cluster, if a cluster is configured, and the loop that passes
-// created nodes to it.
+// newCluster makes the cluster node if a cluster is configured, and the loop that passes created
+// nodes to it.
 func (p *daemon) newCluster(o reconcile.Observers) error {
 	c := &p.config.Cluster
-	if !c.On() {
-		p.others = reconcile.NewClusterNodes(nil, p.state, o)
+	if !c.Enabled() {
+		p.clusterNodes = reconcile.NewClusterNodes(nil, p.state, o)
 		return nil
 	}
 	name := nodeName(p.config)
@@ -35,7 +35,7 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 		Revision: func() uint64 { return p.state.Snapshot().Revision() },
 		State:    p.shownState,
 		HoldChanged: func() {
-			p.pairs.SetCluster(p.held() != "", p.cluster.Refused())
+			p.bfd.SetCluster(p.heldReason() != "", p.cluster.Refused())
 			if p.routes != nil {
 				p.routes.MarkAll()
 			}
@@ -44,7 +44,7 @@ func (p *daemon) newCluster(o reconcile.Observers) error {
 	if err != nil {
 		return err
 	}
-	p.others = reconcile.NewClusterNodes(p.cluster, p.state, o)
+	p.clusterNodes = reconcile.NewClusterNodes(p.cluster, p.state, o)
 	return nil
 }
 
@@ -67,7 +67,7 @@ func credentialsOf(c *config.Cluster, name string) (*transport.Credentials, erro
 // checkCredentials checks that this build accepts the key or certificates. An older build may
 // accept others, and an upgrade would then end in a daemon that does not start.
 func checkCredentials(c *config.Cluster) error {
-	if !c.On() {
+	if !c.Enabled() {
 		return nil
 	}
 	_, err := credentialsOf(c, c.Node)
@@ -86,7 +86,8 @@ func (p *daemon) shownState(withServices bool) cluster.State {
 	return s
 }
 
-// clusterNow returns the nodes that exchange connections with this one; nil: there is no cluster.
+// clusterNow returns the state of the exchange of connections with other nodes, or nil without a
+// cluster.
 func (p *daemon) clusterNow() *report.Cluster {
 	if p.cluster == nil {
 		return nil
@@ -114,8 +115,8 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 	return list, now.Problems
 }
 
-// held returns why other nodes keep this one from announcing VIPs, or "".
-func (p *daemon) held() string { return p.cluster.Held() }
+// heldReason returns why other nodes keep this one from announcing VIPs, or "".
+func (p *daemon) heldReason() string { return p.cluster.Held() }
 
 // awaitCluster waits for the connections of the other nodes, for a limited time. It returns false
 // if ctx ended.
@@ -131,8 +132,8 @@ func (p *daemon) awaitCluster(ctx context.Context) bool {
 	}
 }
 
-// elect runs the elections with other nodes. A node without connections first gets the connections
-// of the others: otherwise it would own VIPs and refuse these connections.
+// elect runs the elections with other nodes. A node first gets the connections of the others, since
+// a MASTER without them would reset them.
 func (p *daemon) elect(ctx context.Context) {
 	if p.datapath.NewTable() && p.cluster != nil {
 		select {
@@ -148,7 +149,7 @@ func (p *daemon) elect(ctx context.Context) {
 // must not give the same port to two clients. It returns 0 if the node's number is missing or not
 // below PortStripes.
 func portStripe(c *config.Cluster) int {
-	if !c.On() || c.Self < 0 || c.Self >= datapath.PortStripes {
+	if !c.Enabled() || c.Self < 0 || c.Self >= datapath.PortStripes {
 		return 0
 	}
 	return c.Self + 1

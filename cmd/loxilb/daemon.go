@@ -46,79 +46,79 @@ import (
 // connection as absent from the moment it expires.
 const sweepEvery = 5 * time.Second
 
-// daemon is the parts of the load balancer. Each part declares the interfaces that it needs; only
-// assemble knows their implementations.
+// daemon holds the parts of the load balancer. Each part declares the interfaces that it needs;
+// only assemble knows their implementations.
 type daemon struct {
-	config      *config.Config
-	log         *slog.Logger
-	network     *netdev.Net
-	state       *desired.State
-	datapath    *datapath.Datapath
-	hub         *event.Hub
-	announcer   *announce.Announcer
-	duplicates  *announce.Duplicates
-	monitor     *health.Monitor
-	health      *reconcile.Health
-	services    *reconcile.Services
-	endpoints   *reconcile.EndpointProbes
-	netObjects  netObjects
-	attached    *reconcile.Attached
-	policers    *reconcile.Policers
-	mirrors     *reconcile.Mirrors
-	mobile      *reconcile.GTP
-	rules       *reconcile.Rules
-	passive     *reconcile.Passive
-	interfaces  *reconcile.Interfaces
-	xdp         *reconcile.Task
-	hiddenTags  func() []reconcile.HiddenTags
-	xdpReports  func() map[string]string
-	sockets     *reconcile.Task
-	follower    *reconcile.Network
-	ipsec       *reconcile.IPsec
-	api         *httpapi.API
-	pins        *pinWatch
-	pressure    *pressureWatch
-	rates       *rates.Sampler
-	peaks       *peaks
-	expiries    probe.ExpiryCache // of files of certificates
-	exchange    *exchangeWatch
-	unserved    *unservedWatch
-	ends        chan struct{}      // capacity 1: requests to end connections of removed endpoints
-	roleHook    *announce.RoleHook // nil: none
-	otlp        *otlp.Exporter     // nil: none
-	bgp         *reconcile.BGP
-	sessions    *bgpSessions               // of BGP; nil: it is off
-	pausable    *reconcile.PausableSpeaker // sessions' speaker, while the node is in service
-	routes      *reconcile.Routes          // nil: BGP is off
-	maintenance *reconcile.Maintenance
-	requestExit context.CancelCauseFunc // ends the daemon
-	pairs       *election.Manager       // BFD sessions with other nodes
-	elections   *reconcile.Elections
-	roleLeases  *reconcile.RoleLeases
-	others      *reconcile.ClusterNodes
-	leases      *reconcile.Leases // of VIPs
-	cluster     *cluster.Node     // exchanges connections with other nodes; nil: there are none
-	began       time.Time         // when the process started
-	restarting  func() bool       // reports whether another process is about to replace this one
+	config       *config.Config
+	log          *slog.Logger
+	network      *netdev.Net
+	state        *desired.State
+	datapath     *datapath.Datapath
+	hub          *event.Hub
+	announcer    *announce.Announcer
+	duplicates   *announce.Duplicates
+	monitor      *health.Monitor
+	health       *reconcile.Health
+	services     *reconcile.Services
+	endpoints    *reconcile.EndpointProbes
+	netObjects   netObjects
+	attached     *reconcile.Attached
+	policers     *reconcile.Policers
+	mirrors      *reconcile.Mirrors
+	gtp          *reconcile.GTP
+	rules        *reconcile.Rules
+	passive      *reconcile.Passive
+	interfaces   *reconcile.Interfaces
+	xdp          *reconcile.Task
+	hiddenTags   func() []reconcile.HiddenTags
+	xdpReports   func() map[string]string
+	sockets      *reconcile.Task
+	follower     *reconcile.Network
+	ipsec        *reconcile.IPsec
+	api          *httpapi.API
+	pins         *pinWatch
+	pressure     *pressureWatch
+	rates        *rates.Sampler
+	peaks        *peaks
+	expiries     probe.ExpiryCache // of certificate files
+	exchange     *exchangeWatch
+	unserved     *unservedWatch
+	endRequests  chan struct{}      // capacity 1: requests to end connections of removed endpoints
+	roleHook     *announce.RoleHook // nil: none
+	otlp         *otlp.Exporter     // nil: none
+	bgp          *reconcile.BGP
+	sessions     *bgpSessions               // nil: BGP is off
+	pausable     *reconcile.PausableSpeaker // sessions' speaker, while the node is in service
+	routes       *reconcile.Routes          // nil: BGP is off
+	maintenance  *reconcile.Maintenance
+	requestExit  context.CancelCauseFunc // ends the daemon
+	bfd          *election.Manager       // BFD sessions with other nodes
+	elections    *reconcile.Elections
+	roleLeases   *reconcile.RoleLeases
+	clusterNodes *reconcile.ClusterNodes
+	leases       *reconcile.Leases // of VIPs
+	cluster      *cluster.Node     // exchanges connections with other nodes; nil: no cluster
+	startTime    time.Time         // when the process started
+	restarting   func() bool       // reports whether another process is about to replace this one
 }
 
 // assemble makes the parts. Nothing runs yet.
 func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
-		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1), began: time.Now(),
+		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), endRequests: make(chan struct{}, 1), startTime: time.Now(),
 		announcer: announce.New(network, network.VIPs(), d, c.VIPAnnouncements, log),
 	}
 	if c.RoleHook != "" {
 		p.roleHook = announce.NewRoleHook(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lock: lock, log: log}
-	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.WakeSignal, hub: p.hub, log: log}
+	p.pressure = &pressureWatch{fullness: d.Fullness, untilPossible: d.WakeSignal, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users := access.Open(c.StateDir)
 	if c.BGP {
 		p.sessions = newBGPSessions(log, p.hub, p.electsWith)
 	}
-	statuses := p.newStatuses(users, p.began)
+	statuses := p.newStatuses(users, p.startTime)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Redirect: p.redirectProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
@@ -138,7 +138,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.attached = reconcile.NewAttached(state, d, network.Links)
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
-	p.mobile = reconcile.NewGTP(state, d, network.Objects(), o)
+	p.gtp = reconcile.NewGTP(state, d, network.Objects(), o)
 	p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o)
 	if err := errors.Join(err, p.newCluster(o)); err != nil {
 		return nil, err
@@ -179,10 +179,10 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 		Hosts:         append(c.API.Hosts, strings.ToLower(hostname())),
 		RequireTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
-		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.began, statuses), NoPage: !c.Page,
-		Own: p.isOwn, AllAnnouncements: p.allAnnouncements(),
+		BGP: p.bgpNow(), Announcements: p.announcements(), Drain: p.maintenance.Progress, Cluster: p.clusterNow, Nodes: p.nodes, Verifier: p.verifier(statuses), Doctor: p.doctor(p.startTime, statuses), NoPage: !c.Page,
+		Own: p.isOwnAddress, AllAnnouncements: p.allAnnouncements(),
 	})
-	state.DescribeNode(p.describe, p.storeChanged)
+	state.DescribeNode(p.describeNode, p.storeChanged)
 	return p, nil
 }
 
@@ -210,9 +210,9 @@ func (p *daemon) newExporter(measured *metrics.Metrics, statuses *status.Table) 
 
 func (p *daemon) newMetrics(source view) (*metrics.Metrics, error) {
 	return metrics.New(p.state, source, metrics.Options{
-		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
+		Build: metrics.Build{Version: version, Kernel: kernelRelease(), Hook: string(p.datapath.Hook())}, Endpoints: p.config.Metrics.Endpoints, Compat: p.config.Compat,
 		Ready: func() bool { ready, _ := p.ready(); return ready },
-		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.countPairs, Cluster: p.clusterNow, SharedStore: p.state.Remote, Announcements: p.allAnnouncements(),
+		Peaks: p.peaks, Certificates: p.certificates, Sessions: p.bgpNow(), Pairs: p.bfdCounts, Cluster: p.clusterNow, SharedStore: p.state.Remote, Announcements: p.allAnnouncements(),
 	}, p.log)
 }
 
@@ -225,7 +225,7 @@ func apiVersion(abi string) v1.Version {
 	}
 }
 
-// newStatuses returns the statuses of objects, and of other possible failures.
+// newStatuses returns the statuses of objects and of other parts that can fail.
 func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table {
 	statuses := status.NewTable()
 	for key, lastError := range map[string]func() (time.Time, error){
@@ -238,8 +238,8 @@ func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table
 		p.log.Error("nobody can log in", "error", err)
 		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "users"}, func() (time.Time, error) { return start, err })
 	}
-	statuses.Include(func() []status.Status { return unknown(p.state) })
-	statuses.Include(func() []status.Status { return problems(p.network) })
+	statuses.Include(func() []status.Status { return unknownObjects(p.state) })
+	statuses.Include(func() []status.Status { return networkProblems(p.network) })
 	statuses.Include(p.storeStatuses)
 	statuses.Include(p.pressure.statuses)
 	statuses.Include(p.exchange.statuses)
@@ -297,16 +297,16 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.policers.Run)
 	run(p.mirrors.Run)
-	run(p.mobile.Run)
+	run(p.gtp.Run)
 	run(p.rules.Run)
-	run(p.others.Run)
+	run(p.clusterNodes.Run)
 	run(p.bgp.Run)
 	p.runMaintenance(run)
 	if p.sessions != nil {
 		run(p.sessions.run)
 	}
-	run(p.flows)
-	run(p.record)
+	run(p.writeFlowLogs)
+	run(p.recordPackets)
 	run(func(ctx context.Context) { p.state.RollBackWhenDue(ctx, p.log, p.publishRevision) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
@@ -334,8 +334,8 @@ func (p *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// attach attaches interfaces after a first attempt to apply each service, the firewall rules and
-// the policies of IPsec, so the first packet meets all that could be applied.
+// attach attaches the programs to interfaces, after a first attempt to apply each service, the
+// firewall rules and the IPsec policies: the first packet must not bypass them.
 func (p *daemon) attach(ctx context.Context) {
 	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle(), p.ipsec.Idle()} {
 		select {
@@ -347,7 +347,7 @@ func (p *daemon) attach(ctx context.Context) {
 	if err := p.exchange.begin(time.Now()); err != nil {
 		p.log.Error("drops cannot be read", "error", err)
 	}
-	p.datapath.PromiseSweep(sweepEvery) // packets come before the first sweep
+	p.datapath.PromiseSweep(sweepEvery) // packets arrive before the first sweep
 	p.sockets.Mark()                    // before the tasks run: a task without work reports itself idle
 	p.xdp.Mark()
 	var running sync.WaitGroup
@@ -372,7 +372,7 @@ func (p *daemon) attach(ctx context.Context) {
 	running.Go(func() { p.exchange.run(ctx) })
 	// These send packets that end connections, so they need attached interfaces.
 	running.Go(func() { p.datapath.SweepEvery(ctx, sweepEvery) })
-	running.Go(func() { p.datapath.EndEvery(ctx, p.ends) })
+	running.Go(func() { p.datapath.EndEvery(ctx, p.endRequests) })
 	debug.FreeOSMemory() // loading programs needed memory, mostly for the kernel's types
 }
 
@@ -392,7 +392,7 @@ func (p *daemon) ready() (bool, string) {
 		}
 	}
 	if p.cluster.Refused() {
-		return false, "VIPs are not announced: " + p.held()
+		return false, "VIPs are not announced: " + p.heldReason()
 	}
 	return true, "ready"
 }
@@ -403,9 +403,10 @@ func (p *daemon) manager() serviceManager {
 	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
 
-// started returns channels that are closed once every part that packets need has been tried.
+// started returns channels that are closed once all that packets need has been applied or has
+// failed.
 func (p *daemon) started() []<-chan struct{} {
-	return append(append(p.follower.Idle(), p.mobile.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
+	return append(append(p.follower.Idle(), p.gtp.Idle()...), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }
 
 // redirectProbe redirects a probe socket's packets to the VIP at an endpoint in mode dsr. An
@@ -421,14 +422,14 @@ func (p *daemon) redirectProbe(fd int, t health.Target) error {
 // endSoon requests an immediate check for connections to end.
 func (p *daemon) endSoon() {
 	select {
-	case p.ends <- struct{}{}:
+	case p.endRequests <- struct{}{}:
 	default: // a signal is pending already
 	}
 }
 
 // roleChanged runs the user's role hook, if there is one.
 func (p *daemon) roleChanged(one lb.Instance) {
-	vip := "0.0.0.0" // as GET config/cistate/all has it
+	vip := "0.0.0.0" // as in GET config/cistate/all
 	if one.VIP.IsValid() {
 		vip = one.VIP.String()
 	}
@@ -437,7 +438,7 @@ func (p *daemon) roleChanged(one lb.Instance) {
 	p.roleHook.Changed(announce.RoleChange{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 
-// attachSockets makes this machine's own sockets reach VIPs, or stops doing so.
+// attachSockets attaches or detaches the programs by which this machine's own sockets reach VIPs.
 func (p *daemon) attachSockets(context.Context) error {
 	if p.config.LocalSockets {
 		return p.datapath.AttachSockets(p.config.Cgroup)
@@ -445,8 +446,8 @@ func (p *daemon) attachSockets(context.Context) error {
 	return p.datapath.DetachSockets()
 }
 
-// flows writes the configured logs of connections.
-func (p *daemon) flows(ctx context.Context) {
+// writeFlowLogs writes the configured logs of connections.
+func (p *daemon) writeFlowLogs(ctx context.Context) {
 	c := p.config.FlowLog
 	var sinks []flowlog.Sink
 	if c.File == "-" {

@@ -79,7 +79,7 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 		f.ClusterPeers, f.ClusterProblems = p.clusterProblems()
 		f.SharedStore = p.sharedStore()
 		if p.cluster.Refused() {
-			f.ClusterHeld = p.held()
+			f.ClusterHeld = p.heldReason()
 		}
 		for _, h := range p.hiddenTags() {
 			f.HiddenTags = append(f.HiddenTags, doctor.HiddenTags(h))
@@ -90,8 +90,8 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 	}
 }
 
-// failedObjects returns objects, interfaces and parts of the daemon that fail. Other checks report
-// other failures, also those in reported.
+// failedObjects returns objects, interfaces and parts of the daemon that fail, except those in
+// reported, which other checks report.
 func failedObjects(statuses *status.Table, isObject func(status.ID) bool, reported map[status.ID]bool) (list []doctor.Problem) {
 	for _, s := range statuses.List("", true) {
 		switch {
@@ -191,7 +191,7 @@ func overhead(t lb.Tunnel, to netip.Addr) int {
 // daemon, and these copies with the kernel.
 func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	return verify.New(
-		func(context.Context, verify.Options) []report.Compared { return p.starting() },
+		func(context.Context, verify.Options) []report.Compared { return p.startComparison() },
 		func(ctx context.Context, o verify.Options) []report.Compared {
 			return []report.Compared{p.services.Audit(ctx, p.datapath, o.Repair)}
 		},
@@ -205,8 +205,9 @@ func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 	)
 }
 
-// starting returns the comparisons that are impossible while the data path is being filled.
-func (p *daemon) starting() []report.Compared {
+// startComparison returns a failed comparison while the data path is being filled, since the others
+// are impossible until then.
+func (p *daemon) startComparison() []report.Compared {
 	ready, why := p.ready()
 	if ready {
 		return nil
@@ -214,8 +215,7 @@ func (p *daemon) starting() []report.Compared {
 	return []report.Compared{{Table: "start", Err: errors.New(why)}}
 }
 
-// certificates lists the certificates of the API and of these probes. A file that has changed is
-// read again.
+// certificates lists the certificates of the API and of probes. It rereads files that have changed.
 func (p *daemon) certificates(probes []metrics.CertificateFile) (list []metrics.Certificate) {
 	add := func(of metrics.CertificateFile, end time.Time, err error) {
 		if err == nil { // otherwise it was logged, and a series would be wrong

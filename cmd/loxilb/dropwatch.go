@@ -18,15 +18,15 @@ import (
 
 const (
 	dropPeriod = time.Second
-	// namedDrops bounds the services or endpoints that are named for a reason.
-	namedDrops = 5
-	// namedFor is the time without drops after which other services may be named instead.
-	namedFor = 10 * time.Minute
+	// maxNamed bounds the services or endpoints that the log names for one reason.
+	maxNamed = 5
+	// namedTime is the time without drops after which other services may be named instead.
+	namedTime = 10 * time.Minute
 )
 
-// ownDrops returns the reasons that the owner of this machine can do something about. The others
-// are the sender's doing, or configured, and are logged for debugging only.
-func ownDrops() []string {
+// actionableDrops returns the reasons that the administrator can do something about. Other drops
+// are configured or caused by senders, and are logged for debugging only.
+func actionableDrops() []string {
 	return []string{
 		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", forwardingOff, "route-encap", "tuple-in-use",
 		"snat-ports-exhausted", "dsr-routed", "ipsec-policy",
@@ -50,6 +50,7 @@ type dropWatch struct {
 // refusalOf identifies a counter of refused packets.
 type refusalOf struct{ service, reason string }
 
+// drops makes the watch of dropped packets.
 func (p *daemon) drops() *dropWatch {
 	return &dropWatch{drops: p.datapath.Drops, refusals: p.datapath.EachRefusal, problems: p.network.Problems, log: p.log}
 }
@@ -85,7 +86,7 @@ func (w *dropWatch) check() {
 		return
 	}
 	var refusals map[string][]tables.Refusal // read if any packet was dropped that a service may have refused
-	for _, reason := range ownDrops() {
+	for _, reason := range actionableDrops() {
 		n := now[reason] - w.before[reason]
 		if n == 0 && w.unnamed[reason] == 0 {
 			continue
@@ -96,7 +97,7 @@ func (w *dropWatch) check() {
 		w.report(reason, n, refusals[reason])
 	}
 	for reason, n := range now {
-		if n -= w.before[reason]; n > 0 && !slices.Contains(ownDrops(), reason) {
+		if n -= w.before[reason]; n > 0 && !slices.Contains(actionableDrops(), reason) {
 			w.log.Debug("packets dropped", "reason", reason, "packets", n)
 		}
 	}
@@ -136,7 +137,7 @@ func (w *dropWatch) report(reason string, packets uint64, refusals []tables.Refu
 		log, named = log.With("endpoint", endpoints), true
 	}
 	if !named && w.unnamed[reason] == 0 {
-		w.unnamed[reason] = packets // its service, or the problem of its endpoint, may be known at the next look
+		w.unnamed[reason] = packets // the next check may know their service, or the problem of their endpoint
 		return
 	}
 	packets += w.unnamed[reason]
@@ -156,8 +157,8 @@ func warnDropped(log *slog.Logger, reason string, packets uint64) {
 	log.Warn("packets dropped", "reason", reason, "packets", logs.Count(packets), "hint", why.Remedy)
 }
 
-// reportServices logs refusals of services. The first services have a line each, now and later;
-// others are only counted.
+// reportServices logs refusals of services. The first services get a line each, also in later
+// checks; others are only counted.
 func (w *dropWatch) reportServices(reason string, refusals []tables.Refusal) {
 	slices.SortFunc(refusals, func(a, b tables.Refusal) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
@@ -190,20 +191,20 @@ func (w *dropWatch) endpoints() string {
 		}
 	}
 	slices.Sort(list)
-	if more := len(list) - namedDrops; more > 0 {
-		list = append(list[:namedDrops], fmt.Sprintf("%d more", more))
+	if more := len(list) - maxNamed; more > 0 {
+		list = append(list[:maxNamed], fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(list, ", ")
 }
 
-// namedServices are the services with their own log lines, and the time of the last one.
+// namedServices are the services with their own log lines, with the time of the last line.
 type namedServices map[refusalOf]time.Time
 
 // admit reports whether a service has its own log lines for a reason. Only a few services per
 // reason have them at a time.
 func (n namedServices) admit(of refusalOf) bool {
 	now := time.Now()
-	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedFor })
+	maps.DeleteFunc(n, func(_ refusalOf, last time.Time) bool { return now.Sub(last) > namedTime })
 	if _, has := n[of]; !has {
 		var same int
 		for other := range n {
@@ -211,7 +212,7 @@ func (n namedServices) admit(of refusalOf) bool {
 				same++
 			}
 		}
-		if same >= namedDrops {
+		if same >= maxNamed {
 			return false
 		}
 	}

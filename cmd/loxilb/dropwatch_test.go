@@ -15,15 +15,15 @@ import (
 // TestOwnDrops checks that each reason that the log warns about exists, and has a hint what to do.
 func TestOwnDrops(t *testing.T) {
 	t.Parallel()
-	for _, name := range ownDrops() {
+	for _, name := range actionableDrops() {
 		if r, known := report.DropReasonOf(name); !known || r.Remedy == "" {
 			t.Errorf("%s: got %+v, want known, r.Remedy not empty", name, r)
 		}
 	}
 }
 
-// dropBench is a watch of counters that the test sets, and its log.
-type dropBench struct {
+// dropFixture is a dropWatch of counters that the test sets, with its log.
+type dropFixture struct {
 	*dropWatch
 	out      bytes.Buffer
 	dropped  map[string]uint64
@@ -31,8 +31,8 @@ type dropBench struct {
 	endpoint string // without a route
 }
 
-func newDropBench() *dropBench {
-	b := &dropBench{dropped: map[string]uint64{}}
+func newDropFixture() *dropFixture {
+	b := &dropFixture{dropped: map[string]uint64{}}
 	b.dropWatch = &dropWatch{
 		drops: func() (map[string]uint64, error) {
 			now := map[string]uint64{}
@@ -59,7 +59,7 @@ func newDropBench() *dropBench {
 }
 
 // expect checks once for drops, and compares the log lines without their hints.
-func (b *dropBench) expect(t *testing.T, want ...string) {
+func (b *dropFixture) expect(t *testing.T, want ...string) {
 	t.Helper()
 	b.check()
 	var have []string
@@ -78,7 +78,7 @@ func (b *dropBench) expect(t *testing.T, want ...string) {
 // endpoints without a route. No packet counts twice although counters are read at different times.
 func TestDropsNamed(t *testing.T) {
 	t.Parallel()
-	b := newDropBench()
+	b := newDropFixture()
 	b.dropped["no-endpoint"] = 7
 	b.services = []tables.Refusal{{Service: "20.20.20.1:80/tcp", Name: "web", Reason: "no-endpoint", Packets: 7}, {Service: "20.20.20.1:81/tcp", Reason: "no-endpoint"}}
 	b.begin()
@@ -104,7 +104,7 @@ func TestDropsNamed(t *testing.T) {
 // others are summed up.
 func TestManyServicesDrop(t *testing.T) {
 	t.Parallel()
-	b := newDropBench()
+	b := newDropFixture()
 	b.begin()
 	for i := range uint64(100) {
 		b.services = append(b.services, tables.Refusal{Service: fmt.Sprintf("20.20.20.1:%03d/tcp", i), Reason: "no-endpoint"})
@@ -116,7 +116,7 @@ func TestManyServicesDrop(t *testing.T) {
 		}
 		b.check()
 	}
-	if n := strings.Count(b.out.String(), "\n"); n != 3*(namedDrops+1) || len(b.named) != namedDrops {
+	if n := strings.Count(b.out.String(), "\n"); n != 3*(maxNamed+1) || len(b.named) != maxNamed {
 		t.Errorf("%d lines, %d services:\n%s", n, len(b.named), b.out.String())
 	}
 	if !strings.Contains(b.out.String(), `services="95 more" reason=no-endpoint`) {

@@ -29,13 +29,13 @@ import (
 const bfdSessionKind = "bfdsession"
 
 const (
-	jobPatience      = time.Second // for the query whether the service manager restarts the daemon
-	handOverPatience = 2 * time.Second
-	handOverPoll     = 5 * time.Millisecond
-	releaseTime      = 100 * time.Millisecond // until the kernel has released VIPs whose role is stored
+	jobTimeout      = time.Second // of asking the service manager if it restarts the daemon
+	handOverTimeout = 2 * time.Second
+	handOverPoll    = 5 * time.Millisecond
+	releaseTime     = 100 * time.Millisecond // until the kernel has released VIPs whose role is stored
 )
 
-// newElections makes the loop of the BFD sessions with other nodes, including the session of --ka.
+// newElections makes the reconciliation loop of BFD sessions, including the session of --ka.
 func (p *daemon) newElections(o reconcile.Observers) {
 	file, err := openLeaseFile(filepath.Join(p.config.StateDir, "lease"))
 	if err != nil {
@@ -43,9 +43,9 @@ func (p *daemon) newElections(o reconcile.Observers) {
 	}
 	p.restarting = sync.OnceValue(func() bool { return restartsSoon(p.log) })
 	kernel := &kernelLeases{Leases: p.datapath.Leases, log: p.log}
-	p.pairs = election.NewManager(leaseGuard{file, kernel.part()}, p.network.Do, p.restarting)
+	p.bfd = election.NewManager(leaseGuard{file, kernel.part()}, p.network.Do, p.restarting)
 	p.roleLeases = reconcile.NewRoleLeases(p.state, kernel.part(), objects.Owner, p.rules.RolesChanged, o)
-	p.elections = reconcile.NewElections(p.pairs, p.state, objects.Owner, p.rules.RolesChanged, p.announcer.Repeat, o)
+	p.elections = reconcile.NewElections(p.bfd, p.state, objects.Owner, p.rules.RolesChanged, p.announcer.Repeat, o)
 }
 
 // beginElections stores the session of --ka, and the roles with which this process starts.
@@ -57,18 +57,18 @@ func (p *daemon) beginElections() {
 			p.log.Error("the session of --ka cannot be stored", "error", err)
 		}
 	}
-	p.pairs.SetCluster(p.held() != "", false)
+	p.bfd.SetCluster(p.heldReason() != "", false)
 	p.elections.Begin()
 	p.roleLeases.Begin()
 }
 
-// restartsSoon reports whether the service manager starts this daemon again once it has ended. It
-// returns false without a service manager.
+// restartsSoon reports whether the service manager is restarting this daemon. It returns false
+// without a service manager.
 func restartsSoon(log *slog.Logger) bool {
 	if os.Getenv("INVOCATION_ID") == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), jobPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), jobTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemctl", "list-jobs", "--no-legend", "--plain").Output()
 	if err != nil {
@@ -77,7 +77,7 @@ func restartsSoon(log *slog.Logger) bool {
 	return restartJob(string(out))
 }
 
-// restartJob reports whether a list of jobs has a restart of the daemon.
+// restartJob reports whether systemd's list of jobs has a restart of the daemon.
 func restartJob(jobs string) bool {
 	for line := range strings.Lines(jobs) {
 		if f := strings.Fields(line); len(f) > 2 && f[1] == "loxilb.service" {
@@ -101,8 +101,8 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 		if !p.elections.Owning() || p.restarting() {
 			return
 		}
-		p.pairs.Decline(true)
-		for end := time.Now().Add(handOverPatience); p.elections.Owning() && time.Now().Before(end); {
+		p.bfd.Decline(true)
+		for end := time.Now().Add(handOverTimeout); p.elections.Owning() && time.Now().Before(end); {
 			time.Sleep(handOverPoll)
 		}
 		time.Sleep(releaseTime)
@@ -110,12 +110,11 @@ func (p *daemon) untilHandedOver(ctx context.Context) (context.Context, context.
 	return later, cancel
 }
 
-// readBFD returns a function that adds the current state of sessions and elections to the answer of
-// GET.
+// readBFD returns a function that adds the current state of sessions and elections to a response.
 func (p *daemon) readBFD() func(object, body any) {
 	known := map[string]election.Status{}
 	drained := p.state.Maintenance.OfThisNode(p.state.Snapshot()).Stage() == lb.Drained
-	for _, s := range p.pairs.Statuses() {
+	for _, s := range p.bfd.Statuses() {
 		known[s.Key] = s
 	}
 	return func(object, body any) {
@@ -131,7 +130,7 @@ func (p *daemon) readBFD() func(object, body any) {
 		}
 		out.State, out.Since, out.LastError = "BFD"+s.BFD.State.String(), s.BFD.Since.UTC().Format(time.RFC3339Nano), s.BFD.Reason
 		out.Role, out.Reason = string(s.Role), s.Why
-		if drained && s.Role == lb.RoleMaster { // without a peer; it owns nothing
+		if drained && s.Role == lb.RoleMaster { // without a peer; a drained node owns no VIPs
 			out.Role, out.Reason = string(lb.RoleBackup), "the node is drained until: loxicmd node resume"
 		}
 		out.Sent, out.Received, out.Discarded, out.Failures = s.BFD.Sent, s.BFD.Received, s.BFD.Discarded, s.BFD.Failures
@@ -143,7 +142,7 @@ func (p *daemon) readBFD() func(object, body any) {
 
 // unprotected returns the sessions whose peer could not take over, and since when.
 func (p *daemon) unprotected() (list []doctor.BFDSession) {
-	for _, s := range p.pairs.Statuses() {
+	for _, s := range p.bfd.Statuses() {
 		switch {
 		case s.BFD.State != bfd.Up:
 			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down"), Since: s.BFD.Since})
@@ -154,7 +153,7 @@ func (p *daemon) unprotected() (list []doctor.BFDSession) {
 	return list
 }
 
-// unprotectedStatuses returns a failed status for each of these sessions, once its peer has had the
+// unprotectedStatuses returns a failed status for each unprotected session, once its peer has had
 // time to start.
 func (p *daemon) unprotectedStatuses() (list []status.Status) {
 	for _, s := range p.unprotected() {
@@ -167,7 +166,7 @@ func (p *daemon) unprotectedStatuses() (list []status.Status) {
 	return list
 }
 
-// electsWith reports whether a BFD session for roles has the address of a BGP neighbor.
+// electsWith reports whether a BFD session that elects roles has the address of a BGP neighbor.
 func (p *daemon) electsWith(neighbor string) bool {
 	for s := range p.state.BFD.All(p.state.Snapshot()) {
 		if s.Remote.String() == neighbor {
@@ -177,9 +176,9 @@ func (p *daemon) electsWith(neighbor string) bool {
 	return false
 }
 
-// countPairs returns the sessions' values for metrics.
-func (p *daemon) countPairs() (list []netobj.BFDCount) {
-	for _, s := range p.pairs.Statuses() {
+// bfdCounts returns the BFD sessions' counters for metrics.
+func (p *daemon) bfdCounts() (list []netobj.BFDCount) {
+	for _, s := range p.bfd.Statuses() {
 		list = append(list, netobj.BFDCount{Session: s.Key, Up: s.BFD.State == bfd.Up, Failures: s.BFD.Failures, Changes: s.Changes})
 	}
 	return list

@@ -11,16 +11,16 @@ import (
 	"loxilb/internal/event"
 )
 
-// Drops are watched for watchedFor after programs of another version were replaced. Drops "jump" if
-// more than jumpLeast packets were dropped for one reason, at jumpTimes the former rate. If drops
-// continue at that rate for jumpProof after the former programs are back, the new programs did not
-// cause them.
+// exchangeWatch watches drops for watchTime after it replaced the programs of another version.
+// Drops "jump" if more than minJumpPackets packets are dropped for one reason, at jumpFactor times
+// the former rate. If drops continue at that rate for formerTrialTime after the former programs
+// were restored, the new programs did not cause them.
 const (
-	exchangePeriod = 100 * time.Millisecond
-	watchedFor     = 10 * time.Second
-	jumpLeast      = 100
-	jumpTimes      = 10
-	jumpProof      = 3 * time.Second
+	exchangePeriod  = 100 * time.Millisecond
+	watchTime       = 10 * time.Second
+	minJumpPackets  = 100
+	jumpFactor      = 10
+	formerTrialTime = 3 * time.Second
 )
 
 // exchanger is the part of the data path that exchangeWatch needs.
@@ -42,35 +42,35 @@ type exchangeWatch struct {
 	hub      *event.Hub
 	log      *slog.Logger
 
-	exchanged counted // before this version's programs began
-	before    map[string]float64
-	jump      *jump   // nil: there was none
-	back      counted // when the former programs came back
+	atExchange  dropCounts
+	formerRates map[string]float64
+	jump        *jump // nil: none
+	atRestore   dropCounts
 
 	mu     sync.Mutex
-	reason error // why the former programs are back; nil: they are not
+	reason error // why the former programs were restored; nil: they were not
 	since  time.Time
 }
 
-// counted is the number of packets dropped by a time, by reason.
-type counted struct {
+// dropCounts are the numbers of packets dropped until a time, by reason.
+type dropCounts struct {
 	at    time.Time
 	drops map[string]uint64
 }
 
 // jump is a sudden rise of drops for one reason.
 type jump struct {
-	reason  string
-	packets uint64
-	took    time.Duration
-	before  float64 // packets per second
+	reason     string
+	packets    uint64
+	took       time.Duration
+	formerRate float64 // packets per second
 }
 
 // rate returns the rate of drops per second.
 func (j *jump) rate() float64 { return float64(j.packets) / j.took.Seconds() }
 
 func (j *jump) String() string {
-	return fmt.Sprintf("%d packets were dropped within %v, reason %s, and %.0f a second before", j.packets, j.took.Round(time.Millisecond), j.reason, j.before)
+	return fmt.Sprintf("%d packets were dropped within %v, reason %s (before: %.0f per second)", j.packets, j.took.Round(time.Millisecond), j.reason, j.formerRate)
 }
 
 // begin records the drops of the previous version's programs. Call it before they are replaced.
@@ -80,19 +80,19 @@ func (w *exchangeWatch) begin(now time.Time) error {
 		return err
 	}
 	began, first := w.datapath.DropsBefore()
-	w.exchanged, w.before = counted{now, drops}, map[string]float64{}
+	w.atExchange, w.formerRates = dropCounts{now, drops}, map[string]float64{}
 	for reason, n := range drops {
-		w.before[reason] = float64(n-first[reason]) / max(now.Sub(began), exchangePeriod).Seconds()
+		w.formerRates[reason] = float64(n-first[reason]) / max(now.Sub(began), exchangePeriod).Seconds()
 	}
 	return nil
 }
 
 // run watches until ctx ends, or no former programs are left to restore.
 func (w *exchangeWatch) run(ctx context.Context) {
-	if !w.datapath.Exchanged() || w.exchanged.drops == nil {
+	if !w.datapath.Exchanged() || w.atExchange.drops == nil {
 		return
 	}
-	w.log.Info("the programs of another version were replaced; they stay for a while, and come back if drops jump", "watched_for", watchedFor)
+	w.log.Info("replaced the programs of another version; they are restored if drops jump", "watched_for", watchTime)
 	tick := time.NewTicker(exchangePeriod)
 	defer tick.Stop()
 	for {
@@ -102,7 +102,7 @@ func (w *exchangeWatch) run(ctx context.Context) {
 		case now := <-tick.C:
 			done, err := w.check(now)
 			if err != nil {
-				w.log.Error("programs that were replaced", "error", err)
+				w.log.Error("replaced programs", "error", err)
 			}
 			if done {
 				return
@@ -111,37 +111,37 @@ func (w *exchangeWatch) run(ctx context.Context) {
 	}
 }
 
-// check does the step that is due.
+// check looks for a jump, or for the end of the watch. It returns true when the watch is over.
 func (w *exchangeWatch) check(now time.Time) (done bool, err error) {
 	if w.jump != nil {
 		return w.checkFormer(now)
 	}
-	if now.Sub(w.exchanged.at) > watchedFor {
-		w.log.Info("the programs of this version stay: drops have not jumped")
+	if now.Sub(w.atExchange.at) > watchTime {
+		w.log.Info("the programs of this version stay: drops did not jump")
 		return true, w.datapath.KeepPrograms()
 	}
 	drops, err := w.datapath.Drops()
 	if err != nil {
 		return false, err
 	}
-	if w.jump = w.find(counted{now, drops}); w.jump == nil {
+	if w.jump = w.findJump(dropCounts{now, drops}); w.jump == nil {
 		return false, nil
 	}
-	w.back = counted{now, drops}
+	w.atRestore = dropCounts{now, drops}
 	if err := w.datapath.RollBack(); err != nil {
 		return true, fmt.Errorf("restore the former programs, as %v: %w", w.jump, err)
 	}
-	w.report(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
+	w.report(now, event.Failed, fmt.Errorf("%v: restored the programs that preceded loxilb %s, until the next start", w.jump, w.version))
 	return false, nil
 }
 
-// find looks for a reason whose drops have jumped.
-func (w *exchangeWatch) find(now counted) *jump {
-	took := now.at.Sub(w.exchanged.at)
+// findJump looks for a reason whose drops have jumped.
+func (w *exchangeWatch) findJump(now dropCounts) *jump {
+	took := now.at.Sub(w.atExchange.at)
 	var most *jump
 	for reason, n := range now.drops {
-		j := &jump{reason, n - w.exchanged.drops[reason], took, w.before[reason]}
-		if float64(j.packets) > jumpLeast+jumpTimes*j.before*took.Seconds() && (most == nil || j.packets > most.packets) {
+		j := &jump{reason, n - w.atExchange.drops[reason], took, w.formerRates[reason]}
+		if float64(j.packets) > minJumpPackets+jumpFactor*j.formerRate*took.Seconds() && (most == nil || j.packets > most.packets) {
 			most = j
 		}
 	}
@@ -150,15 +150,15 @@ func (w *exchangeWatch) find(now counted) *jump {
 
 // checkFormer maintains the former programs, and removes them if they drop as much as the new ones.
 func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
-	if err := w.datapath.FollowFormer(); err != nil || w.back.at.IsZero() || now.Sub(w.back.at) < jumpProof {
+	if err := w.datapath.FollowFormer(); err != nil || w.atRestore.at.IsZero() || now.Sub(w.atRestore.at) < formerTrialTime {
 		return false, err
 	}
 	drops, err := w.datapath.Drops()
 	if err != nil {
 		return false, err
 	}
-	since := &jump{w.jump.reason, drops[w.jump.reason] - w.back.drops[w.jump.reason], now.Sub(w.back.at), w.jump.before}
-	w.back = counted{}
+	since := &jump{w.jump.reason, drops[w.jump.reason] - w.atRestore.drops[w.jump.reason], now.Sub(w.atRestore.at), w.jump.formerRate}
+	w.atRestore = dropCounts{}
 	if 2*since.rate() < w.jump.rate() {
 		return false, nil
 	}
@@ -166,15 +166,15 @@ func (w *exchangeWatch) checkFormer(now time.Time) (done bool, err error) {
 		return true, err
 	}
 	w.report(now, event.Solved, nil)
-	w.log.Info("the programs of this version are back: the former programs drop as many packets", "packets", since.packets, "reason", since.reason)
+	w.log.Info("installed the programs of this version again: the former programs drop as many packets", "packets", since.packets, "reason", since.reason)
 	return true, nil
 }
 
 // programsID identifies the programs in statuses and events.
 func programsID() status.ID { return status.ID{Kind: "programs", Key: "exchange"} }
 
-// report publishes and logs that the former programs are back, with the reason, or that they are no
-// longer.
+// report publishes and logs that the former programs were restored, and why, or that this version's
+// are installed again.
 func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -182,13 +182,13 @@ func (w *exchangeWatch) report(now time.Time, what event.Action, why error) {
 	if why == nil {
 		text = w.reason
 	} else {
-		w.log.Error("the programs of the version before are back", "reason", why)
+		w.log.Error("restored the programs of the previous version", "reason", why)
 	}
 	w.reason, w.since = why, now
 	w.hub.Publish(event.Object{ObjectKind: programsID().Kind, Key: programsID().Key, Version: 1, Action: what, Error: text.Error()})
 }
 
-// statuses returns a failed status with the reason while the former programs are back.
+// statuses returns a failed status with the reason while the former programs are installed.
 func (w *exchangeWatch) statuses() []status.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/event"
 )
 
-// traffic simulates programs that drop at the rates of a test.
-type traffic struct {
+// fakePrograms simulates programs that drop packets at the rates of a test.
+type fakePrograms struct {
 	drops               map[string]uint64
 	before              map[string]uint64
 	began               time.Time
@@ -19,16 +19,16 @@ type traffic struct {
 	followed            int
 }
 
-func (d *traffic) Drops() (map[string]uint64, error)           { return maps.Clone(d.drops), nil }
-func (d *traffic) DropsBefore() (time.Time, map[string]uint64) { return d.began, d.before }
-func (d *traffic) Exchanged() bool                             { return true }
-func (d *traffic) RollBack() error                             { d.back++; return nil }
-func (d *traffic) FollowFormer() error                         { d.followed++; return nil }
-func (d *traffic) RollForward() error                          { d.forward++; return nil }
-func (d *traffic) KeepPrograms() error                         { d.kept++; return nil }
+func (d *fakePrograms) Drops() (map[string]uint64, error)           { return maps.Clone(d.drops), nil }
+func (d *fakePrograms) DropsBefore() (time.Time, map[string]uint64) { return d.began, d.before }
+func (d *fakePrograms) Exchanged() bool                             { return true }
+func (d *fakePrograms) RollBack() error                               { d.back++; return nil }
+func (d *fakePrograms) FollowFormer() error                         { d.followed++; return nil }
+func (d *fakePrograms) RollForward() error                            { d.forward++; return nil }
+func (d *fakePrograms) KeepPrograms() error                         { d.kept++; return nil }
 
-// TestGoBack checks that the former programs return once if drops jump, and leave again if they
-// drop as much.
+// TestGoBack checks that the former programs are restored once if drops jump, and replaced again if
+// they drop as much.
 //
 // P28 If drops jump in the first 10 seconds after an upgrade, the former programs return within a
 // second, and the daemon says why; if those drop as much, they are replaced again
@@ -36,8 +36,8 @@ func TestGoBack(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		before              int           // drops per second before the exchange
-		own, former         int           // after it, and after the former programs are back
-		from                time.Duration // of the first of these
+		own, former         int           // after it, and after the former programs were restored
+		from                time.Duration // delay of own after the exchange
 		back, forward, kept int
 		status              string
 	}{
@@ -45,15 +45,15 @@ func TestGoBack(t *testing.T) {
 		"as many as before":          {500, 500, 500, 0, 0, 0, 1, ""},
 		"nine times as many":         {100, 900, 100, 0, 0, 0, 1, ""},
 		"a few":                      {0, 9, 0, 0, 0, 0, 1, ""},
-		"all, on a quiet machine":    {0, 20, 0, 0, 1, 0, 0, "reason no-connection, and 0 a second before"},
-		"a jump":                     {10, 1000, 10, 0, 1, 0, 0, "reason no-connection, and 10 a second before"},
+		"all, on a quiet machine":    {0, 20, 0, 0, 1, 0, 0, "reason no-connection (before: 0 per second)"},
+		"a jump":                     {10, 1000, 10, 0, 1, 0, 0, "reason no-connection (before: 10 per second)"},
 		"an attack that goes on":     {10, 1000, 1000, 2 * time.Second, 1, 1, 0, ""},
 		"an attack that comes later": {0, 1000, 0, 11 * time.Second, 0, 0, 1, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			now := time.Now()
-			d := &traffic{began: now, before: map[string]uint64{"no-connection": 7}, drops: map[string]uint64{"no-connection": 7 + uint64(c.before)}}
+			d := &fakePrograms{began: now, before: map[string]uint64{"no-connection": 7}, drops: map[string]uint64{"no-connection": 7 + uint64(c.before)}}
 			w := &exchangeWatch{datapath: d, version: "2.0", hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
 			now = now.Add(time.Second)
 			exchanged := now

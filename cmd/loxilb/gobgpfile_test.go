@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/control/desired"
 )
 
-// TestGobgpFile checks that the file of gobgpd counts until BGP is configured, and that an object
-// that is refused keeps no other away.
+// TestGobgpFile checks that the file of gobgpd is used until BGP is configured, and that a refused
+// object does not affect the others.
 func TestGobgpFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/kernel/datapath/routing"
 )
 
-// kernelLeases makes the kernel answer for VIPs only while leases last. Some instances belong to
-// elections, others to roles that were set with a lease.
+// kernelLeases makes the kernel answer for VIPs only while leases last. The leases of elections and
+// of roles that were set with a lease are separate parts.
 type kernelLeases struct {
 	*routing.Leases
 	log *slog.Logger
@@ -25,10 +25,10 @@ type kernelLeases struct {
 	parts []*leasePart
 }
 
-// leasePart has the instances of elections, or those of roles with a lease.
+// leasePart holds the instances of elections, or those of roles with a lease.
 type leasePart struct {
 	*kernelLeases
-	known     bool // Keep was called
+	known     bool // Keep has been called
 	instances []string
 }
 
@@ -38,15 +38,15 @@ func (k *kernelLeases) part() *leasePart {
 	return p
 }
 
-// Own sets until when the kernel answers for the VIPs of an instance.
+// Own makes the kernel answer for the VIPs of an instance until a time.
 func (k *kernelLeases) Own(instance string, until time.Time) {
 	if err := k.RenewLease(instance, until); err != nil {
 		k.log.Error("lease of VIPs cannot be set", "instance", instance, "error", err)
 	}
 }
 
-// Keep makes the kernel answer for the VIPs of all other instances, once all parts have called it:
-// a lease of an earlier process may belong to another part.
+// Keep removes the leases of all other instances, so the kernel always answers for their VIPs. It
+// waits until all parts have called it: a lease of an earlier process may belong to another part.
 func (p *leasePart) Keep(instances []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,10 +70,10 @@ type leaseGuard struct {
 }
 
 // leaseFile records when a silent node loses its roles to its peer. The file outlives the process:
-// a daemon that starts after that time does not continue as MASTER. It is mapped memory, as the
-// time changes with each BFD packet. It has two times since the boot of the machine, one of them
-// zero: the first is for a node with a peer, the second for one without. Older versions read the
-// first. A MASTER of another boot starts as BACKUP anyway.
+// a daemon that starts after that time does not continue as MASTER. The file is mapped memory, as
+// the time changes with each BFD packet. It holds two times since the boot of the machine, one of
+// them zero: the first is for a node with a peer, the second for one without. Older versions read
+// the first. A MASTER of an earlier boot always starts as BACKUP.
 type leaseFile struct{ memory []byte }
 
 const (

@@ -12,8 +12,8 @@ func hostname() string {
 	return name
 }
 
-// kernel returns the running kernel's release.
-func kernel() string {
+// kernelRelease returns the running kernel's release.
+func kernelRelease() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""

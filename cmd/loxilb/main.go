@@ -1,5 +1,5 @@
-// Command loxilb is the load balancer's daemon: it loads the data path, attaches it, and keeps it
-// as the REST API wants it.
+// Command loxilb is the load balancer's daemon: it loads and attaches the data path, and applies
+// the configuration of the REST API to it.
 package main
 
 import (
@@ -48,7 +48,7 @@ func versionText() (string, error) {
 	return "loxilb version " + version + "\n" + about.Lines(), err
 }
 
-// run opens the daemon's foundations in order of dependency, and serves.
+// run opens the state, the network and the data path, and serves until ctx ends.
 func run(ctx context.Context, c *config.Config) error {
 	lines := logs.NewRing()
 	log, flush := logs.New(c.LogLevel, lines, os.Stderr)
@@ -119,7 +119,7 @@ func run(ctx context.Context, c *config.Config) error {
 	return daemon.serve(ctx)
 }
 
-// unreadBootFiles returns the time that boot files must be newer than, if they are read.
+// unreadBootFiles marks boot files that were not applied yet, or returns nil if they are not read.
 func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
 	if c.BootFiles == "" {
 		return &store.Unread{}

@@ -18,11 +18,11 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// isOwn reports whether others can reach this machine at an address that is not a VIP.
-func (p *daemon) isOwn(a netip.Addr) bool { return a.IsGlobalUnicast() && p.network.HasOwn(a) }
+// isOwnAddress reports whether an address of this machine is reachable from others and no VIP.
+func (p *daemon) isOwnAddress(a netip.Addr) bool { return a.IsGlobalUnicast() && p.network.HasOwn(a) }
 
-// problems returns a failed status for each current problem of the network.
-func problems(n *netdev.Net) []status.Status {
+// networkProblems returns a failed status for each current problem of the network.
+func networkProblems(n *netdev.Net) []status.Status {
 	known := n.Problems()
 	out := make([]status.Status, len(known))
 	for i, p := range known {
@@ -31,19 +31,19 @@ func problems(n *netdev.Net) []status.Status {
 	return out
 }
 
-// followProblems adds problems that other parts find to the problems of the network.
+// followProblems adds the problems that other parts find to the problems of the network.
 func (p *daemon) followProblems() {
 	look := p.network.AddProblemSource(func() []netdev.Problem {
-		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), refused(p.ipsec), p.duplicates.Problems(), p.excluded())
+		return slices.Concat(asymmetricReplies(p.health.AsymmetricReplies()), ipsecProblems(p.ipsec), p.duplicates.Problems(), p.excludedInterfaces())
 	})
 	p.duplicates = announce.NewDuplicates(p.network, p.announcer, look, p.log)
 	p.health.FollowAsymmetricReplies(look)
 	p.ipsec.Changed(look)
 }
 
-// excluded returns a problem for each interface that leads to endpoints and has no program of ours.
-// In mode dsr answers do not come back here, so only other services count.
-func (p *daemon) excluded() []netdev.Problem {
+// excludedInterfaces returns a problem for each interface that leads to endpoints and has no loxilb
+// program. It ignores services in mode dsr, whose answers do not pass this machine.
+func (p *daemon) excludedInterfaces() []netdev.Problem {
 	i := p.interfaces.InterfacesConfig
 	if i.Whitelist == nil && i.Blacklist == nil {
 		return nil
@@ -60,14 +60,14 @@ func (p *daemon) excluded() []netdev.Problem {
 	return p.network.Neighbours().Excluded(chosen, func(a netip.Addr) bool { return answers[a] })
 }
 
-// asymmetricReplies returns a problem for each of these endpoints: its answers to clients bypass
-// this machine.
+// asymmetricReplies returns a problem for each endpoint whose answers to clients bypass this
+// machine.
 func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 	list := make([]netdev.Problem, len(endpoints))
 	for i, at := range endpoints {
 		list[i] = netdev.Problem{
 			Kind: netdev.NeighbourKind, Key: at.Addr().String(),
-			What: fmt.Sprintf("endpoint %s answers connections of this machine, and no client's: its answers to clients do not come back through this machine, or a firewall there refuses clients", at),
+			What: fmt.Sprintf("endpoint %s answers this machine but no client: its answers to clients bypass this machine, or a firewall there refuses clients", at),
 			Hint: fmt.Sprintf("check its route on %s: ip route get CLIENT; it must lead through this machine, or set --mode=onearm or fullnat", at.Addr()),
 		}
 	}
@@ -77,9 +77,9 @@ func asymmetricReplies(endpoints []netip.AddrPort) []netdev.Problem {
 // coveredByIPsec is part of the text of IPsec problems.
 const coveredByIPsec = ", since an IPsec policy covers them: "
 
-// refused lists the packets that the kernel's IPsec policies refuse: as problems of endpoints, or
-// of the network if they concern some clients.
-func refused(i *reconcile.IPsec) (list []netdev.Problem) {
+// ipsecProblems lists the packets that the kernel's IPsec policies refuse, as problems of
+// endpoints, or of the network if only some clients are affected.
+func ipsecProblems(i *reconcile.IPsec) (list []netdev.Problem) {
 	if i.Ignores() {
 		return nil
 	}
@@ -98,24 +98,24 @@ func refused(i *reconcile.IPsec) (list []netdev.Problem) {
 	return netdev.BoundedProblems(list, len(list), netdev.NeighbourKind, "endpoints or clients whose packets IPsec policies refuse")
 }
 
-// owner reports an error for a VIP that could not be requested. A VIP that the surrounding network
-// prevents from working is a logged problem instead: the data path sees packets before the kernel
-// does.
+// owner omits the errors of VIPs that the surrounding network prevents from working. They are
+// logged problems instead: the data path sees packets before the kernel does.
 type owner struct{ announce.Owner }
 
 func (o owner) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
-	return failures(o.Owner.Set(ctx, vips))
+	return withoutProblems(o.Owner.Set(ctx, vips))
 }
 
 func (o owner) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
-	return failures(o.Owner.Add(ctx, vips...))
+	return withoutProblems(o.Owner.Add(ctx, vips...))
 }
 
 func (o owner) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
-	return failures(o.Owner.Remove(ctx, vips...))
+	return withoutProblems(o.Owner.Remove(ctx, vips...))
 }
 
-func failures(failed map[netip.Addr]error) map[netip.Addr]error {
+// withoutProblems removes errors that are problems of the network, which are logged elsewhere.
+func withoutProblems(failed map[netip.Addr]error) map[netip.Addr]error {
 	for a, err := range failed {
 		if errors.As(err, new(netdev.Problem)) {
 			delete(failed, a)
@@ -124,7 +124,7 @@ func failures(failed map[netip.Addr]error) map[netip.Addr]error {
 	return failed
 }
 
-// netObjects has the loops of the objects of the kernel's network, by kind.
+// netObjects are the reconciliation loops of network objects (routes, VLANs, ...), by kind.
 type netObjects map[string]interface {
 	Run(context.Context)
 	KernelChanged(keys []string)
@@ -143,15 +143,15 @@ func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o 
 	}
 }
 
-// changed makes the loop of a kind compare with the kernel: these keys, or all if keys is nil.
+// changed makes the loop of a kind compare objects with the kernel: all of them if keys is nil.
 func (n netObjects) changed(kind string, keys []string) {
 	if loop := n[kind]; loop != nil {
 		loop.KernelChanged(keys)
 	}
 }
 
-// newRules makes the loop of the firewall rules. Without --clusterinterface there are no egress
-// gateways, and tunnels of an earlier start are removed.
+// newRules makes the loop of the firewall rules. Without --clusterinterface, it has no egress
+// gateways and removes the tunnels of an earlier start.
 func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconcile.Rules, error) {
 	below := p.config.ClusterInterface
 	g, err := p.network.Gateways(below)
@@ -160,24 +160,24 @@ func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconci
 	}
 	if below != "" {
 		r := reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, g, o)
-		r.Static = p.isOwn
+		r.Static = p.isOwnAddress
 		return r, nil
 	}
 	defer g.Close()
-	if _, err := g.Set(nil); err != nil { // the daemon balances without it
-		p.log.Warn("tunnels of egress gateways are left", "error", err)
+	if _, err := g.Set(nil); err != nil { // leftover tunnels do not affect services
+		p.log.Warn("tunnels of egress gateways could not be removed", "error", err)
 	}
 	return reconcile.NewRules(p.state, p.datapath, p.network.Links, vips, nil, o), nil
 }
 
-// networkChanged forwards changes of the network to further parts.
+// networkChanged notifies the parts that depend on the network of a change.
 func (p *daemon) networkChanged(b event.Body) {
 	switch b := b.(type) {
 	case event.Link:
 		p.interfaces.MarkAll()
 		p.policers.LinksChanged()
 		p.mirrors.LinksChanged()
-		p.mobile.LinksChanged()
+		p.gtp.LinksChanged()
 		p.xdp.Mark()
 		p.rules.LinksChanged()
 	case event.Address:

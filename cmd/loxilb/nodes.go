@@ -15,13 +15,13 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// describe returns this node as other nodes see it.
-func (p *daemon) describe() store.RemoteNode {
-	n := store.RemoteNode{Version: version, Started: p.began, Maintenance: p.maintenanceStage()}
+// describeNode returns this node as other nodes see it.
+func (p *daemon) describeNode() store.RemoteNode {
+	n := store.RemoteNode{Version: version, Started: p.startTime, Maintenance: p.maintenanceStage()}
 	n.Roles = p.roles()
 	tracked, _ := p.datapath.Occupancy()
 	n.Connections = int(tracked)
-	if c := &p.config.Cluster; c.On() {
+	if c := &p.config.Cluster; c.Enabled() {
 		n.Addresses = clusterAddresses(c.Listen)
 	}
 	return n
@@ -30,7 +30,7 @@ func (p *daemon) describe() store.RemoteNode {
 // maxAddresses bounds the addresses in a node's entry.
 const maxAddresses = 16
 
-// clusterAddresses returns where other nodes may reach this one that listens at ADDRESS:PORT.
+// clusterAddresses returns the addresses of this node for other nodes, if it listens at listen.
 func clusterAddresses(listen string) (list []string) {
 	at, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -44,7 +44,7 @@ func clusterAddresses(listen string) (list []string) {
 		return nil
 	}
 	for _, link := range links {
-		if link.Flags&net.FlagLoopback != 0 { // it has the VIPs
+		if link.Flags&net.FlagLoopback != 0 { // lo has the VIPs
 			continue
 		}
 		addresses, _ := link.Addrs() // a link that is gone has none
@@ -74,9 +74,9 @@ func (p *daemon) roles() (list []string) {
 	return list
 }
 
-// nodes returns this node and other known nodes, from --store and --cluster, by name.
+// nodes returns this node and the nodes of --store and --cluster, sorted by name.
 func (p *daemon) nodes() []report.Node {
-	own := p.describe()
+	own := p.describeNode()
 	all := map[string]*report.Node{}
 	remote, shared := p.state.Remote()
 	cluster := p.clusterNow()
@@ -89,7 +89,7 @@ func (p *daemon) nodes() []report.Node {
 			Name: n.Name, Build: n.Version, Roles: n.Roles, Maintenance: n.Maintenance, Shared: true, Revision: uint64(n.Revision), Behind: n.Behind, Connections: n.Connections, Since: n.Started, Addresses: n.Addresses,
 		}
 		if !n.Gone.IsZero() {
-			one.Away, one.Since = "it no longer shows itself in the shared store", n.Gone
+			one.Away, one.Since = "its entry in the shared store is gone", n.Gone
 		}
 		all[n.Name] = one
 	}
@@ -121,8 +121,8 @@ func (p *daemon) nodes() []report.Node {
 	return list
 }
 
-// addPeers adds the state of the exchange of connections. A node that has it is there, even if it
-// cannot reach the shared store.
+// addPeers adds the state of the exchange of connections. A node that exchanges connections is
+// present, even if it cannot reach the shared store.
 func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 	for i := range peers {
 		peer := &peers[i]
@@ -147,14 +147,14 @@ func addPeers(all map[string]*report.Node, peers []report.ClusterPeer) {
 		n.Exchanges, n.State, n.Lag = true, peer.State, peer.Lag
 		n.Peers, n.Differing = peer.Peers, peer.Differing
 		n.Maintenance = cmp.Or(peer.Maintenance, n.Maintenance)
-		if !n.Shared || peer.State.Exchanges() && peer.Peers > 0 { // it shows its state, which is newer
+		if !n.Shared || peer.State.Exchanges() && peer.Peers > 0 { // its own report is newer than the store
 			n.Roles, n.Connections = peer.Roles, peer.Connections
 		}
 	}
 }
 
-// nameOf returns the name of a peer: the one in the shared store for an address that has not named
-// itself, as it has another key.
+// nameOf returns the name of a peer. A peer with another key has not sent its name, so the shared
+// store names it by its address.
 func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
 	for name, n := range all {
 		if peer.Node == "" && slices.Contains(n.Addresses, peer.Address) {
@@ -164,13 +164,13 @@ func nameOf(all map[string]*report.Node, peer *report.ClusterPeer) string {
 	return peer.DisplayName()
 }
 
-// isAlive reports whether a node that shows itself in the shared store is there, although it may
-// get no connections: its entry remains for a while after the node has died.
+// isAlive reports whether a node with an entry in the shared store is present. The entry remains
+// for a while after the node has died.
 func isAlive(peer *report.ClusterPeer) bool {
 	return peer.State != report.PeerDown || peer.Sends || time.Since(peer.Since) > etcd.EntryLife
 }
 
-// storeChanged publishes that the shared store is away, or back.
+// storeChanged publishes that the shared store has become unavailable or available.
 func (p *daemon) storeChanged(err error) {
 	remote, _ := p.state.Remote()
 	e := event.Store{Servers: remote.Servers, Action: event.Solved}

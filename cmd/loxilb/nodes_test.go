@@ -10,12 +10,12 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestAddPeers checks that a node which exchanges connections is there although it cannot reach the
-// shared store, that its own count of connections precedes the older one of the store, and that a
-// node which has died is away before its entry vanishes there.
+// TestAddPeers checks that a node which exchanges connections is present although it cannot reach
+// the shared store, that its own count of connections replaces the store's, and that a dead node is
+// away before its entry in the store expires.
 func TestAddPeers(t *testing.T) {
 	t.Parallel()
-	const away = "it no longer shows itself in the shared store"
+	const away = "its entry in the shared store is gone"
 	all := map[string]*report.Node{
 		"cut":  {Name: "cut", Shared: true, Revision: 7, Away: away, Roles: []string{"default MASTER"}, Connections: 1},
 		"gone": {Name: "gone", Shared: true, Away: away},
@@ -55,8 +55,8 @@ func TestAddPeers(t *testing.T) {
 	}
 }
 
-// TestPeerOfAnotherKey checks that a peer with another key, which has named itself in the shared
-// store only, is one node.
+// TestPeerOfAnotherKey checks that a peer with another key and its entry in the shared store are
+// one node.
 func TestPeerOfAnotherKey(t *testing.T) {
 	t.Parallel()
 	all := map[string]*report.Node{"node2": {Name: "node2", Shared: true, Addresses: []string{"10.1.0.2:22222", "10.0.0.2:22222"}}}

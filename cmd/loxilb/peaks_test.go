@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPeaks checks that peaks are the maxima of all readings, of the table and of services with a
-// limit, and are dropped together with these.
+// TestPeaks checks that peaks of the table and of services with a limit are the maxima of all
+// readings, and that deleted services have none.
 func TestPeaks(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open("", slog.New(slog.DiscardHandler))

@@ -14,16 +14,16 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// lockPatience is how long a start waits for the pin directory: a killed daemon holds its lock
-// until the kernel has ended it, and `kill -9` does not wait for that.
+// lockTimeout is how long a start waits for the lock of the pin directory: a killed daemon holds it
+// until the kernel has ended the process, and `kill -9` does not wait for that.
 const (
-	lockPatience = 2 * time.Second
-	lockRetry    = 20 * time.Millisecond
+	lockTimeout = 2 * time.Second
+	lockRetry   = 20 * time.Millisecond
 )
 
-// acquirePins locks the pin directory, and waits for a daemon that is ending.
+// acquirePins locks the pin directory. It waits for a daemon that is ending.
 func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	ctx, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	for {
 		lock, err := pins.Acquire(dir)
@@ -74,7 +74,7 @@ func detach(ctx context.Context, network *netdev.Net, dir string, force bool) er
 	case err == nil:
 		defer func() { _ = lock.Release() }()
 	case errors.As(err, &inUse) && !force:
-		return fmt.Errorf("%w: stop it first, or add --force to take the data path away from it", err)
+		return fmt.Errorf("%w: stop it first, or add --force", err)
 	case !errors.As(err, &inUse) && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
@@ -89,8 +89,8 @@ func detach(ctx context.Context, network *netdev.Net, dir string, force bool) er
 	return network.Remove(ctx)
 }
 
-// takeOver takes the lock from the daemon that holds it, so it adds nothing again that detach
-// removes. It returns nil if the daemon does not answer.
+// takeOver takes the lock from the running daemon, so the daemon does not recreate what detach
+// removes. It returns nil if the daemon does not release the lock.
 func takeOver(ctx context.Context, dir string) *pins.Lock {
 	ctx, cancel := context.WithTimeout(ctx, handoverTime)
 	defer cancel()

@@ -12,26 +12,26 @@ import (
 	"loxilb/internal/kernel/datapath/pins"
 )
 
-// pinWatch detects that another process took over the data path. Nothing else would show it: writes
-// to maps without readers succeed.
+// pinWatch detects that another process has detached the data path. Otherwise the daemon would not
+// notice: writes to maps without readers succeed.
 type pinWatch struct {
 	lock   *pins.Lock
 	log    *slog.Logger
 	retire func(context.Context) // gives up VIPs, roles and routes
 
 	mu    sync.Mutex
-	since time.Time // zero: it is there
+	since time.Time // zero: the data path is attached
 }
 
-var errTaken = errors.New("nothing is balanced: `loxilb --detach --force` has taken the data path away from this daemon (restart loxilb)")
+var errTaken = errors.New("nothing is balanced: `loxilb --detach --force` detached the data path (restart loxilb)")
 
-// lastError checks whether the data path is gone, and returns since when.
+// lastError returns an error if the data path was detached, and since when.
 func (w *pinWatch) lastError() (since time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.since.IsZero() && w.lock.Lost() {
 		w.since = time.Now()
-		w.log.Error("nothing is balanced: the data path was taken away from this daemon", "hint", "restart loxilb")
+		w.log.Error("nothing is balanced: the data path was detached", "hint", "restart loxilb")
 	}
 	if w.since.IsZero() {
 		return time.Time{}, nil
@@ -75,8 +75,8 @@ func (w *pinWatch) run(ctx context.Context) {
 	}
 }
 
-// owning returns a function that runs parts which maintain this node's VIPs. They end before the
-// daemon gives the VIPs up.
+// owning returns a function that runs the parts which maintain this node's VIPs. They end before
+// the daemon gives up the VIPs.
 func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(func(context.Context))) {
 	ctx, end := context.WithCancel(ctx)
 	var parts sync.WaitGroup
@@ -95,10 +95,10 @@ func (p *daemon) owning(ctx context.Context, group *errgroup.Group) (run func(fu
 	}
 }
 
-// retire gives up this node's VIPs, roles and routes when its data path is taken away: the node
-// would answer for the VIPs without serving them.
+// retire gives up this node's VIPs, roles and routes after its data path was detached. Otherwise
+// the node would answer for the VIPs without serving them.
 func (p *daemon) retire(ctx context.Context) {
-	p.pairs.Decline(true)
+	p.bfd.Decline(true)
 	if p.pausable != nil {
 		if err := p.pausable.Pause(ctx, "the data path was detached"); err != nil {
 			p.log.Error("BGP sessions cannot be ended", "error", err)

@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Pressure is checked every pressurePeriod while it is possible. It is over once no check has seen
-// it for pressureOver.
+// pressureWatch checks for pressure every pressurePeriod while pressure is possible. Pressure is
+// over once no check has found it for pressureOver.
 const (
 	pressurePeriod = 250 * time.Millisecond
 	pressureOver   = 3 * time.Second
@@ -25,14 +25,14 @@ const (
 // pressureWatch reports the beginning and end of pressure on the connection table: by an event, in
 // the log, and by a status in between.
 type pressureWatch struct {
-	fullness func() (report.Pressure, error)
-	calm     func() <-chan struct{} // returns a channel that is closed when pressure becomes possible; nil: it is possible now
-	hub      *event.Hub
-	log      *slog.Logger
+	fullness      func() (report.Pressure, error)
+	untilPossible func() <-chan struct{} // the channel is closed when pressure becomes possible; nil: it is possible
+	hub           *event.Hub
+	log           *slog.Logger
 
 	mu    sync.Mutex
 	began time.Time // zero: no pressure
-	seen  time.Time // when there was some last
+	seen  time.Time // last check that found pressure
 	now   report.Pressure
 }
 
@@ -41,7 +41,7 @@ func (w *pressureWatch) run(ctx context.Context) {
 	tick := time.NewTicker(pressurePeriod)
 	defer tick.Stop()
 	for {
-		if calm := w.calm(); calm != nil && !w.active() {
+		if calm := w.untilPossible(); calm != nil && !w.active() {
 			tick.Stop()
 			select {
 			case <-ctx.Done():
@@ -79,15 +79,15 @@ func (w *pressureWatch) update(p report.Pressure, now time.Time) {
 			w.began = now
 			w.log.Warn("connections are under pressure", "half_open_tcp", p.HalfOpenTCP, "half_open_others", p.HalfOpenOthers, "most", p.HalfOpenMax,
 				"entries", p.Entries, "table", p.EntriesMax, "ports_short", p.PortsShort)
-			w.hub.Publish(event.Pressure{Action: event.Began, Reason: reason(&p)})
+			w.hub.Publish(event.Pressure{Action: event.Began, Reason: pressureText(&p)})
 		}
 		return
 	}
 	if there && now.Sub(w.seen) >= pressureOver {
 		took := now.Sub(w.began)
 		w.began = time.Time{}
-		w.log.Info("connections are under pressure no longer", "took", took)
-		w.hub.Publish(event.Pressure{Action: event.Ended, Reason: reason(&p)})
+		w.log.Info("connections are no longer under pressure", "took", took)
+		w.hub.Publish(event.Pressure{Action: event.Ended, Reason: pressureText(&p)})
 	}
 }
 
@@ -104,8 +104,8 @@ func isPressure(p *report.Pressure, before bool) bool {
 	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11 || p.PortsShort)
 }
 
-// reason describes how full the table is.
-func reason(p *report.Pressure) string {
+// pressureText describes how full the table is.
+func pressureText(p *report.Pressure) string {
 	ports := ""
 	if p.PortsShort {
 		ports = "; source ports are short"
@@ -123,7 +123,7 @@ func (w *pressureWatch) statuses() []status.Status {
 	}
 	return []status.Status{{
 		ID: status.ID{Kind: "pressure", Key: "connections"}, Desired: 1, Since: w.began, Attempts: 1,
-		Err: fmt.Errorf("half-open and closed connections are forgotten soon, and clients that are not known may be challenged or refused: %s", reason(&w.now)),
+		Err: fmt.Errorf("half-open and closed connections expire early, and unknown clients may be challenged or refused: %s", pressureText(&w.now)),
 	}}
 }
 
@@ -141,7 +141,7 @@ type peaks struct {
 	services map[lb.Key]uint64
 }
 
-// run follows until ctx ends.
+// run samples connections until ctx ends.
 func (p *peaks) run(ctx context.Context) {
 	var seen rates.Window
 	for p.rates.Wait(ctx, seen) == nil {
@@ -157,7 +157,7 @@ func (p *peaks) update(tracked uint64, active func(lb.Key) uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.table = max(p.table, tracked)
-	services := make(map[lb.Key]uint64, len(p.limited)) // without deleted services
+	services := make(map[lb.Key]uint64, len(p.limited)) // omits deleted services
 	for _, key := range p.limited {
 		services[key] = max(p.services[key], active(key))
 	}

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestPressure checks that pressure that begins, pauses and ends gives one event each, and a status
-// meanwhile.
+// TestPressure checks that the beginning and the end of pressure publish one event each, in spite
+// of a pause, and that there is a failed status in between.
 func TestPressure(t *testing.T) {
 	w := &pressureWatch{hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
 	events := w.hub.Subscribe(event.KindPressure)

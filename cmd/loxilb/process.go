@@ -19,7 +19,7 @@ import (
 // serviceManager reports the daemon's state to the program that started it, usually systemd, by
 // sd_notify(3). Without a manager it does nothing.
 type serviceManager struct {
-	alive func() // returns as long as nothing is stuck
+	alive func() // blocks if a part is stuck
 	log   *slog.Logger
 }
 
@@ -57,9 +57,9 @@ func (m serviceManager) notify(state string) {
 }
 
 const (
-	// memoryCheck is the interval of checks for free memory, and memoryKept the part of it to keep
-	// for the next change. Go is slow to return memory within the goal of its next collection: 130
-	// MB after 65,536 services in one request.
+	// memoryCheck is the interval of checks for free memory, and memoryKept is how much of it is
+	// kept for the next change. Go is slow to return memory below the goal of its next collection:
+	// 130 MB after 65,536 services in one request.
 	memoryCheck = 10 * time.Second
 	memoryKept  = 32 << 20 // bytes
 )
@@ -86,7 +86,7 @@ func returnMemory(ctx context.Context) {
 }
 
 // profile writes a CPU profile to a file until it is stopped or SIGHUP arrives. Only the owner can
-// read the file, since a profile names what the daemon works on.
+// read the file, since a profile may reveal secrets.
 func profile(path string, log *slog.Logger) (stop func(), err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

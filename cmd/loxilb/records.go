@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	recordRetry = 10 * time.Second
-	recordNews  = time.Minute // interval of the log's message about omitted records
+	recordRetry     = 10 * time.Second
+	omittedInterval = time.Minute // between log lines about omitted records
 )
 
-// record writes the packets that firewall rules record, while such rules exist, until ctx ends.
-func (p *daemon) record(ctx context.Context) {
+// recordPackets writes the packets that firewall rules record, until ctx ends.
+func (p *daemon) recordPackets(ctx context.Context) {
 	w := &recordWriter{daemon: p, files: flowlog.RecordIn(filepath.Join(p.config.StateDir, "records"))}
 	for ctx.Err() == nil {
 		changed := p.state.Changed()
@@ -34,7 +34,7 @@ func (p *daemon) record(ctx context.Context) {
 	}
 }
 
-// recordWriter writes while rules record.
+// recordWriter writes packets to files while rules record.
 type recordWriter struct {
 	*daemon
 	files    *flowlog.Recording
@@ -77,7 +77,7 @@ func (w *recordWriter) run(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	w.log.Error("what firewall rules record is not written; trying again", "error", err)
+	w.log.Error("packets that firewall rules record cannot be written; trying again", "error", err)
 	monotime.Sleep(ctx, recordRetry)
 }
 
@@ -106,7 +106,7 @@ func interfaceNames(network *netdev.Net) map[int]string {
 
 // reportOmitted logs omitted records, once per recordNews.
 func (w *recordWriter) reportOmitted(omitted report.Omitted) {
-	if omitted == w.logged || time.Since(w.loggedAt) < recordNews {
+	if omitted == w.logged || time.Since(w.loggedAt) < omittedInterval {
 		return
 	}
 	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", logs.Count(omitted.Sampled-w.logged.Sampled), "no_room", logs.Count(omitted.Lost-w.logged.Lost))

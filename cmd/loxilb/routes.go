@@ -10,15 +10,15 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// followMaintenance makes the parts that announce VIPs and that take this node out of service.
+// followMaintenance makes the parts that announce VIPs by BGP and that drain this node.
 func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	c := reconcile.MaintenanceConfig{
 		Observers: o, Desired: p.state, Owner: objects.Owner, Traffic: func() (packets, connections uint64) { return p.traffic(source) },
-		Decline: p.pairs.Decline, Exit: func() { p.requestExit(config.ErrDrained) },
+		Decline: p.bfd.Decline, Exit: func() { p.requestExit(config.ErrDrained) },
 	}
 	if p.sessions != nil {
 		p.routes = reconcile.NewRoutes(reconcile.RoutesConfig{
-			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving, Held: p.held,
+			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving, Held: p.heldReason,
 		})
 		p.services.FollowPasses(p.routes.Mark)
 		c.Sessions, c.Applied = p.pausable, p.routes.Applied
@@ -26,7 +26,7 @@ func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 	p.maintenance = reconcile.NewMaintenance(c)
 }
 
-// traffic returns the packets that services have had, in both directions, and their open
+// traffic returns the number of packets of all services, in both directions, and of their open
 // connections.
 func (p *daemon) traffic(source view) (packets, connections uint64) {
 	var keys []lb.Key
@@ -56,14 +56,14 @@ func (p *daemon) allAnnouncements() func() []report.Announcement {
 	return p.routes.All
 }
 
-// openRoutes has VIPs announced once the data path serves them.
+// openRoutes allows announcing VIPs, once the data path serves them.
 func (p *daemon) openRoutes() {
 	if p.routes != nil {
 		p.routes.Open()
 	}
 }
 
-// runMaintenance runs these parts until ctx ends.
+// runMaintenance runs the parts of followMaintenance until ctx ends.
 func (p *daemon) runMaintenance(run func(func(context.Context))) {
 	if p.routes != nil {
 		run(p.routes.Run)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestShellWord checks that bash reads a word as it was.
+// TestShellWord checks that bash reads a quoted word unchanged.
 func TestShellWord(t *testing.T) {
 	t.Parallel()
 	for _, word := range []string{

@@ -41,23 +41,23 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {
 		err := admission.Check(before, after, changed)
 		if limit, ok := errors.AsType[*compile.LimitError](err); ok {
-			return noRoom{limit}
+			return capacityError{limit}
 		}
 		return err
-	}), desired.At(place()))
+	}), desired.At(bootAndNamespace()))
 	if err != nil {
 		return nil, err
 	}
 	for _, err := range admission.Load(state.Services.At(state.Snapshot())) {
-		log.Warn("the stored services do not all fit into the data path", "why", err)
+		log.Warn("not all stored services fit into the data path", "why", err)
 	}
 	return state, nil
 }
 
-// noRoom converts compile's refusal to an error of the REST API.
-type noRoom struct{ *compile.LimitError }
+// capacityError converts compile's refusal to an error of the REST API.
+type capacityError struct{ *compile.LimitError }
 
-func (noRoom) Is(target error) bool { return target == store.ErrLimit }
+func (capacityError) Is(target error) bool { return target == store.ErrLimit }
 
 // publishRevision publishes the outcome of a change that needs confirmation.
 func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
@@ -65,8 +65,8 @@ func (p *daemon) publishRevision(r *store.Revision, outcome desired.Outcome) {
 	p.hub.Publish(event.Revision{Number: r.Number, Action: action, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
 }
 
-// place identifies this boot of the machine and this network namespace.
-func place() string {
+// bootAndNamespace identifies this boot of the machine and this network namespace.
+func bootAndNamespace() string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "" // no /proc: then roles last as long as the state directory

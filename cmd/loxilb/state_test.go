@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestOpenShared checks that a start rolls back a change that was not confirmed in time, and no
-// shared one before the shared store has it: the store would bring the change back.
+// TestOpenShared checks that a start rolls back a change that was not confirmed in time. It does
+// not roll back a shared change without the shared store, which would restore the change.
 func TestOpenShared(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)

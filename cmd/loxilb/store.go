@@ -21,7 +21,7 @@ import (
 )
 
 // share replaces the shared objects by the content of --store, and follows its changes until stop
-// is called. Call it before boot files are read, since their objects are stored there, too.
+// is called. It must precede the boot files, since --store holds their objects, too.
 func share(ctx context.Context, c *config.Config, state *desired.State, log *slog.Logger) (stop func() error, err error) {
 	if len(c.Store.Servers) == 0 {
 		return func() error { return nil }, state.MarkUnshared()
@@ -51,7 +51,7 @@ func share(ctx context.Context, c *config.Config, state *desired.State, log *slo
 	}, nil
 }
 
-// nodeName returns the name of this node among others.
+// nodeName returns the name of this node in the cluster.
 func nodeName(c *config.Config) string { return cmp.Or(c.Cluster.Node, hostname()) }
 
 // storeStatuses returns the statuses of the shared store, and of its entries that are not objects.
@@ -87,8 +87,8 @@ func (p *daemon) sharedStore() *doctor.SharedStore {
 		return nil
 	}
 	out := &doctor.SharedStore{Servers: remote.Servers, Err: remote.Err, Since: remote.Since}
-	if remote.Twin {
-		out.Twin = remote.Node
+	if remote.DuplicateName {
+		out.DuplicateName = remote.Node
 	}
 	for _, one := range remote.Problems {
 		out.Entries = append(out.Entries, doctor.Problem{
@@ -98,10 +98,10 @@ func (p *daemon) sharedStore() *doctor.SharedStore {
 	return out
 }
 
-// plainWord is a word that a shell takes as it is.
+// plainWord matches words that need no quotes in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
 
-// shellWord quotes a word for bash if necessary: foreign programs may write any key.
+// shellWord quotes a word for bash if necessary: other programs may write any key to the store.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s

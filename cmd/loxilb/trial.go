@@ -19,8 +19,8 @@ import (
 	"loxilb/internal/pkt"
 )
 
-// errTrialNetwork reports that there is no network to send test packets in: it says nothing about
-// the programs.
+// errTrialNetwork reports that the network for test packets could not be made. The programs are
+// untested.
 var errTrialNetwork = errors.New("there is no network for the trial")
 
 // vector is a packet and its expected outcome, in the language of package pkt. An empty out means
@@ -39,8 +39,8 @@ func vectorServices() []string {
 	}
 }
 
-// vectors returns packets that correct programs handle as stated on any machine. Each continues
-// from the state after the one before.
+// vectors returns packets with the outcome that correct programs have on any machine. Each packet
+// meets the state that the previous ones left.
 func vectors() []vector {
 	return []vector{
 		// packets without a service
@@ -119,7 +119,7 @@ func tryVectors(load func() (*datapath.Datapath, error)) error {
 			if err != nil {
 				return err
 			}
-			return errors.Join(try(d, vectorServices(), vectors()), d.Close())
+			return errors.Join(tryPackets(d, vectorServices(), vectors()), d.Close())
 		}()
 	}()
 	return <-done
@@ -154,8 +154,8 @@ func trialNetwork() error {
 	return nil
 }
 
-// try makes the services and sends the packets through programs that are attached nowhere.
-func try(d *datapath.Datapath, services []string, list []vector) error {
+// tryPackets makes the services and sends the packets through programs that are attached nowhere.
+func tryPackets(d *datapath.Datapath, services []string, list []vector) error {
 	for _, text := range services {
 		s, err := lb.ParseService(text)
 		if err != nil {

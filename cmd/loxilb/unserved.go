@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// unservedPeriod is how often the states of services are computed for unservedAfter after an
-	// event: all causes of another state publish one. unservedRegular is how often without events.
+	// unservedPeriod is the interval of checks for unservedAfter after an event, since each cause
+	// of a change publishes an event. unservedRegular is the interval without events.
 	unservedPeriod, unservedAfter = 2 * time.Second, 10 * time.Second
 	unservedRegular               = time.Minute
 	// unservedRest and regularRest bound the CPU share with and without events: the next check is
@@ -51,15 +51,15 @@ type unservedWatch struct {
 	log  *slog.Logger
 
 	reported map[lb.Key]servicestate.State // unserved services, as last reported
-	seen     map[lb.Key]servicestate.State // states of the last look that differ from reported
+	seen     map[lb.Key]servicestate.State // states of the last check that differ from reported
 }
 
 func newUnservedWatch(each func(func(lb.Key, uint64, *servicestate.Service)), hub *event.Hub, log *slog.Logger) *unservedWatch {
 	return &unservedWatch{each: each, hub: hub, log: log, reported: map[lb.Key]servicestate.State{}, seen: map[lb.Key]servicestate.State{}}
 }
 
-// run watches until ctx ends. To compute the states of 10,000 services takes a tenth of a second,
-// so it only happens after something may have changed.
+// run watches until ctx ends. It computes states only after something may have changed: those of
+// 10,000 services take a tenth of a second.
 func (w *unservedWatch) run(ctx context.Context) {
 	events := w.hub.Subscribe()
 	var took time.Duration
@@ -87,7 +87,7 @@ func awaitEvent(ctx context.Context, events *event.Subscription, most time.Durat
 	return err == nil
 }
 
-// check reports changes that two checks in a row have found: a state that lasts for less is noise.
+// check reports the changes that two successive checks have found. Shorter changes are noise.
 func (w *unservedWatch) check() {
 	reported, seen, lines := map[lb.Key]servicestate.State{}, map[lb.Key]servicestate.State{}, 0
 	w.each(func(key lb.Key, version uint64, s *servicestate.Service) {
@@ -109,7 +109,7 @@ func (w *unservedWatch) check() {
 		}
 	})
 	if more := lines - unservedLines; more > 0 {
-		w.log.Warn("more services have stopped serving clients, or serve again", "changes", more, "hint", "loxicmd get lb")
+		w.log.Warn("more services stopped serving clients, or serve them again", "changes", more, "hint", "loxicmd get lb")
 	}
 	w.reported, w.seen = reported, seen
 }

@@ -21,7 +21,7 @@ import (
 	"loxilb/internal/telemetry/metrics"
 )
 
-// view is the data path as the API and the metrics read it.
+// view is the data path as the API and the metrics read it. It logs read errors.
 type view struct {
 	*datapath.Datapath
 	*status.Table
@@ -33,7 +33,7 @@ type view struct {
 
 // AllStats leaves out unreadable counts.
 func (v view) AllStats(keys []lb.Key, yield func(index int, s *report.ServiceStats)) report.EndpointStats {
-	all, err := v.Datapath.AllStats(compiled(keys), yield)
+	all, err := v.Datapath.AllStats(compiledKeys(keys), yield)
 	if err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}
@@ -42,13 +42,13 @@ func (v view) AllStats(keys []lb.Key, yield func(index int, s *report.ServiceSta
 
 // EachServiceStats leaves out unreadable services.
 func (v view) EachServiceStats(keys []lb.Key, yield func(index int, s *report.ServiceStats)) {
-	if err := v.Datapath.EachServiceStats(compiled(keys), yield); err != nil {
+	if err := v.Datapath.EachServiceStats(compiledKeys(keys), yield); err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}
 }
 
-// compiled returns the keys as the data path has them.
-func compiled(keys []lb.Key) []bpf.TcServiceKey {
+// compiledKeys returns the data path's form of keys.
+func compiledKeys(keys []lb.Key) []bpf.TcServiceKey {
 	out := make([]bpf.TcServiceKey, len(keys))
 	for i, key := range keys {
 		out[i] = compile.Key(key)
@@ -65,7 +65,7 @@ func (v view) SourcePorts(least, most int) []report.SourcePorts {
 	return list
 }
 
-// Sweeps returns the sweeps of the connection table.
+// Sweeps returns statistics of the sweeps of the connection table.
 func (v view) Sweeps() metrics.Sweeps {
 	s := v.Swept()
 	return metrics.Sweeps{Visited: s.Visited, Ended: s.Ended, Last: s.Last}
@@ -103,8 +103,9 @@ func (v view) PolicerStats(name string) policy.PolicerStats {
 	return policy.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
-// Sessions lists the sessions that a change could disconnect: at these addresses, or all. Most VIPs
-// are no addresses of this machine, so most changes need no search.
+// Sessions lists the TCP sessions of this machine that a change at these addresses could
+// disconnect, or all of them. Most VIPs are no addresses of this machine, so most changes need no
+// search.
 func (v view) Sessions(at ...netip.Addr) ([]policy.Session, error) {
 	if own, err := machine.HasAddress(at); err != nil || len(at) > 0 && !own {
 		return nil, err
@@ -172,7 +173,7 @@ func (v view) GTPCounts() map[string]uint64 {
 	return counts
 }
 
-// FTPExpectations returns what can be read.
+// FTPExpectations leaves out unreadable counters.
 func (v view) FTPExpectations() report.FTPExpectations {
 	e, err := v.Datapath.FTPExpectations()
 	if err != nil {
@@ -226,9 +227,8 @@ func (v view) Pressure() report.Pressure {
 	return p
 }
 
-// unknown returns the statuses of stored objects that this loxilb does not understand: they are
-// kept, and not served.
-func unknown(state *desired.State) (list []status.Status) {
+// unknownObjects returns a status for each stored object that this version does not understand.
+func unknownObjects(state *desired.State) (list []status.Status) {
 	for u := range state.Snapshot().Unknown() {
 		list = append(list, status.Status{
 			ID: status.ID(u.ID), Desired: u.Version,

@@ -24,7 +24,7 @@ func TestContract(t *testing.T) {
 		words := strings.Fields(row.Path)
 		for _, name := range row.Names() {
 			cmd := find(root, append(slices.Clone(words[:len(words)-1]), name))
-			if (cmd != nil) != (row.State != contract.NotThere) {
+			if (cmd != nil) != (row.State != contract.Unsupported) {
 				t.Errorf("%s, by the name %s: exists %t, but the table has the state %s", row.Path, name, cmd != nil, row.State)
 			}
 			known[cmd] = true
@@ -59,7 +59,7 @@ func find(root *cobra.Command, path []string) *cobra.Command {
 
 func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
 	t.Helper()
-	without := strings.Fields(row.Without)
+	without := strings.Fields(row.MissingFlags)
 	for f := range strings.FieldsSeq(row.Flags) {
 		name, short, _ := strings.Cut(f, ",")
 		flag := cmd.Flag(name)
@@ -85,7 +85,7 @@ func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
 func TestContractColumns(t *testing.T) {
 	t.Parallel()
 	for _, row := range contract.AllCommands() {
-		if row.State == contract.NotThere || row.Columns == "" {
+		if row.State == contract.Unsupported || row.Columns == "" {
 			continue
 		}
 		for flag, columns := range map[string]string{"": row.Columns, " -o wide": row.Wide} {

@@ -72,7 +72,7 @@ var commandMistakes = []mistake{
 	{"create bgpneighbor 10.0.0.2 1 extra", `unexpected argument "extra": loxicmd create bgpneighbor PEER ASN`},
 	{"create bgpneighbor 10.0.0.2 0", `ASN "0"` + notASN},
 	{"create bgpneighbor 10.0.0.2 4294967296", `ASN "4294967296"` + notASN},
-	{"create bgpneighbor 10.0.0.2 -1", "-1 is not an argument of loxicmd create bgpneighbor: numbers there are not negative"},
+	{"create bgpneighbor 10.0.0.2 -1", "-1 is not an argument of loxicmd create bgpneighbor: numbers must not be negative"},
 	{"create bgpneighbor 10.0.0.2 AS1", `ASN "AS1"` + notASN},
 	{"create bgpneighbor 10.0.0.2 23456", `ASN "23456" is reserved (RFC 6793)`},
 	{"create bgpneighbor 10.0.0.300 1", `PEER "10.0.0.300"` + notAddress},

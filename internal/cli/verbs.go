@@ -112,7 +112,7 @@ func missingCommand(root *cobra.Command, args []string) error {
 		}
 	}
 	for _, c := range contract.AllCommands() {
-		if c.State == contract.NotThere && !strings.Contains(c.Path, " ") && slices.Contains(args, c.Path) {
+		if c.State == contract.Unsupported && !strings.Contains(c.Path, " ") && slices.Contains(args, c.Path) {
 			return fmt.Errorf("loxicmd %s: %s", c.Path, c.Note)
 		}
 	}

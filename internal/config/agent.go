@@ -17,12 +17,12 @@ type Agent struct {
 	Port       uint16         // of GUE
 }
 
-const agentLong = `loxilb agent runs on endpoints of services in mode dsr that have a tunnel: it takes the outer header off
-packets to the VIPs, before the kernel sees them, which needs no tunnel device. It works until it is
-stopped, and leaves nothing behind.
+const agentLong = `loxilb agent runs on endpoints of services in mode dsr with a tunnel. It removes the outer
+header of packets to the VIPs before the kernel sees them, so the endpoint needs no tunnel device. It
+runs until it is stopped, and leaves nothing behind.
 
-Taken are IPv4 or IPv6 in IPv4 or IPv6 (--tunnel=ipip), and in UDP (--tunnel=gue), that come from
---from, to an address of this machine, for a VIP; what else comes is the kernel's as before.`
+It decapsulates packets for a VIP from --from to an address of this machine: IPv4 or IPv6 in IPv4 or
+IPv6 (--tunnel=ipip), and in UDP (--tunnel=gue). Other packets go to the kernel unchanged.`
 
 const agentExample = `  loxilb agent --decap --interface=eth0 --vip=20.20.20.1
   loxilb agent --decap --interface=eth0 --vip=20.20.20.1,2001:db8:20::1 --from=31.31.31.254,2001:db8:31::/64`

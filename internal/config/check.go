@@ -28,13 +28,14 @@ const maxAnnouncements = 30
 
 const maxToken = 4096 // bytes of a token file that are read
 
-// check makes a Config of the flags. name returns the source of a flag's value.
+// check makes a Config of the flags. name returns the flag or environment variable that set a
+// value.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, BGP: f.bgp || f.peer, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, ClusterInterface: f.clusterInterface, VIPAnnouncements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, EndConnections: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp), IPsec: IPsec(f.ipsec),
 	}
-	// --check-upgrade and --detach run next to a daemon with the same flags, whose file it is
+	// --check-upgrade and --detach run next to a daemon with the same flags, which writes the file
 	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
 		c.CPUProfile = f.cpuProfile
 	}
@@ -76,10 +77,10 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Metrics, err = f.checkMetrics(); err != nil {
 		return nil, err
 	}
-	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
+	if c.Whitelist, err = parseRegexp("--whitelist", f.whitelist); err != nil {
 		return nil, err
 	}
-	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
+	if c.Blacklist, err = parseRegexp("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
 	if err := f.checkFiles(); err != nil {
@@ -106,13 +107,13 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		return nil, err
 	}
 	if f.compat {
-		c.OpenAccess = c.API.open()
+		c.OpenAccess = c.API.openAccess()
 	}
 	return c, nil
 }
 
-// checkFiles refuses relative paths, a program that cannot run, and a log without a directory. The
-// last two would show at the first change of a role, or only by a missing log.
+// checkFiles refuses relative paths, a role hook that cannot run, and a log without a directory:
+// the last two would otherwise fail late.
 func (f *flags) checkFiles() error {
 	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
@@ -153,7 +154,7 @@ func (f *flags) checkNodes(c *Config) (err error) {
 
 func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	var err error
-	if api.Plain, err = listen(name, "host", f.host, "port", f.port); err != nil {
+	if api.Plain, err = parseListen(name, "host", f.host, "port", f.port); err != nil {
 		return err
 	}
 	if api.Socket, err = socketPath(f.socket); err != nil {
@@ -178,7 +179,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	if !f.tls {
 		return nil
 	}
-	if api.TLS, err = listen(name, "tls-host", f.tlsHost, "tls-port", f.tlsPort); err != nil {
+	if api.TLS, err = parseListen(name, "tls-host", f.tlsHost, "tls-port", f.tlsPort); err != nil {
 		return err
 	}
 	if !api.TLS.Addr().IsLoopback() && api.Token == "" && !api.Users && !f.insecure {
@@ -196,13 +197,13 @@ func socketPath(path string) (string, error) {
 	case path != "" && !filepath.IsAbs(path):
 		return "", &Error{"--socket", path, "is not an absolute path"}
 	case len(path) > 107:
-		// The kernel's limit is 108 bytes with the closing zero.
+		// The kernel's limit is 108 bytes with the terminating NUL.
 		return "", &Error{"--socket", path, "is longer than 107 bytes, the limit of a socket path"}
 	}
 	return path, nil
 }
 
-func listen(name func(string) string, hostFlag, host, portFlag, port string) (netip.AddrPort, error) {
+func parseListen(name func(string) string, hostFlag, host, portFlag, port string) (netip.AddrPort, error) {
 	if host == "localhost" {
 		host = "127.0.0.1"
 	}
@@ -243,8 +244,8 @@ func readToken(path string, allowPublic bool) (string, error) {
 	return token, nil
 }
 
-// expression parses "none" and "" as no expression.
-func expression(flag, s string) (*regexp.Regexp, error) {
+// parseRegexp parses a regular expression. It returns nil for "none" and "".
+func parseRegexp(flag, s string) (*regexp.Regexp, error) {
 	if s == "" || s == "none" {
 		return nil, nil
 	}
@@ -255,7 +256,7 @@ func expression(flag, s string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// cause returns the reason of a file error without the path, which the sentence names already.
+// cause returns the reason of a file error without the path, which the message already names.
 func cause(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()

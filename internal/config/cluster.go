@@ -15,20 +15,20 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Cluster is the nodes with which this one exchanges connections.
+// Cluster configures the exchange of connections with other nodes.
 type Cluster struct {
 	Peers    []string // HOST:PORT; more may be created
 	Listen   string   // ADDRESS:PORT
 	Self     int      // number of this node; -1: none
 	Node     string   // its name; empty: that of the host
-	Key      string   // file with the key of the cluster; or the other files:
+	Key      string   // file with the key of the cluster; empty: certificates are used
 	CA, Cert string
 	CertKey  string
-	Refused  string // why --compat ignores the cluster; empty: it does not
+	Refused  string // why --compat ignores the cluster; empty: it is not ignored
 }
 
-// On reports whether the node exchanges connections.
-func (c *Cluster) On() bool { return c.Key != "" || c.CA != "" }
+// Enabled reports whether this node exchanges connections.
+func (c *Cluster) Enabled() bool { return c.Key != "" || c.CA != "" }
 
 // clusterFlags are the flags of a cluster.
 type clusterFlags struct {

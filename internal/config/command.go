@@ -22,9 +22,9 @@ const (
 	ExitDrained = 75
 )
 
-const long = `loxilb balances TCP, UDP and SCTP in the kernel, by eBPF programs at the tc hook. It is
-controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
-balancing when the daemon exits; loxilb --detach takes everything away.`
+const longHelp = `loxilb balances TCP, UDP and SCTP in the kernel, by eBPF programs at the tc hook. It is
+controlled through a REST API; loxicmd is its command line. The programs remain attached and go on
+balancing when the daemon exits; loxilb --detach removes everything.`
 
 // ErrDrained is the result of a run that ends because the node was drained.
 var ErrDrained = errors.New("the node is drained")
@@ -42,7 +42,7 @@ func Command(version func() (string, error), lookup func(string) (string, bool),
 	cmd := &cobra.Command{
 		Use:               "loxilb",
 		Short:             "layer-4 load balancer in eBPF",
-		Long:              long,
+		Long:              longHelp,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
@@ -91,7 +91,7 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 		return nil, err
 	}
 	if f.compat {
-		if err := f.asExisting(fs); err != nil {
+		if err := f.setCompatDefaults(fs); err != nil {
 			return nil, err
 		}
 	}

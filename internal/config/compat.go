@@ -9,12 +9,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// existingRoleHook is the hook that the existing loxilb runs if it exists.
-const existingRoleHook = "/opt/loxilb/ka_hook.sh"
+// compatRoleHook is the hook that the existing loxilb runs if it exists.
+const compatRoleHook = "/opt/loxilb/ka_hook.sh"
 
-// asExisting sets the defaults of the existing loxilb for options that were not given, and handles
-// its own options.
-func (f *flags) asExisting(fs *pflag.FlagSet) error {
+// setCompatDefaults sets the defaults of the existing loxilb for flags that were not given, and
+// handles the flags that only the existing loxilb has.
+func (f *flags) setCompatDefaults(fs *pflag.FlagSet) error {
 	for flag, value := range map[string]string{"host": "0.0.0.0", "insecure": "true", "loglevel": "debug"} {
 		if fs.Changed(flag) {
 			continue
@@ -34,7 +34,7 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 // path, it attaches no programs.
 func (f *flags) applyCompat(c *Config) {
 	if f.compat && f.roleHook == "" {
-		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
+		c.RoleHook, c.RoleHookOptional = compatRoleHook, true
 	}
 	c.Compat, c.BootFiles, c.MetricsOff = f.compat, f.bootFiles, f.compat && !f.metrics
 	if f.withoutDataPath || f.peer {
@@ -42,9 +42,9 @@ func (f *flags) applyCompat(c *Config) {
 	}
 }
 
-// open describes the permissions of unknown clients. The existing loxilb by default is a server
-// without a token.
-func (a *API) open() string {
+// openAccess describes what clients can do without authentication. The existing loxilb requires
+// none by default.
+func (a *API) openAccess() string {
 	var list []string
 	for _, at := range []netip.AddrPort{a.Plain, a.TLS} {
 		asks := a.Token != "" || a.Users
@@ -52,7 +52,7 @@ func (a *API) open() string {
 		case !at.IsValid() || asks && (at == a.TLS || at.Addr().IsLoopback()):
 		case asks:
 			list = append(list, fmt.Sprintf("tokens go to %s unencrypted", at))
-		case !a.Insecure: // users of this machine must authenticate
+		case !a.Insecure: // local users must authenticate
 		case at.Addr().IsLoopback():
 			list = append(list, fmt.Sprintf("every user of this machine can change everything at %s", at))
 		default:

@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/contract"
 )
 
-// manifests are the command lines in the manifests of kube-loxilb, in the documentation of the
-// existing loxilb, and in its tests.
+// manifests are command lines from the manifests of kube-loxilb, and from the documentation and
+// tests of the existing loxilb.
 var manifests = []string{
 	"",
 	"--bgp --egr-hooks --blacklist=cni[0-9a-z]|veth.|flannel.|cali.|tunl.|vxlan[.]calico",
@@ -55,7 +55,7 @@ func TestManifests(t *testing.T) {
 func TestCompat(t *testing.T) {
 	t.Parallel()
 	for _, f := range contract.AllFlags() {
-		if f.State != contract.NotThere {
+		if f.State != contract.Unsupported {
 			continue
 		}
 		value := "--" + f.Name + "=9"

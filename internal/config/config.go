@@ -30,9 +30,9 @@ type Config struct {
 	StateDir         string         // desired state
 	BGP              bool           // announce VIPs by BGP
 	VIPAnnouncements int            // number of gratuitous ARPs (IPv6: neighbor advertisements) per VIP when this node takes it over
-	Cluster          Cluster        // nodes that exchange connections
-	Store            Store          // shared with other nodes
-	ClusterInterface string         // leads to other nodes, for egress gateways; empty: none
+	Cluster          Cluster        // exchange of connections
+	Store            Store          // store shared with other nodes
+	ClusterInterface string         // interface to other nodes, for egress gateways; empty: none
 	RoleHook         string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles       string         // directory of the CAs, certificates and keys of probes
 	Metrics          Metrics        // of Prometheus
@@ -48,15 +48,15 @@ type Config struct {
 	BootFiles        string // directory of lbconfig.txt and similar files; empty: none are read
 	Compat           bool   // behave like the existing loxilb, including ignored properties
 	RoleHookOptional bool   // RoleHook may be missing
-	MetricsOff       bool   // until a request switches them on
+	MetricsOff       bool   // no metrics until a request enables them
 
 	Keepalive *netobj.BFDSession // elects the MASTER with another node; nil: none
 
-	Notes      []string // flags without effect, one sentence each: log them at start
-	OpenAccess string   // what anyone may do because of --compat, a sentence: log it as a warning; empty: nothing
+	Notes      []string // one sentence for each flag without effect, to log at start
+	OpenAccess string   // what unauthenticated clients can do because of --compat, to log as a warning
 }
 
-// FlowLog is the destination of connection logs; the zero value: none.
+// FlowLog is the destination of connection logs. The zero value means none.
 type FlowLog struct {
 	File   string // "-": standard output
 	Size   int64  // maximum bytes of a file
@@ -66,7 +66,7 @@ type FlowLog struct {
 	Rate   int    // maximum events per second
 }
 
-// Wanted reports whether connections are logged: there is a destination.
+// Wanted reports whether there is a destination.
 func (f FlowLog) Wanted() bool { return f.File != "" || f.IPFIX != "" }
 
 // Metrics configures the metrics for Prometheus.
@@ -78,7 +78,7 @@ type Metrics struct {
 type API struct {
 	Disabled bool
 	Plain    netip.AddrPort // HTTP
-	TLS      netip.AddrPort // HTTPS; invalid: not served
+	TLS      netip.AddrPort // HTTPS; the zero value: not served
 	CertFile string
 	KeyFile  string
 	Socket   string   // path of the UNIX socket; empty: none
@@ -91,7 +91,7 @@ type API struct {
 	Group    int      // may open the UNIX socket, besides root; 0: no group
 }
 
-// Attach is the kernel interface by which programs are attached.
+// Attach is the kernel interface that attaches programs.
 type Attach string
 
 // The tc hooks.
@@ -107,15 +107,15 @@ type IPsec string
 // The values of --ipsec.
 const (
 	IPsecRefuse IPsec = "refuse"
-	IPsecIgnore IPsec = "ignore" // they are sent, in clear text
+	IPsecIgnore IPsec = "ignore" // send them in clear text
 )
 
 // XDP is the mode of attaching the XDP program, in front of the programs at the tc hook.
 type XDP string
 
 // The modes of XDP. Auto never costs throughput: it is native on network cards whose driver always
-// forwards frames by XDP, otherwise off. A veth or virtio_net would no longer receive large
-// segments from its other end, and generic XDP runs after the work that it should save.
+// forwards frames by XDP, otherwise off. With native XDP, a veth or virtio_net would no longer
+// receive large segments from its other end; generic XDP runs after the work that it should save.
 const (
 	XDPAuto    XDP = "auto"    // by the drivers of network cards if it improves throughput
 	XDPNative  XDP = "native"  // by the driver of every interface

@@ -47,7 +47,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// noGroup ignores fields that depend on whether this machine has the group.
+// noGroup ignores the fields that depend on the groups of this machine.
 var noGroup = cmpopts.IgnoreFields(API{}, "GIDs", "Group")
 
 func TestAPIHosts(t *testing.T) {
@@ -91,7 +91,7 @@ func logLevel(word string) *LogLevel {
 	return l
 }
 
-// sameLevel compares levels by word and meaning.
+// sameLevel compares levels by name and meaning.
 var sameLevel = cmp.Comparer(func(a, b *LogLevel) bool { return a.String() == b.String() && a.Level() == b.Level() })
 
 func TestFlags(t *testing.T) {
@@ -119,7 +119,7 @@ func TestFlags(t *testing.T) {
 		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", VIPAnnouncements: 5, ProbeFiles: "/p", LogLevel: logLevel("trace"), CPUProfile: "/x",
 		Notes: []string{
 			"--prometheus has no effect: metrics are always served; with --compat only if it is given, or POST config/metrics",
-			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
+			"--egr-hooks has no effect: local sockets are redirected to endpoints when they connect (--localsockpolicy)",
 			"--fallback has no effect: packets of no service always go to the kernel",
 			"--config-path has no effect: files there are read with --compat only: the services are kept in --state-dir",
 		},
@@ -140,9 +140,9 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
-// TestBesideADaemon checks that commands that packages and users run while a daemon runs accept
-// that daemon's flags, and do not overwrite its profile.
-func TestBesideADaemon(t *testing.T) {
+// TestFlagsNextToDaemon checks that --check-upgrade and --detach accept the flags of the running
+// daemon, and do not overwrite its profile.
+func TestFlagsNextToDaemon(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--check-upgrade", "--detach"} {
 		got, code, msg := run(map[string]string{"CPUPROF": "/x"}, flag, "--end-connections")
@@ -347,8 +347,8 @@ func FuzzFlags(f *testing.F) {
 	})
 }
 
-// TestCluster checks how nodes may be written, and what --compat does with a cluster without a
-// secret, which the existing loxilb has.
+// TestCluster checks the forms of nodes, and that --compat ignores a cluster without a secret,
+// which the existing loxilb accepts.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	c, code, msg := run(nil, "--cluster=10.0.0.1, 10.0.0.2:7,node-3.example,fd00::1,[fd00::2]:9,10.0.0.1:22222", "--cluster-key=/k", "--self=2")

@@ -13,7 +13,7 @@ import (
 // since a load balancer that runs without it is worse than one that does not start.
 func contractFlags() (list []contract.Flag) {
 	for _, f := range contract.AllFlags() {
-		if f.Inert || f.State == contract.NotThere {
+		if f.Inert || f.State == contract.Unsupported {
 			list = append(list, f)
 		}
 	}
@@ -24,7 +24,7 @@ func contractFlags() (list []contract.Flag) {
 func registerContract(fs *pflag.FlagSet) {
 	for _, f := range contractFlags() {
 		usage := "no effect: "
-		if f.State == contract.NotThere {
+		if f.State == contract.Unsupported {
 			usage = "refused: "
 		}
 		if f.Default == "false" {
@@ -44,14 +44,14 @@ func showContract(fs *pflag.FlagSet) {
 }
 
 // checkContract refuses flags that promise a feature, and returns a note for each flag without
-// effect. A flag with its default value is ignored, even if it is given. With --compat nothing is
-// refused: manifests start unchanged.
+// effect. A flag with its default value is ignored, even if it is given. With --compat no flag is
+// refused, so existing manifests start unchanged.
 func checkContract(fs *pflag.FlagSet, compat bool) (notes []string, err error) {
 	for _, f := range contractFlags() {
 		v := fs.Lookup(f.Name).Value.String()
 		switch {
 		case v == f.Default || compat && f.Compat:
-		case f.State == contract.NotThere && !compat:
+		case f.State == contract.Unsupported && !compat:
 			return nil, &Error{Flag: "--" + f.Name, Value: v, Reason: "is refused: " + f.Note}
 		default:
 			notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f.Name, f.Note))

@@ -9,15 +9,15 @@ import (
 // LevelTrace is below slog's debug: one line for each step of the control path.
 const LevelTrace = slog.LevelDebug - 4
 
-// LogLevel is the level of the log, which can change at run time. It keeps its name, as several
-// names mean one level.
+// LogLevel is the level of the log, which can change at run time. It stores its name, as several
+// names mean the same level.
 type LogLevel struct {
 	mu    sync.Mutex
 	word  string
 	level slog.LevelVar
 }
 
-// NewLogLevel returns a level of its name.
+// NewLogLevel returns the level with a name.
 func NewLogLevel(word string) (*LogLevel, error) {
 	l := &LogLevel{}
 	return l, l.Set(word)
@@ -25,7 +25,7 @@ func NewLogLevel(word string) (*LogLevel, error) {
 
 // Set changes the level by name.
 func (l *LogLevel) Set(word string) error {
-	to, err := level(word)
+	to, err := parseLevel(word)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (l *LogLevel) String() string {
 	return l.word
 }
 
-func level(s string) (slog.Level, error) {
+func parseLevel(s string) (slog.Level, error) {
 	switch strings.ToLower(s) {
 	case "trace":
 		return LevelTrace, nil

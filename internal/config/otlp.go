@@ -13,7 +13,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// OTLP is the destination of metrics and events; the zero value: none.
+// OTLP is the destination of metrics and events. The zero value means none.
 type OTLP struct {
 	Endpoint string            // URL of a collector
 	Headers  map[string]string // of each request
@@ -90,7 +90,7 @@ func readHeaders(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, mode, err := readShort(flag, path)
+	text, mode, err := readSmallFile(flag, path)
 	if err != nil {
 		return nil, err
 	}
@@ -125,17 +125,20 @@ func (f *otlpFlags) readTLS() (*tls.Config, error) {
 		}
 	}
 	if f.cert != "" {
-		if _, err := readPair(f.cert, f.key); err != nil {
+		if _, err := readClientCertificate(f.cert, f.key); err != nil {
 			return nil, err
 		}
-		// read for each connection, which are few: certificates are renewed while the daemon runs
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return readPair(f.cert, f.key) }
+		// Read for each connection: certificates are renewed while the daemon runs.
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return readClientCertificate(f.cert, f.key)
+		}
 	}
 	return c, nil
 }
 
-func readPair(cert, key string) (*tls.Certificate, error) {
-	if _, mode, err := readShort("--otlp-key", key); err == nil {
+// readClientCertificate reads a certificate with its key, which must not be readable by everybody.
+func readClientCertificate(cert, key string) (*tls.Certificate, error) {
+	if _, mode, err := readSmallFile("--otlp-key", key); err == nil {
 		if err := checkSecret("--otlp-key", key, mode); err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ const maxFlagFile = 1 << 20
 
 // readRoots reads CA certificates.
 func readRoots(ca flagFile) (*x509.CertPool, error) {
-	text, _, err := readShort(ca.flag, ca.path)
+	text, _, err := readSmallFile(ca.flag, ca.path)
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +31,11 @@ func readRoots(ca flagFile) (*x509.CertPool, error) {
 
 // readKeyPair reads a certificate and its private key.
 func readKeyPair(cert, key flagFile) (*tls.Certificate, error) {
-	certificate, _, err := readShort(cert.flag, cert.path)
+	certificate, _, err := readSmallFile(cert.flag, cert.path)
 	if err != nil {
 		return nil, err
 	}
-	secret, _, err := readShort(key.flag, key.path)
+	secret, _, err := readSmallFile(key.flag, key.path)
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +61,8 @@ func checkPEM(ca, cert, key flagFile) error {
 	return err
 }
 
-// readShort reads a file of at most maxFlagFile bytes.
-func readShort(flag, path string) ([]byte, os.FileMode, error) {
+// readSmallFile reads a file of at most maxFlagFile bytes.
+func readSmallFile(flag, path string) ([]byte, os.FileMode, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, 0, &Error{flag, path, "cannot be read: " + cause(err)}

@@ -233,7 +233,7 @@ func daemonCommands() []Section[Command] {
 		{"Users", []Command{
 			{Path: "set login", Flags: "provider", State: Better, Note: "the token's file is readable by its owner only; the provider is none, or manual"},
 			{Path: "set logout", Flags: "provider", State: Same},
-			{Path: "set refresh", Flags: "provider", State: NotThere, Note: noOAuth},
+			{Path: "set refresh", Flags: "provider", State: Unsupported, Note: noOAuth},
 			{Path: "create user", State: Ours},
 			{Path: "get user", State: Ours},
 			{Path: "set user", State: Ours},

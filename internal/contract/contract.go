@@ -1,11 +1,9 @@
-// Package contract is the interface of the existing loxilb as data: its REST operations, their
-// values, metrics, commands of loxicmd and flags of the daemon, each with its state in this build.
-// The router answers missing operations by it, and the daemon refuses flags by it. Tests of
-// httpapi, cli and config compare each row with the code, and docs/compatibility.md is generated
-// from it.
+// Package contract lists the interface of the existing loxilb: its REST operations, their values,
+// metrics, commands of loxicmd and flags of the daemon, each with its state in this build. It is
+// the source of the router's 501 answers, of the flags that the daemon refuses, and of
+// docs/compatibility.md. Tests of httpapi, cli and config compare each row with the code.
 //
-// A row is a line. The rows of one object are adjacent, in their own section. A change of an
-// object's implementation changes the state of its rows; a test names them.
+// The rows of one object are adjacent, in their own section.
 package contract
 
 import (
@@ -18,11 +16,11 @@ type State uint8
 
 // The states.
 const (
-	Same     State = iota // unchanged
-	Better                // unchanged, with additions or more precise; the note has details
-	Differs               // different; the note has the reason
-	NotThere              // refused with the note as error
-	Ours                  // not in the existing loxilb
+	Same        State = iota
+	Better            // compatible, with additions; the note has details
+	Differs           // different; the note has the reason
+	Unsupported       // refused with the note as error
+	Ours              // not in the existing loxilb
 )
 
 // String returns the state as users read it.
@@ -40,32 +38,32 @@ type Section[Row any] struct {
 type Operation struct {
 	Method, Path string // below /netlox/v1
 	State        State
-	Note         string // NotThere: the sentence of the 501 answer: the operation's name, that it is missing, and an alternative
+	Note         string // if Unsupported, the text of the 501 answer, with an alternative
 }
 
 // Command is a command of loxicmd.
 type Command struct {
-	Path    string // "create endpoint"; "" is loxicmd itself
-	Aliases string // with blanks between
-	Flags   string // by old and canonical names, as name or name,shorthand
-	Columns string // of get, with commas between
-	Wide    string // of get -o wide; "": Columns
-	Without string // missing flags
-	State   State
-	Note    string // NotThere: loxicmd's sentence
+	Path         string // "create endpoint"; "" is loxicmd itself
+	Aliases      string // separated by blanks
+	Flags        string // by old and canonical names, as name or name,shorthand
+	Columns      string // of get, separated by commas
+	Wide         string // of get -o wide; "": Columns
+	MissingFlags string
+	State        State
+	Note         string // if Unsupported, loxicmd's error
 }
 
 // Flag is a flag of the daemon.
 type Flag struct {
 	Name, Short, Default string // a switch has the default "false"
 	State                State
-	Inert                bool   // accepted without effect, and the note is logged: --NAME has no effect: NOTE
-	Compat               bool   // effective with --compat
-	Note                 string // NotThere: the sentence that refuses it
+	Inert                bool   // accepted without effect; logged as "--NAME has no effect: NOTE"
+	Compat               bool   // has an effect with --compat
+	Note                 string // if Unsupported, the error
 }
 
-// each yields the rows of all sections.
-func each[Row any](sections []Section[Row]) (rows []Row) {
+// allRows returns the rows of all sections.
+func allRows[Row any](sections []Section[Row]) (rows []Row) {
 	for _, s := range sections {
 		rows = append(rows, s.Rows...)
 	}
@@ -73,16 +71,16 @@ func each[Row any](sections []Section[Row]) (rows []Row) {
 }
 
 // AllOperations returns the operations of all sections.
-func AllOperations() []Operation { return each(Operations()) }
+func AllOperations() []Operation { return allRows(Operations()) }
 
 // AllCommands returns the commands of all sections.
-func AllCommands() []Command { return each(Commands()) }
+func AllCommands() []Command { return allRows(Commands()) }
 
 // AllMetrics returns the metrics of all sections.
-func AllMetrics() []Metric { return each(Metrics()) }
+func AllMetrics() []Metric { return allRows(Metrics()) }
 
 // AllFlags returns the flags of all sections.
-func AllFlags() []Flag { return each(Flags()) }
+func AllFlags() []Flag { return allRows(Flags()) }
 
 // Names returns the command's last word and its aliases.
 func (c Command) Names() []string {
@@ -90,10 +88,10 @@ func (c Command) Names() []string {
 	return append(words[max(0, len(words)-1):], strings.Fields(c.Aliases)...)
 }
 
-// Missing returns the sentence about a missing command, by its verb and its object.
+// Missing returns the note of an unsupported command, by its verb and its object.
 func Missing(verb, object string) (string, bool) {
 	for _, c := range AllCommands() {
-		if c.State == NotThere && strings.HasPrefix(c.Path, verb+" ") && slices.Contains(c.Names(), object) {
+		if c.State == Unsupported && strings.HasPrefix(c.Path, verb+" ") && slices.Contains(c.Names(), object) {
 			return c.Note, true
 		}
 	}

@@ -21,7 +21,7 @@ func TestRows(t *testing.T) {
 			if s == Differs && note == "" {
 				t.Errorf("%s %q differs, and has no note", kind, key)
 			}
-			if s == NotThere && !strings.ContainsAny(note, ":,") {
+			if s == Unsupported && !strings.ContainsAny(note, ":,") {
 				t.Errorf("%s %q is missing: %q does not say what to use instead", kind, key, note)
 			}
 		})

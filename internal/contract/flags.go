@@ -29,7 +29,7 @@ func listening() []Section[Flag] {
 			{Name: "databaseuser", Default: "root", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databasepasswordpath", Default: "/etc/loxilb/mysql_password", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databasename", Default: "loxilb_db", State: Differs, Inert: true, Note: noDatabase},
-			{Name: "oauth2", Default: "false", State: NotThere, Note: noOAuth},
+			{Name: "oauth2", Default: "false", State: Unsupported, Note: noOAuth},
 			{Name: "oauth2provider", Default: "google", State: Differs, Inert: true, Note: noOAuth},
 			{Name: "oauth2google-clientid", State: Differs, Inert: true, Note: noOAuth},
 			{Name: "oauth2google-clientsecret", State: Differs, Inert: true, Note: noOAuth},
@@ -53,7 +53,7 @@ func listening() []Section[Flag] {
 const (
 	noDatabase = "no database server is needed"
 	logInert   = "the log goes to standard error; the service manager keeps it"
-	noCloud    = "VIPs are not moved by the interface of a cloud: use the cloud's own load balancer in front, or its routes"
+	noCloud    = "this build does not move VIPs by a cloud's API: use the cloud's own load balancer in front, or its routes"
 )
 
 func packets() []Section[Flag] {
@@ -62,14 +62,14 @@ func packets() []Section[Flag] {
 			{Name: "blacklist", Default: "none"},
 			{Name: "whitelist", Default: "none"},
 			{Name: "localsockpolicy", Default: "false", State: Better, Note: "on by default: local sockets reach VIPs by TCP and UDP, IPv4 and IPv6"},
-			{Name: "egr-hooks", Default: "false", State: Differs, Inert: true, Note: "this machine's own sockets are led to endpoints where they connect (--localsockpolicy)"},
+			{Name: "egr-hooks", Default: "false", State: Differs, Inert: true, Note: "local sockets are redirected to endpoints when they connect (--localsockpolicy)"},
 			{Name: "fallback", Default: "false", State: Better, Inert: true, Note: "packets of no service always go to the kernel"},
-			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "CRC32c is adjusted by what changes, at the same cost for every length, and not where the device computes it"},
+			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "CRC32c is updated incrementally, at the same cost for every length, unless the device computes it"},
 			{Name: "rss-enable", Default: "false", State: Differs, Inert: true, Note: "packets are spread over CPUs by the kernel"},
 			{Name: "sockmapsupport", Default: "false", State: Differs, Inert: true, Note: "it speeds up fullproxy, which this build does not have"},
-			{Name: "passive-probe", Default: "false", State: Better, Inert: true, Note: "always on: endpoints with which clients' handshakes fail are checked and taken out (docs/health.md, Without probes)"},
-			{Name: "nonlp", Short: "n", Default: "false", State: NotThere, Note: "routes, neighbours and links are the kernel's in this build, so that it can't work without netlink: choose interfaces by --whitelist"},
-			{Name: "proxyonlymode", Default: "false", State: NotThere, Note: "this build has no proxy in user space: use HAProxy or Envoy for that"},
+			{Name: "passive-probe", Default: "false", State: Better, Inert: true, Note: "always on: endpoints that fail clients' handshakes are checked and taken out (docs/health.md, Without probes)"},
+			{Name: "nonlp", Short: "n", Default: "false", State: Unsupported, Note: "this build reads routes, neighbours and links from the kernel by netlink: choose interfaces by --whitelist"},
+			{Name: "proxyonlymode", Default: "false", State: Unsupported, Note: "this build has no proxy in user space: use HAProxy or Envoy for that"},
 		}},
 	}
 }
@@ -78,7 +78,7 @@ func otherFlags() []Section[Flag] {
 	return []Section[Flag]{
 		{"Boot configuration", []Flag{
 			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Compat: true, Note: "files there are read with --compat only: the services are kept in --state-dir"},
-			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported while the daemon runs: ipvsadm -S -n | loxicmd import ipvsadm - | loxicmd apply -f - takes them over once"},
+			{Name: "ipvs-compat", Default: "false", State: Unsupported, Note: "services of IPVS are not imported while the daemon runs: ipvsadm -S -n | loxicmd import ipvsadm - | loxicmd apply -f - takes them over once"},
 		}},
 		{"Cluster", []Flag{
 			{Name: "cluster", Default: "none", State: Better, Note: "any number of nodes, DNS names, UDP, from the handshake on, copied when a node joins, encrypted: needs --cluster-key, and without it is ignored with --compat; no existing loxilb can be the peer"},
@@ -96,7 +96,7 @@ func otherFlags() []Section[Flag] {
 			{Name: "store-cert-key", State: Ours},
 			{Name: "store-login", State: Ours},
 			{Name: "store-join", State: Ours},
-			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
+			{Name: "k8s-api", Default: "none", State: Unsupported, Note: "this build does not watch the Kubernetes API: kube-loxilb configures it"},
 			{Name: "clusterinterface", State: Differs, Note: "one VXLAN tunnel for each source address of rules with --snat --egress, instead of vxlan999; nodes need no addresses in it and no list of each other"},
 			{Name: "vip-adv-repeat", Default: "3"},
 			{Name: "vip-adv-dev", State: Differs, Inert: true, Note: "a VIP is announced on every interface with an address in the VIP's network"},
@@ -108,23 +108,23 @@ func otherFlags() []Section[Flag] {
 			{Name: "preempt", State: Ours},
 		}},
 		{"Clouds", []Flag{
-			{Name: "cloud", Default: "on-prem", State: NotThere, Note: noCloud},
-			{Name: "cloudcidrblock", State: NotThere, Note: noCloud},
-			{Name: "cloudinstance", State: NotThere, Note: noCloud},
+			{Name: "cloud", Default: "on-prem", State: Unsupported, Note: noCloud},
+			{Name: "cloudcidrblock", State: Unsupported, Note: noCloud},
+			{Name: "cloudinstance", State: Unsupported, Note: noCloud},
 		}},
 	}
 }
 
 func oursOnly() []Section[Flag] {
 	return []Section[Flag]{
-		{"Of this build only", []Flag{
+		{"Only in this build", []Flag{
 			{Name: "compat", State: Ours},
 			{Name: "socket", State: Ours},
 			{Name: "api-hosts", State: Ours},
 			{Name: "api-users", State: Ours},
 			{Name: "insecure", State: Ours},
 			{Name: "page", State: Ours},
-			{Name: "attach", State: Ours, Note: "`tc filter show` never names tc_packet_func, also with --compat: it tells whether the existing loxilb has left programs. Ours are loxilb_ether and loxilb_layer3, in `bpftool net`, and in `tc filter show` with clsact"},
+			{Name: "attach", State: Ours, Note: "`tc filter show` never names tc_packet_func, also with --compat: the name shows programs that the existing loxilb has left. Ours are loxilb_ether and loxilb_layer3, in `bpftool net`, and in `tc filter show` with clsact"},
 			{Name: "xdp", State: Ours},
 			{Name: "redirect-peer", State: Ours},
 			{Name: "ipsec", State: Ours},

@@ -124,7 +124,7 @@ func clustering() []Section[Operation] {
 			{"DELETE", "/config/clusternode/address/{address}", Ours, ""},
 			{"POST", "/config/node/drain", Ours, "takes this node out of service for maintenance"},
 			{"POST", "/config/node/resume", Ours, ""},
-			{"POST", "/config/k8smeta", NotThere, noK8sMeta},
+			{"POST", "/config/k8smeta", Unsupported, noK8sMeta},
 			{"POST", "/config/cistate", Better, "the role survives a restart of the daemon; NOT_DEFINED removes it; --role-hook (with --compat /opt/loxilb/ka_hook.sh) may run for 10 s"},
 		}},
 		{"BFD", []Operation{
@@ -219,7 +219,7 @@ func daemon() []Section[Operation] {
 			{"GET", "/metrics/flowcount", Better, "counted by packets"},
 			{"GET", "/metrics/hostcount", Same, ""},
 			{"GET", "/metrics/lbrulecount", Same, ""},
-			{"GET", "/metrics/newflowcount", Differs, "connections opened since the services exist, counted by packets instead of a sweep every 10 s"},
+			{"GET", "/metrics/newflowcount", Differs, "connections opened since the services were created, counted by packets instead of a sweep every 10 s"},
 			{"GET", "/metrics/requestcount", Better, "includes short connections"},
 			{"GET", "/metrics/errorcount", Differs, "packets without an endpoint, or without room"},
 			{"GET", "/metrics/processedtraffic", Better, "includes short connections"},
@@ -245,10 +245,10 @@ func access() []Section[Operation] {
 			{"GET", "/audit", Ours, "changes and refused requests, with their users"},
 		}},
 		{"Logging in elsewhere", []Operation{
-			{"POST", "/auth/token/upgrade", NotThere, noLicense},
-			{"GET", "/oauth/{provider}", NotThere, noOAuth},
-			{"GET", "/oauth/{provider}/callback", NotThere, noOAuth},
-			{"GET", "/oauth/{provider}/token", NotThere, noOAuth},
+			{"POST", "/auth/token/upgrade", Unsupported, noLicense},
+			{"GET", "/oauth/{provider}", Unsupported, noOAuth},
+			{"GET", "/oauth/{provider}/callback", Unsupported, noOAuth},
+			{"GET", "/oauth/{provider}/token", Unsupported, noOAuth},
 		}},
 	}
 }

@@ -1,5 +1,5 @@
-// Package event carries events from the parts of the daemon that detect them to their subscribers:
-// the reconciler, the announcer, the REST stream.
+// Package event distributes events to subscribers: the reconciler, the announcer and the REST
+// stream.
 package event
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind is the subject of an event, as users write it.
+// Kind is the kind of an event's subject, as users write it.
 type Kind string
 
 // The kinds.
@@ -109,8 +109,8 @@ func (a Address) String() string { return fmt.Sprintf("address %s %s", a.Addr, a
 
 // Routes reports that routes, rules or next hops changed. Bursts of changes become a few events.
 type Routes struct {
-	Count      int  // kernel messages that this event combines; 0: unknown, everything was read again
-	Defaults   bool // the default routes of the main table are others now
+	Count      int  // kernel messages that this event combines; 0: unknown, all routes were reread
+	Defaults   bool // the default routes of the main table changed
 	Neighbours bool // only MAC addresses of neighbours changed, not the routes
 }
 
@@ -160,10 +160,10 @@ func (n Neighbour) String() string {
 type Health struct {
 	Endpoint netip.AddrPort // the probed address; port 0: probed by ping
 	State    string
-	Evidence string   // as in "tcp 31.31.31.1:5001: connection refused, 3 of 3"
+	Evidence string   // such as "tcp 31.31.31.1:5001: connection refused, 3 of 3"
 	Name     string   // the probe's name in loxicmd get endpoint
-	Services []string // services that consider it; the first ones
-	Users    int      // their number
+	Services []string // the first services that consider the endpoint's health
+	Users    int      // the number of all such services
 }
 
 // Kind is KindHealth.
@@ -181,11 +181,11 @@ func (h Health) Object() string {
 func (Health) Act() Action { return Changed }
 
 func (h Health) String() string {
-	return fmt.Sprintf("endpoint %s is %s: %s (%s%s)", h.Object(), h.State, h.Evidence, h.Name, h.of())
+	return fmt.Sprintf("endpoint %s is %s: %s (%s%s)", h.Object(), h.State, h.Evidence, h.Name, h.servicesText())
 }
 
-// of names the services that consider it.
-func (h Health) of() string {
+// servicesText names the services that consider the endpoint's health.
+func (h Health) servicesText() string {
 	if h.Users == 0 {
 		return ""
 	}
@@ -244,7 +244,7 @@ func (p Pressure) String() string {
 // Revision is a change that waits for confirmation, and its outcome.
 type Revision struct {
 	Number uint64
-	Action Action    // Began, Ended: it stays, Removed: it was undone
+	Action Action    // Began, Ended (confirmed) or Removed (rolled back)
 	Until  time.Time // of Began
 	Doing  string    // description of the change
 	Who    string    // author of the change
@@ -269,7 +269,7 @@ func (r Revision) String() string {
 	return fmt.Sprintf("revision %d confirmed", r.Number)
 }
 
-// VIP is a VIP, or an aggregate in the place of VIPs, that BGP neighbors learn or lose.
+// VIP is a VIP, or an aggregate of VIPs, that BGP neighbors learn or lose.
 type VIP struct {
 	Prefix netip.Prefix
 	Action Action // Announced or Withdrawn
@@ -287,9 +287,9 @@ func (v VIP) Act() Action { return v.Action }
 
 func (v VIP) String() string { return fmt.Sprintf("VIP %s %s: %s", v.Prefix, v.Action, v.Why) }
 
-// Node reports that this node drains, is drained, or is in service again. Began and Ended also
-// report that it announces no VIPs because the serving nodes of the cluster refuse it, and that
-// this is over.
+// Node reports that this node drains, is drained, or is in service again. Began also reports that
+// it announces no VIPs because the serving nodes of the cluster refuse it, and Ended that they
+// accept it again.
 type Node struct {
 	Action Action // Began, Changed or Ended
 	What   string // one sentence
@@ -306,7 +306,7 @@ func (n Node) Act() Action { return n.Action }
 
 func (n Node) String() string { return n.What }
 
-// Peer is another node of the cluster, with which this node began or ended to exchange connections.
+// Peer is another node of the cluster that began or ended to exchange connections with this node.
 type Peer struct {
 	Node    string
 	Address string
@@ -330,7 +330,7 @@ func (p Peer) String() string {
 	return fmt.Sprintf("node %s at %s no longer gets the connections of this node: %s", p.Node, p.Address, p.Reason)
 }
 
-// Store is the store that nodes share, which went away or is back.
+// Store reports that the shared store became unavailable or available.
 type Store struct {
 	Servers string
 	Action  Action
@@ -348,7 +348,7 @@ func (s Store) Act() Action { return s.Action }
 
 func (s Store) String() string {
 	if s.Action == Failed {
-		return fmt.Sprintf("%s cannot be used, and shared objects stay as they are: %s", s.Servers, s.Reason)
+		return fmt.Sprintf("%s is unavailable; shared objects cannot change: %s", s.Servers, s.Reason)
 	}
-	return s.Servers + " can be used again"
+	return s.Servers + " is available again"
 }

@@ -7,19 +7,18 @@ import (
 	"time"
 )
 
-// Kept is the number of events that the hub keeps, for all subscribers together.
-const Kept = 4096
+// Capacity is the number of events that a hub keeps, for all subscribers together.
+const Capacity = 4096
 
-// Hub distributes events to subscribers. It keeps the last Kept events in one ring that all
+// Hub distributes events to subscribers. It keeps the last Capacity events in one ring that all
 // subscribers read, so publishing never waits, and its cost does not depend on their number. A
 // subscriber that falls behind loses the oldest events, and is notified of their number.
 //
-// The alternative is a queue for each subscriber: it costs memory for each one that stops reading,
-// and the publisher must choose which events to drop. The zero value is not usable; NewHub makes a
-// hub.
+// A queue for each subscriber would cost memory for each one that stops reading, and the publisher
+// would have to choose which events to drop.
 type Hub struct {
 	mu      sync.Mutex
-	ring    []Event                         // by Seq modulo Kept
+	ring    []Event                         // by Seq modulo Capacity
 	last    uint64                          // Seq of the last event; 0: none yet
 	waiting map[*Subscription]chan struct{} // closed when a matching event arrives; these subscribers have seen all earlier ones
 	now     func() time.Time
@@ -41,10 +40,10 @@ func (h *Hub) Publish(bodies ...Body) {
 	for _, b := range bodies {
 		h.last++
 		e := Event{Seq: h.last, Time: now, Body: b}
-		if len(h.ring) < Kept {
+		if len(h.ring) < Capacity {
 			h.ring = append(h.ring, e)
 		} else {
-			h.ring[(h.last-1)%Kept] = e
+			h.ring[(h.last-1)%Capacity] = e
 		}
 		h.wake(&e)
 	}
@@ -129,7 +128,7 @@ func (s *Subscription) poll(wait bool) (e Event, ok bool, more <-chan struct{}) 
 		s.seen = oldest
 	}
 	for s.seen < h.last {
-		e = h.ring[s.seen%Kept]
+		e = h.ring[s.seen%Capacity]
 		s.seen++
 		if s.wants(&e) {
 			return e, true, nil

@@ -44,7 +44,7 @@ func TestSlowSubscriber(t *testing.T) {
 	t.Parallel()
 	h := NewHub()
 	s := h.Subscribe()
-	const published = Kept + 100
+	const published = Capacity + 100
 	for range published {
 		h.Publish(object("x"))
 	}
@@ -100,14 +100,14 @@ func TestWaitersSeeWhatTheyWant(t *testing.T) {
 		}()
 		synctest.Wait()
 		more := h.waiting[links]
-		for range Kept + 1 {
+		for range Capacity + 1 {
 			h.Publish(object("x"))
 		}
 		if h.waiting[links] != more {
 			t.Error("a subscriber of links was woken by objects")
 		}
 		h.Publish(object("x"), Link{Name: "eth0"}, object("x"))
-		if e := <-done; e.Object() != "eth0" || e.Seq != Kept+3 {
+		if e := <-done; e.Object() != "eth0" || e.Seq != Capacity+3 {
 			t.Errorf(`got %+v, want e.Object() == "eth0", e.Seq == Kept+3`, e)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

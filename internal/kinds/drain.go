@@ -58,7 +58,7 @@ func encodeDrain(d lb.Drain) (format int, object []byte, err error) {
 	stored := storedDrain{Drain: d}
 	format = 1
 	if !d.Deadline.IsZero() {
-		m := monotime.Of(d.Deadline)
+		m := monotime.NewStored(d.Deadline)
 		stored.Deadline, stored.Boot, stored.Uptime = m.At, m.Boot, m.Uptime
 		format = 2
 	}

@@ -135,7 +135,7 @@ func (n *network) decapsulate() {
 		n.t.Fatal(err)
 	}
 	labtest.Eventually(n.t, rig.Patience, func(context.Context) error {
-		if !strings.Contains(agent.Output(), "outer headers are taken off") {
+		if !strings.Contains(agent.Output(), "decapsulating packets") {
 			return errors.New(agent.Output())
 		}
 		return nil

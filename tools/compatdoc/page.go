@@ -122,8 +122,8 @@ func commandRow(c contract.Command) row {
 	if c.State == contract.Better {
 		note = ""
 	}
-	if c.Without != "" {
-		note = "without --" + strings.Join(strings.Fields(c.Without), ", --") + "; " + note
+	if c.MissingFlags != "" {
+		note = "without --" + strings.Join(strings.Fields(c.MissingFlags), ", --") + "; " + note
 	}
 	return row{code(cmp.Or(c.Path, "loxicmd")), c.State, note}
 }

@@ -37,7 +37,7 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	page, err := events(string(code))
-	if err != nil || !strings.Contains(page, "- `peer`: another node of the cluster, with which this node began or ended to exchange connections.\n") {
+	if err != nil || !strings.Contains(page, "- `peer`: another node of the cluster that began or ended to exchange connections with this node.\n") {
 		t.Errorf("got %v:\n%s, want no error, \"- `peer`: another node of the cluster, "+
 			`with which this node began or ended to exchange connections.\n" in page`,
 			err, page)

@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 	for _, o := range contract.AllOperations() {
 		inTable[o.Method+" "+variable.ReplaceAllString(o.Path, "{}")] = o.State
 		path := httpapi.BaseURL + variable.ReplaceAllString(o.Path, "x")
-		if o.State == contract.NotThere {
+		if o.State == contract.Unsupported {
 			w := b.Call(o.Method, path, "{}", "Content-Type", "application/json")
 			if e := apitest.ProblemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
 				t.Errorf("%s %s: the table says it is missing, but the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
@@ -53,7 +53,7 @@ func TestContract(t *testing.T) {
 		}
 	}
 	for key, state := range inTable {
-		if built[key] != (state != contract.NotThere) {
+		if built[key] != (state != contract.Unsupported) {
 			t.Errorf("%s: the table says it is %s, and api/openapi.yaml has it: %v", key, state, built[key])
 		}
 	}
@@ -65,7 +65,7 @@ func TestContractValues(t *testing.T) {
 	b := apitest.New(t, nil)
 	for _, v := range contract.AllValues() {
 		w := b.Post(strings.Replace(apitest.Demo, `"protocol":"tcp"`, `"protocol":"tcp",`+v.Property, 1))
-		switch notThere := v.State == contract.NotThere; {
+		switch notThere := v.State == contract.Unsupported; {
 		case notThere != (w.Code == 501):
 			t.Errorf("%s: the table says it is %s, the answer is %d %s", v.Property, v.State, w.Code, w.Body)
 		case notThere && !strings.Contains(apitest.ProblemOf(t, w).Message, "is not part of this build: "+v.Note+" (allowed: "):

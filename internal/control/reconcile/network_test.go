@@ -78,7 +78,7 @@ func TestNetwork(t *testing.T) {
 		want("MAC addresses", 0, 1, 0, 0)
 		o.Events.Publish(event.Address{Action: event.Added})
 		want("an address", 0, 0, 1, 0)
-		for range event.Kept {
+		for range event.Capacity {
 			o.Events.Publish(event.Neighbour{})
 		}
 		want("neighbours, which matter as routes only", 0, 0, 0, 0)
@@ -91,7 +91,7 @@ func TestNetwork(t *testing.T) {
 		busy.Lock()
 		o.Events.Publish(event.Routes{Count: 1})
 		o.Events.Publish(event.Address{Action: event.Added})
-		for range event.Kept + 1 { // the earlier event is lost
+		for range event.Capacity + 1 { // the earlier event is lost
 			o.Events.Publish(event.Routes{Count: 1})
 		}
 		busy.Unlock()

@@ -70,23 +70,23 @@ type sharing struct {
 	stash    []RemoteEntry // the first parts of a change of this node, applied with its last
 	problems map[string]*RemoteProblem
 
-	mu          sync.Mutex
-	nodeInfo    func() RemoteNode // describes this node to the others; nil: not set yet
-	notify      func(error)       // called when the shared store becomes unreachable, with the reason, and when it returns; may be nil
-	ready       bool              // the shared objects here are those of revision
-	applied     int64             // revision
-	contact     time.Time         // when the shared store answered last
-	nodes       map[string]*RemoteNode
-	boot        string        // random ID of this process
-	published   bool          // this process has written the entry of this node
-	twin        time.Time     // when another process last wrote the entry of this node; zero: never
-	latest      int64         // revision of the head
-	changes     time.Time     // when latest last changed
-	connections int           // connections of this node, as last published
-	publishedAt time.Time     // when connections were last published
-	failure     error         // why the objects may be outdated; nil: they are current, or no attempt was made yet
-	since       time.Time     // when failure began
-	changed     chan struct{} // closed when one of these members changes
+	mu            sync.Mutex
+	nodeInfo      func() RemoteNode // describes this node to the others; nil: not set yet
+	notify        func(error)       // called when the shared store becomes unreachable, with the reason, and when it returns; may be nil
+	ready         bool              // the shared objects here are those of revision
+	applied       int64             // revision
+	contact       time.Time         // when the shared store answered last
+	nodes         map[string]*RemoteNode
+	boot          string        // random ID of this process
+	published     bool          // this process has written the entry of this node
+	duplicateSeen time.Time     // when another process last wrote the entry of this node; zero: never
+	latest        int64         // revision of the head
+	changes       time.Time     // when latest last changed
+	connections   int           // connections of this node, as last published
+	publishedAt   time.Time     // when connections were last published
+	failure       error         // why the objects may be outdated; nil: they are current, or no attempt was made yet
+	since         time.Time     // when failure began
+	changed       chan struct{} // closed when one of these members changes
 }
 
 // RemoteProblem is an entry of the shared store that this loxilb cannot read as an object. It
@@ -105,17 +105,17 @@ const maxProblems = 100
 
 // RemoteStatus is the state of the shared store, as this node sees it.
 type RemoteStatus struct {
-	Servers  string
-	Node     string
-	Ready    bool      // the shared objects here are the current ones
-	Revision int64     // revision of the shared store that the objects are from; 0: unknown
-	Contact  time.Time // when the shared store last answered; zero: never
-	Since    time.Time // when Err began
-	Err      error     // why the objects may be outdated; nil: they are current, or no attempt was made yet
-	Problems []RemoteProblem
-	Latest   int64        // revision of the last change of a node that arrived here
-	Nodes    []RemoteNode // by name; includes this node once it has joined
-	Twin     bool         // another node has the name of this one
+	Servers       string
+	Node          string
+	Ready         bool      // the shared objects here are the current ones
+	Revision      int64     // revision of the shared store that the objects are from; 0: unknown
+	Contact       time.Time // when the shared store last answered; zero: never
+	Since         time.Time // when Err began
+	Err           error     // why the objects may be outdated; nil: they are current, or no attempt was made yet
+	Problems      []RemoteProblem
+	Latest        int64        // revision of the last change of a node that arrived here
+	Nodes         []RemoteNode // by name; includes this node once it has joined
+	DuplicateName bool         // another node has the name of this one
 }
 
 // Share keeps objects of shared kinds the same on all nodes that use remote. Call it before any
@@ -154,7 +154,7 @@ func (s *Store) Remote() (RemoteStatus, bool) {
 		out.Problems = append(out.Problems, *p)
 	}
 	slices.SortFunc(out.Problems, func(a, b RemoteProblem) int { return strings.Compare(a.Path, b.Path) })
-	out.Latest, out.Nodes, out.Twin = sh.latest, sh.nodesNow(), sh.hasTwin()
+	out.Latest, out.Nodes, out.DuplicateName = sh.latest, sh.nodesNow(), sh.hasDuplicateName()
 	return out, true
 }
 

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	nodePrefix = "node/"          // of the paths of nodes
-	maxNodes   = 64               // that are remembered
-	nodeLag    = 5 * time.Second  // after a change, nodes may not have said yet that they have it
-	nodePause  = 5 * time.Second  // before a node's entry is written again after a failure
-	nodeMemory = 24 * time.Hour   // for which a node that is away is shown
-	twinTime   = 10 * time.Minute // for which another node with this one's name is reported
-	countEvery = 5 * time.Minute  // between two counts of a node's connections in its entry
+	nodePrefix        = "node/"          // of the paths of nodes
+	maxNodes          = 64               // that are remembered
+	nodeLag           = 5 * time.Second  // after a change, nodes may not have said yet that they have it
+	nodePause         = 5 * time.Second  // before a node's entry is written again after a failure
+	nodeMemory        = 24 * time.Hour   // for which a node that is away is shown
+	duplicateNameTime = 10 * time.Minute // for which another node with this one's name is reported
+	countEvery        = 5 * time.Minute  // between two counts of a node's connections in its entry
 )
 
 // RemoteNode is a node that uses the shared store, as it describes itself.
@@ -101,29 +101,31 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 			known.Gone = time.Now()
 		case e.Value != nil && json.Unmarshal(e.Value, &node) == nil && (known != nil || sh.hasRoom()):
 			sh.nodes[name] = &node
-			sh.findTwin(&node)
+			sh.findDuplicateName(&node)
 		}
 	}
 	return others
 }
 
-// findTwin records that another process has written the entry of this node, once this one has. The
-// entry of an earlier process is older. The caller holds mu.
-func (sh *sharing) findTwin(n *RemoteNode) {
+// findDuplicateName records that another process has written the entry of this node, once this one
+// has. The entry of an earlier process is older. The caller holds mu.
+func (sh *sharing) findDuplicateName(n *RemoteNode) {
 	switch {
 	case n.Name != sh.node || n.Boot == "":
 	case n.Boot == sh.boot:
 		sh.published = true
 	case sh.published:
-		if !sh.hasTwin() {
+		if !sh.hasDuplicateName() {
 			sh.log.Warn("another node of the shared store has this node's name", "name", sh.node)
 		}
-		sh.twin = time.Now()
+		sh.duplicateSeen = time.Now()
 	}
 }
 
-// hasTwin reports whether another node has this one's name. The caller holds mu.
-func (sh *sharing) hasTwin() bool { return !sh.twin.IsZero() && time.Since(sh.twin) < twinTime }
+// hasDuplicateName reports whether another node has this one's name. The caller holds mu.
+func (sh *sharing) hasDuplicateName() bool {
+	return !sh.duplicateSeen.IsZero() && time.Since(sh.duplicateSeen) < duplicateNameTime
+}
 
 // hasRoom reports whether another node can be remembered. Without room, it forgets the node that
 // has been away for longest: nodes may be short-lived pods.

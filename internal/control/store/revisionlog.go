@@ -53,7 +53,7 @@ func (s *Store) loadRevisions() {
 		clearDeadline(l.list, r.Resolves, false) // after the loop above: failed commits resolve nothing
 	}
 	if w := unconfirmed(l.list); w != nil && damaged {
-		s.log.Warn("a change that waited for confirmation stays: whether it was confirmed cannot be read", "file", revisionsName, "revision", w.Number)
+		s.log.Warn("an unconfirmed change will not be rolled back: the file of revisions is damaged", "file", revisionsName, "revision", w.Number)
 		clearDeadline(l.list, w.Number, false)
 	}
 	if n := len(l.list); n > 0 && l.list[n-1].Number != s.head.revision {

@@ -166,7 +166,7 @@ func faults() map[string]struct {
 			m.Facts.SharedStore = &SharedStore{Entries: []Problem{{About: "service/x", What: "its value is not an object of loxilb", Hint: "etcdctl del /loxilb/service/x"}}}
 		}, id: "store:service/x", sure: Certain},
 		"two nodes of a name": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.SharedStore = &SharedStore{Servers: "etcd at 10.0.0.9:2379", Twin: "a"}
+			m.Facts.SharedStore = &SharedStore{Servers: "etcd at 10.0.0.9:2379", DuplicateName: "a"}
 		}, id: "store:node a", sure: Certain},
 		"VIP withdrawn": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Availability.Hidden = []Withdrawn{{netip.MustParsePrefix("20.20.20.1/32"), "no endpoint takes connections"}}

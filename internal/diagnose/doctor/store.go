@@ -7,11 +7,11 @@ import (
 
 // SharedStore is the state of the store that nodes share.
 type SharedStore struct {
-	Servers string
-	Err     error     // why objects may be outdated, or nil
-	Since   time.Time // when Err began
-	Entries []Problem // entries that are not valid objects
-	Twin    string    // name of this node, if another node has the same name
+	Servers       string
+	Err           error     // why objects may be outdated, or nil
+	Since         time.Time // when Err began
+	Entries       []Problem // entries that are not valid objects
+	DuplicateName string    // name of this node, if another node has the same name
 }
 
 // sharedStore reports that shared objects may be outdated, entries that are not served, and
@@ -28,9 +28,9 @@ func sharedStore(m *Machine) (out []Finding, err error) {
 			Command: "etcdctl endpoint status on the servers of --store; let firewalls pass their port; docs/cluster.md (One configuration for all nodes)",
 		})
 	}
-	if s.Twin != "" {
+	if s.DuplicateName != "" {
 		out = append(out, Finding{
-			About: "node " + s.Twin, What: fmt.Sprintf("another node that uses %s is named %q, too", s.Servers, s.Twin), Sure: Certain,
+			About: "node " + s.DuplicateName, What: fmt.Sprintf("another node that uses %s is named %q, too", s.Servers, s.DuplicateName), Sure: Certain,
 			Why: "get node shows one of them, and each takes the changes of the other for its own", Command: "give each node its own name: --cluster-node, by default the host name",
 		})
 	}

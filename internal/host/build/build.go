@@ -21,7 +21,7 @@ func Of(version, commit, date string) Info {
 	return Info{Version: version, Commit: commit, Date: date, Go: fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)}
 }
 
-// Brief returns one line, the existing loxilb's build info.
+// Brief returns one line, in the form of the existing loxilb's build info.
 func (i Info) Brief() string {
 	if i.Commit == "" {
 		return i.Go

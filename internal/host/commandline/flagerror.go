@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// FlagError explains an error of a flag.
+// FlagError rewrites cobra's error about a flag as a sentence that names the flag and its value.
 func FlagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		var names []string
@@ -26,7 +26,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("unknown flag --%s of %s; did you mean --%s?", unknown.GetSpecifiedName(), cmd.CommandPath(), name)
 		}
 		if short := unknown.GetSpecifiedShortnames(); short != "" && strings.Trim(short, "0123456789") == "" {
-			return fmt.Errorf("-%s is not an argument of %s: numbers there are not negative", short, cmd.CommandPath())
+			return fmt.Errorf("-%s is not an argument of %s: numbers must not be negative", short, cmd.CommandPath())
 		}
 		return err
 	}
@@ -57,8 +57,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("--%s %q %s", flag.GetFlag().Name, flag.GetValue(), what)
 }
 
-// fieldError names the flag of a refused value: in place of its field, or before it, if the value
-// is only a part of the flag's.
+// fieldError names the flag of a refused value instead of its field. It names both if the field is
+// only a part of the flag's value.
 func fieldError(flag *pflag.InvalidValueError, field *lb.FieldError) error {
 	name := "--" + flag.GetFlag().Name
 	if lb.Printable(flag.GetValue()) != field.Value {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// retry is how often Wait retries.
-const retry = 20 * time.Millisecond
+// retryInterval is how often Wait retries.
+const retryInterval = 20 * time.Millisecond
 
 // HeldError reports that another process holds a lock. It is unix.EWOULDBLOCK.
 type HeldError struct {
@@ -75,11 +75,11 @@ func (e *SharedError) Error() string {
 		"choose another one, or close it (chmod 700)"
 }
 
-// closeToOthers restricts a directory to its owner (0700), so other users cannot lock it. It
+// restrictToOwner restricts a directory to its owner (0700), so other users cannot lock it. It
 // returns a *SharedError if own reports that the names in it are not all the caller's. It does not
 // change a directory that is shared on purpose: of another owner, or with the sticky bit, as /tmp
 // is.
-func closeToOthers(dir *os.File, own func(names []string) bool) error {
+func restrictToOwner(dir *os.File, own func(names []string) bool) error {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(dir.Fd()), &s); err != nil {
 		return err
@@ -87,7 +87,7 @@ func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	if s.Mode&0o077 == 0 || s.Mode&unix.S_ISVTX != 0 || int(s.Uid) != os.Geteuid() {
 		return nil
 	}
-	names, err := namesIn(dir)
+	names, err := listNames(dir)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func closeToOthers(dir *os.File, own func(names []string) bool) error {
 	return err
 }
 
-// namesIn lists a directory through its own descriptor, so others' file position does not change.
-func namesIn(dir *os.File) ([]string, error) {
+// listNames lists a directory through its own descriptor, so dir's file position does not change.
+func listNames(dir *os.File) ([]string, error) {
 	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func namesIn(dir *os.File) ([]string, error) {
 // to its owner if it holds only the caller's files; otherwise it changes and locks nothing, and
 // returns a *SharedError.
 func TryDir(dir *os.File, own func(names []string) bool) error {
-	if err := closeToOthers(dir, own); err != nil {
+	if err := restrictToOwner(dir, own); err != nil {
 		if shared := (*SharedError)(nil); errors.As(err, &shared) {
 			return err
 		}
@@ -140,7 +140,7 @@ func Try(f *os.File) error {
 
 // Wait locks an open file, or returns a *HeldError when ctx ends first.
 func Wait(ctx context.Context, f *os.File) error {
-	tick := time.NewTicker(retry)
+	tick := time.NewTicker(retryInterval)
 	defer tick.Stop()
 	for {
 		err := Try(f)
@@ -155,7 +155,7 @@ func Wait(ctx context.Context, f *os.File) error {
 	}
 }
 
-// holder returns the process that holds the lock of a file, 0 if it is not visible.
+// holder returns the process that holds the lock of a file, or 0 if it is not visible.
 func holder(f *os.File) int {
 	var s unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &s) != nil {
@@ -172,7 +172,7 @@ func holder(f *os.File) int {
 	return 0
 }
 
-// listedHolder looks for a file among the machine's locks, and reports whether it is there.
+// listedHolder looks for a file among the machine's locks.
 func listedHolder(file string) (pid int, listed bool) {
 	locks, err := os.Open("/proc/locks")
 	if err != nil {

@@ -43,7 +43,7 @@ func asNobody(t *testing.T, path string) (pid int, line string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syscall.ForkLock.RLock() // a child of a parallel test that inherits it would make it busy
+	syscall.ForkLock.RLock() // a child process of a parallel test must not inherit the open file
 	err = os.WriteFile(binary, data, 0o755)
 	syscall.ForkLock.RUnlock()
 	if err != nil {
@@ -159,7 +159,7 @@ func TestHolderIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close() //nolint:errcheck // of a test
-	ctx, cancel := context.WithTimeout(t.Context(), 3*retry)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*retryInterval)
 	defer cancel()
 	begun := time.Now()
 	for name, err := range map[string]error{"TryDir": TryDir(d, anyNames), "Wait": Wait(ctx, d)} {

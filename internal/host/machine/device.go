@@ -31,13 +31,13 @@ func Describe() (Device, error) {
 	}
 	return Device{
 		Host: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]), Architecture: unix.ByteSliceToString(u.Machine[:]),
-		MachineID: line("/etc/machine-id"), BootID: line("/proc/sys/kernel/random/boot_id"), OS: system(), Uptime: up,
+		MachineID: firstLine("/etc/machine-id"), BootID: firstLine("/proc/sys/kernel/random/boot_id"), OS: osName(), Uptime: up,
 	}, nil
 }
 
 // Uptime returns how long the machine has been running.
 func Uptime() (time.Duration, error) {
-	text := line("/proc/uptime")
+	text := firstLine("/proc/uptime")
 	first, _, _ := strings.Cut(text, " ")
 	seconds, err := strconv.ParseFloat(first, 64)
 	if err != nil {
@@ -46,15 +46,15 @@ func Uptime() (time.Duration, error) {
 	return time.Duration(seconds * float64(time.Second)), nil
 }
 
-// line returns the first line of a small file, or nothing.
-func line(path string) string {
+// firstLine returns the first line of a small file, or nothing.
+func firstLine(path string) string {
 	data, _ := os.ReadFile(path)
 	first, _, _ := bytes.Cut(data, []byte("\n"))
 	return strings.TrimSpace(string(first))
 }
 
-// system returns the name of the distribution.
-func system() string {
+// osName returns the name of the distribution.
+func osName() string {
 	for _, path := range [...]string{"/etc/os-release", "/usr/lib/os-release"} {
 		data, err := os.ReadFile(path)
 		if err != nil {

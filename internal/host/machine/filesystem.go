@@ -16,8 +16,7 @@ type FileSystem struct {
 }
 
 // FileSystems returns the file systems with a size, like df. Of several at one mount point, it
-// returns the topmost. Network file systems are not queried: if their server is gone, the query
-// would hang.
+// returns the topmost. It does not query network file systems, as a query hangs without the server.
 func FileSystems() ([]FileSystem, error) {
 	mounts, err := procfs.GetMounts()
 	if err != nil {
@@ -27,7 +26,7 @@ func FileSystems() ([]FileSystem, error) {
 	at := map[string]int{}
 	for _, m := range mounts {
 		fs := FileSystem{Source: m.Source, Type: m.FSType, MountedOn: m.MountPoint}
-		if !remote(m.FSType) {
+		if !isRemote(m.FSType) {
 			var s unix.Statfs_t
 			if unix.Statfs(m.MountPoint, &s) != nil || s.Blocks == 0 {
 				continue
@@ -54,7 +53,7 @@ func (f *FileSystem) UsedPercent() uint64 {
 	return (100*f.Used + f.Used + f.Avail - 1) / (f.Used + f.Avail)
 }
 
-func remote(kind string) bool {
+func isRemote(kind string) bool {
 	switch kind {
 	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs", "glusterfs", "lustre":
 		return true

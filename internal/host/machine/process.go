@@ -51,7 +51,7 @@ func Processes() ([]Process, error) {
 		if err != nil {
 			continue
 		}
-		one.User = owner(p.PID, names)
+		one.User = userName(p.PID, names)
 		out = append(out, one)
 	}
 	slices.SortFunc(out, func(a, b Process) int { return a.PID - b.PID })
@@ -81,8 +81,8 @@ func describe(p procfs.Proc, up time.Duration, memory uint64) (Process, error) {
 	return out, nil
 }
 
-// owner returns the name of a process's user, or the number of a user without a name.
-func owner(pid int, names map[uint32]string) string {
+// userName returns the name of a process's user, or the number of a user without a name.
+func userName(pid int, names map[uint32]string) string {
 	info, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	if err != nil {
 		return ""
@@ -102,7 +102,7 @@ func owner(pid int, names map[uint32]string) string {
 	return name
 }
 
-// totalMemory returns the machine's memory in bytes, 0 if it is unknown.
+// totalMemory returns the machine's memory in bytes.
 func totalMemory(fs procfs.FS) (uint64, error) {
 	m, err := fs.Meminfo()
 	if err != nil || m.MemTotalBytes == nil {

@@ -11,7 +11,7 @@ import (
 // Session is a TCP connection that this machine itself has accepted, such as SSH.
 type Session struct {
 	Remote, Local netip.AddrPort
-	Interface     string // the interface with the local address; "": lo, whose packets may arrive at any
+	Interface     string // with the local address; "": lo, whose packets may arrive at any interface
 }
 
 // maxSessions bounds the listed sessions, SSH first.
@@ -19,7 +19,7 @@ const maxSessions = 4096
 
 // Sessions returns the sessions from outside in the thread's network namespace.
 func Sessions() ([]Session, error) {
-	own, err := interfaces()
+	own, err := addressInterfaces()
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func Sessions() ([]Session, error) {
 		_, here := own[s.Remote.Addr()]
 		return here || s.Remote.Addr().IsLoopback() || !listens[s.Local.Port()]
 	})
-	slices.SortFunc(all, func(a, b Session) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortFunc(all, func(a, b Session) int { return cmp.Compare(sessionRank(a), sessionRank(b)) })
 	all = all[:min(len(all), maxSessions)]
 	for i := range all {
 		all[i].Interface = own[all[i].Local.Addr()]
@@ -68,17 +68,17 @@ func HasAddress(list []netip.Addr) (bool, error) {
 	}), nil
 }
 
-// rank sorts SSH first.
-func rank(s Session) int {
+// sessionRank returns the position of a session in the list: SSH comes first.
+func sessionRank(s Session) int {
 	if s.Local.Port() == 22 {
 		return 0
 	}
 	return 1
 }
 
-// interfaces returns the interface of each address of this machine; "" for addresses of lo, whose
-// packets may arrive at any interface.
-func interfaces() (map[netip.Addr]string, error) {
+// addressInterfaces returns the interface of each address of this machine; "" for addresses of lo,
+// whose packets may arrive at any interface.
+func addressInterfaces() (map[netip.Addr]string, error) {
 	links, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)

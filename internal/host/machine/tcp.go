@@ -37,7 +37,7 @@ type TCPSocket struct {
 // TCPSockets calls each for the TCP sockets of the network namespace of a process or thread, by its
 // folder in /proc.
 //
-// procfs would collect them all in memory first, by calls that it has deprecated.
+// procfs would collect them all in memory first, by deprecated calls.
 func TCPSockets(process string, each func(TCPSocket)) error {
 	for _, table := range []string{"tcp", "tcp6"} { // without IPv6 there is no tcp6
 		err := eachSocket(filepath.Join(process, "net", table), each)

@@ -1,5 +1,5 @@
-// Package monotime stores times in persistent monotonic time: a deadline survives the process even
-// if the wall clock is wrong when the machine starts, and set later.
+// Package monotime stores times as uptimes of the machine, so a deadline survives the process even
+// if the wall clock is corrected later.
 package monotime
 
 import (
@@ -21,8 +21,8 @@ type Stored struct {
 	Uptime time.Duration // uptime of the machine at that time
 }
 
-// Of returns a time in the form to store.
-func Of(t time.Time) Stored {
+// NewStored returns the stored form of a time.
+func NewStored(t time.Time) Stored {
 	m := Stored{At: t.Round(0).UTC()}
 	if isFar(t) {
 		return m
@@ -33,8 +33,8 @@ func Of(t time.Time) Stored {
 	return m
 }
 
-// Time returns the stored time with a monotonic reading. Until the machine restarts, the wall clock
-// does not matter.
+// Time returns the stored time with a monotonic reading. It does not depend on the wall clock until
+// the machine restarts.
 func (m Stored) Time() time.Time {
 	if m.Boot == "" || m.Boot != boot() {
 		return FromWall(m.At)
@@ -57,7 +57,7 @@ func FromWall(t time.Time) time.Time {
 	return now.Add(t.Sub(now.Round(0))) // changing its location would drop the monotonic reading
 }
 
-// isFar reports whether a time is too far from now for a time.Duration, which ends after 292 years.
+// isFar reports whether a time is too far from now for a time.Duration (292 years).
 func isFar(t time.Time) bool {
 	const century = 100 * 365 * 24 * time.Hour
 	return time.Until(t).Abs() > century

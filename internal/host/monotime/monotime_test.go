@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// TestStored checks that until the machine restarts, a stored time does not depend on the wall
-// clock. After that, only the wall clock is left.
+// TestStored checks that a stored time does not depend on the wall clock until the machine
+// restarts, and then depends on it alone.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
 	for _, left := range []time.Duration{-time.Hour, time.Minute, time.Hour} {
 		at := time.Now().Add(left)
 		for _, wrong := range []time.Duration{0, -50 * year, -time.Minute, time.Minute, 10 * year} {
-			m := Of(at)
-			m.At = m.At.Add(wrong) // as if the clock was set since
+			m := NewStored(at)
+			m.At = m.At.Add(wrong) // as if the clock had been set since
 			if got := m.Time(); got.Sub(at).Abs() > time.Second || got == got.Round(0) {
 				t.Errorf("%v from now, while the clock is wrong by %v, became %v from now", left, wrong, time.Until(got))
 			}
@@ -23,7 +23,7 @@ func TestStored(t *testing.T) {
 				t.Errorf("after a start of the machine, %v became %v", m.At, got)
 			}
 		}
-		if m := Of(at); !m.Time().Equal(m.At) {
+		if m := NewStored(at); !m.Time().Equal(m.At) {
 			t.Errorf("%v became %v, though nobody has set the clock", m.At, m.Time())
 		}
 	}
@@ -43,7 +43,7 @@ func TestFromWall(t *testing.T) {
 		if got := FromWall(far); !got.Equal(far) {
 			t.Errorf("%v became %v", far, got)
 		}
-		if got := Of(far).Time(); !got.Equal(far) {
+		if got := NewStored(far).Time(); !got.Equal(far) {
 			t.Errorf("%v became %v when it was stored", far, got)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package retry runs a loop that may fail: it determines the wait after each failure, logs failures
-// once, and remembers the last one.
+// Package retry helps loops that may fail: it determines the wait after each failure, logs each
+// failure once, and remembers the last one.
 package retry
 
 import (
@@ -62,7 +62,7 @@ func (l *Loop) Worked() {
 	l.wait.Reset()
 }
 
-// LastError returns the current error of the loop, and since when it fails; nil: it works.
+// LastError returns the error of the loop's last attempt, and since when it has been failing.
 func (l *Loop) LastError() (since time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

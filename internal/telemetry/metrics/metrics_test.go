@@ -355,7 +355,7 @@ func TestLegacyNames(t *testing.T) {
 		}
 	}
 	for _, metric := range contract.AllMetrics() { // every metric of the contract's table
-		if got := strings.Contains(all, "# TYPE "+metric.Name+" "); got == (metric.State == contract.NotThere) {
+		if got := strings.Contains(all, "# TYPE "+metric.Name+" "); got == (metric.State == contract.Unsupported) {
 			t.Errorf("%s is %s, and shown: %v", metric.Name, metric.State, got)
 		}
 	}

@@ -61,7 +61,7 @@ func TestCauses(t *testing.T) {
 	awaitText("doctor", "endpoint 32.32.32.1:5001 answers this machine, but none of")
 	alone()
 	stop := dialRepeatedly(r, "20.20.20.1:80")
-	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"
+	words := "endpoint 32.32.32.1:5001 answers this machine but no client: its answers to clients bypass this machine"
 	for _, line := range []string{"doctor", "get status --failed -o json", "describe lb 20.20.20.1:80/tcp", "get events"} {
 		awaitText(line, words)
 	}

@@ -62,7 +62,7 @@ func Decapsulate(r *Rig, from string) {
 			r.T.Fatal(err)
 		}
 		labtest.Eventually(r.T, Patience, func(context.Context) error {
-			if !strings.Contains(p.Output(), "outer headers are taken off") {
+			if !strings.Contains(p.Output(), "decapsulating packets") {
 				return errors.New(p.Output())
 			}
 			return nil

@@ -11,7 +11,7 @@ import (
 // explanation, so clients can tell it from an unknown path. It panics if the operation exists.
 func RegisterNotBuilt(mux *http.ServeMux) {
 	for _, o := range contract.AllOperations() {
-		if o.State != contract.NotThere {
+		if o.State != contract.Unsupported {
 			continue
 		}
 		mux.HandleFunc(o.Method+" "+rest.BaseURL+o.Path, func(w http.ResponseWriter, r *http.Request) {

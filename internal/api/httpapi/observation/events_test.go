@@ -95,7 +95,7 @@ func TestStreamEvents(t *testing.T) {
 	if s := b.Events(server, "", "x"); s.StatusCode != 400 {
 		t.Errorf("got %v, want code 400", s.Status)
 	}
-	for range event.Kept {
+	for range event.Capacity {
 		hub.Publish(applied("many"))
 	}
 	again := b.Events(server, "", "2")
@@ -168,7 +168,7 @@ func TestStuckStream(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the subscription of a disconnected client still exists")
 		}
-		for range event.Kept / 4 {
+		for range event.Capacity / 4 {
 			hub.Publish(long)
 		}
 	}

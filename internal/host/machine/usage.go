@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is the time of all CPUs together since the machine began, in ticks.
+// CPUTime is the time of all CPUs together since the machine started, in ticks.
 type CPUTime struct{ Idle, Total uint64 }
 
 // CPUTimes reads the CPU time from /proc/stat.
 func CPUTimes() (t CPUTime, err error) {
-	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
+	first, _, _ := strings.Cut(readOrEmpty("/proc/stat"), "\n")
 	fields := strings.Fields(first)
 	if len(fields) < 9 || fields[0] != "cpu" {
 		return t, errors.New("/proc/stat has no line for all CPUs")
@@ -43,7 +43,7 @@ func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 // MemoryUsed returns the percentage of the machine's memory that is not available to programs.
 func MemoryUsed() (float64, error) {
 	value := map[string]float64{}
-	for line := range strings.Lines(read("/proc/meminfo")) {
+	for line := range strings.Lines(readOrEmpty("/proc/meminfo")) {
 		if name, rest, ok := strings.Cut(line, ":"); ok {
 			n, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
 			value[name], _ = strconv.ParseFloat(n, 64)
@@ -68,8 +68,8 @@ func DiskUsed(path string) (float64, error) {
 	return 100 * (1 - float64(s.Bavail)/float64(s.Blocks)), nil
 }
 
-// read returns "" for an unreadable file.
-func read(path string) string {
+// readOrEmpty returns the content of a file, or "" if it cannot be read.
+func readOrEmpty(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return ""

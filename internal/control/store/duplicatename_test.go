@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// TestSharedTwin checks that a node notices another one with its name, and does not take its own
-// earlier process for one.
-func TestSharedTwin(t *testing.T) {
+// TestSharedDuplicateName checks that a node notices another one with its name, and ignores its own
+// earlier process.
+func TestSharedDuplicateName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		remote, dir := newFakeRemote(), t.TempDir()
 		has := func(n *node, want bool) {
 			t.Helper()
 			synctest.Wait()
-			if r, _ := n.Remote(); r.Twin != want {
-				t.Errorf("another node has the name of %s: %v, want %v", n.sharing.node, r.Twin, want)
+			if r, _ := n.Remote(); r.DuplicateName != want {
+				t.Errorf("another node has the name of %s: %v, want %v", n.sharing.node, r.DuplicateName, want)
 			}
 		}
 		a := openNode(t, "a", dir, remote, JoinRefuse)
@@ -27,11 +27,11 @@ func TestSharedTwin(t *testing.T) {
 		remote.set(nodePrefix+"a", entry) // as if it had been killed
 		a = openNode(t, "a", dir, remote, JoinRefuse)
 		has(a, false)
-		twin := openNode(t, "a", t.TempDir(), remote, JoinRefuse)
+		duplicate := openNode(t, "a", t.TempDir(), remote, JoinRefuse)
 		has(a, true)
-		has(twin, false) // it was the last to write
-		twin.stop()
-		time.Sleep(twinTime)
+		has(duplicate, false) // it was the last to write
+		duplicate.stop()
+		time.Sleep(duplicateNameTime)
 		has(a, false)
 	})
 }
