@@ -116,7 +116,7 @@ func (p *daemon) clusterProblems() (list []doctor.ClusterPeer, own []string) {
 }
 
 // heldReason returns why other nodes keep this one from announcing VIPs, or "".
-func (p *daemon) heldReason() string { return p.cluster.Held() }
+func (p *daemon) heldReason() string { return p.cluster.HeldReason() }
 
 // awaitCluster waits for the connections of the other nodes, for a limited time. It returns false
 // if ctx ended.

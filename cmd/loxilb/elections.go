@@ -134,7 +134,7 @@ func (p *daemon) readBFD() func(object, body any) {
 			out.Role, out.Reason = string(lb.RoleBackup), "the node is drained until: loxicmd node resume"
 		}
 		out.Sent, out.Received, out.Discarded, out.Failures = s.BFD.Sent, s.BFD.Received, s.BFD.Discarded, s.BFD.Failures
-		if s.Speaks {
+		if s.MakesClaims {
 			out.PeerClaim = s.Claim.String()
 		}
 	}
@@ -146,7 +146,7 @@ func (p *daemon) unprotected() (list []doctor.BFDSession) {
 		switch {
 		case s.BFD.State != bfd.Up:
 			list = append(list, doctor.BFDSession{Key: s.Key, Why: cmp.Or(s.BFD.Reason, "the session is down"), Since: s.BFD.Since})
-		case !s.Speaks:
+		case !s.MakesClaims:
 			list = append(list, doctor.BFDSession{Key: s.Key, Why: "the peer makes no claims", NoClaims: true, Since: s.BFD.Since})
 		}
 	}

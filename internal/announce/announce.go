@@ -24,12 +24,12 @@ const (
 	// burst and pause bound the rate of frames: about 6,000 per second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
-	// lookEvery is the least time between two checks of all VIPs. A check compares each with
-	// the connected networks, which costs time with many VIPs.
-	lookEvery = 200 * time.Millisecond
+	// minCheckInterval is the least time between two checks of all VIPs. A check compares each VIP
+	// with the connected networks.
+	minCheckInterval = 200 * time.Millisecond
 )
 
-// Network has the places of VIPs: a *netdev.Net.
+// Network finds the links of VIPs. *netdev.Net implements it.
 type Network interface {
 	OnLink(netip.Addr) []netdev.Link
 	// AnsweringLinks returns the links, by index, that answer ARP for a VIP; none: all do.
@@ -37,7 +37,7 @@ type Network interface {
 	Do(func() error) error
 }
 
-// Answers limits the links that answer ARP for a VIP: a *leases.Leases.
+// Answers limits the links that answer ARP for a VIP. *leases.Leases implements it.
 type Answers interface {
 	// SetLinks sets the links, by index; none: all answer.
 	SetLinks(vip netip.Addr, links []int) error
@@ -45,15 +45,15 @@ type Answers interface {
 	KeepLinks(keep func(netip.Addr) bool) error
 }
 
-// Owner adds VIPs to the kernel: a *netdev.VIPOwner. All methods are idempotent, and return the
-// VIPs that failed.
+// Owner adds VIPs to the kernel. *netdev.VIPOwner implements it. All methods are idempotent, and
+// return the VIPs that failed.
 type Owner interface {
 	Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
 	Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 	Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 }
 
-// Announcer is an Owner that hands VIPs on to another Owner, and announces them. A VIP is announced
+// Announcer is an Owner that passes VIPs to another Owner, and announces them. A VIP is announced
 // on every link whose connected network contains it, never on lo, several times each: a frame may
 // get lost, and a switch that just brought its port up drops the first.
 type Announcer struct {
@@ -64,12 +64,12 @@ type Announcer struct {
 	delays  []time.Duration // from the first announcement; ascending
 	notify  chan struct{}   // capacity 1
 
-	duplicates *Duplicates // nil: other owners are not looked for
+	duplicates *Duplicates // nil: no search for other owners
 
 	mu        sync.Mutex
 	vips      map[netip.Addr]struct{}
-	fresh     map[netip.Addr]struct{} // not checked yet
-	dirty     bool                    // check all
+	unchecked map[netip.Addr]struct{} // new VIPs
+	checkAll  bool                    // all VIPs must be checked
 	announced map[vipLink]string      // MAC under which a VIP was announced, or is about to be
 }
 
@@ -86,20 +86,19 @@ type pendingAnnouncement struct {
 	due time.Time
 }
 
-// New returns an announcer for the VIPs that are passed to it. Each is announced this many times.
+// New returns an announcer that announces each VIP times times.
 func New(n Network, o Owner, answers Answers, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, answers: answers, loop: retry.New("VIPs are announced to the neighbours of their links", log),
 		delays:    delays(times),
 		notify:    make(chan struct{}, 1),
 		vips:      map[netip.Addr]struct{}{},
-		fresh:     map[netip.Addr]struct{}{},
+		unchecked: map[netip.Addr]struct{}{},
 		announced: map[vipLink]string{},
 	}
 }
 
-// delays returns the delays of this many announcements of a VIP: at once, after one second, after
-// three, and every two from there on.
+// delays returns when a VIP is announced: at once, after 1 s, after 3 s, and then every 2 s.
 func delays(times int) []time.Duration {
 	list := make([]time.Duration, times)
 	for i := 1; i < times; i++ {
@@ -118,7 +117,7 @@ func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]e
 		next[vip] = struct{}{}
 		a.add(vip)
 	}
-	a.vips, a.dirty = next, true // a check of all forgets removed ones
+	a.vips, a.checkAll = next, true // a check of all VIPs forgets removed ones
 	a.mu.Unlock()
 	a.signal()
 	return failed
@@ -131,7 +130,7 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 	for _, vip := range vips {
 		a.add(vip)
 	}
-	fresh := len(a.fresh) > 0
+	fresh := len(a.unchecked) > 0
 	a.mu.Unlock()
 	if fresh {
 		a.signal()
@@ -141,32 +140,32 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 
 // Remove makes the owner release the VIPs; pending announcements are dropped.
 func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
-	a.drop(vips)
+	a.forgetVIPs(vips)
 	failed := a.owner.Remove(ctx, vips...)
 	a.clearLinks(vips)
 	return failed
 }
 
-// clearLinks makes all links answer for VIPs, unless they were added again. An error is left to the
-// next check of all VIPs.
+// clearLinks makes all links answer for VIPs, unless they were added again. The next check of all
+// VIPs retries after an error.
 func (a *Announcer) clearLinks(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, vip := range vips {
 		if _, again := a.vips[vip]; !again && a.answers.SetLinks(vip, nil) != nil {
-			a.dirty = true
+			a.checkAll = true
 		}
 	}
 }
 
-// drop forgets VIPs, and where they are announced. After a change of networks, the next check of
-// all VIPs does it.
-func (a *Announcer) drop(vips []netip.Addr) {
+// forgetVIPs forgets VIPs and their announcements. If networks have changed, the next check of all
+// VIPs does so instead.
+func (a *Announcer) forgetVIPs(vips []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, vip := range vips {
 		delete(a.vips, vip)
-		delete(a.fresh, vip)
+		delete(a.unchecked, vip)
 		for _, l := range a.network.OnLink(vip) {
 			delete(a.announced, vipLink{vip, l.Index})
 		}
@@ -176,12 +175,12 @@ func (a *Announcer) drop(vips []netip.Addr) {
 // Invalidate reports that links or networks may have changed.
 func (a *Announcer) Invalidate() {
 	a.mu.Lock()
-	a.dirty = true
+	a.checkAll = true
 	a.mu.Unlock()
 	a.signal()
 }
 
-// Repeat announces all VIPs again: another node may have announced them meanwhile.
+// Repeat announces all VIPs again: another node may have announced them since.
 func (a *Announcer) Repeat() {
 	a.mu.Lock()
 	clear(a.announced)
@@ -197,7 +196,7 @@ func (a *Announcer) add(vip netip.Addr) {
 	}
 	a.vips[vip] = struct{}{}
 	if len(a.network.OnLink(vip)) > 0 {
-		a.fresh[vip] = struct{}{}
+		a.unchecked[vip] = struct{}{}
 	}
 }
 
@@ -234,7 +233,7 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 			a.Invalidate()
 			retryAt, retrying = time.Time{}, true
 		}
-		all := now.Sub(lastLook) >= lookEvery
+		all := now.Sub(lastLook) >= minCheckInterval
 		if all {
 			lastLook = now
 		}
@@ -245,12 +244,12 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 		switch {
 		case err != nil:
 			retryAt, retrying = now.Add(a.loop.Failed(err)), false
-		case retrying && !a.hasBacklog() && len(rounds[0]) == 0: // all that failed before is sent
+		case retrying && !a.hasBacklog() && len(rounds[0]) == 0: // all failed announcements were sent
 			retrying = false
 			a.loop.Worked()
 		}
 		if a.hasBacklog() {
-			next = min(next, lookEvery)
+			next = min(next, minCheckInterval)
 		}
 		if !retryAt.IsZero() {
 			next = min(next, max(0, time.Until(retryAt)))
@@ -276,19 +275,19 @@ func (a *Announcer) LastError() (since time.Time, err error) { return a.loop.Las
 func (a *Announcer) hasBacklog() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.dirty
+	return a.checkAll
 }
 
-// findPending returns the due announcements: of new VIPs and, if all is true, also of VIPs that are
-// on a new link. It also sets the links that answer ARP for them.
+// findPending returns the announcements of new VIPs and, if all is true, of VIPs on new links. It
+// also sets the links that answer ARP for them.
 func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncement, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	what := a.fresh
-	a.fresh = map[netip.Addr]struct{}{}
+	what := a.unchecked
+	a.unchecked = map[netip.Addr]struct{}{}
 	here := map[vipLink]struct{}{}
-	if all = all && a.dirty; all {
-		what, a.dirty = a.vips, false
+	if all = all && a.checkAll; all {
+		what, a.checkAll = a.vips, false
 	}
 	for vip := range what {
 		err = cmp.Or(err, a.answers.SetLinks(vip, a.network.AnsweringLinks(vip)))
@@ -310,8 +309,8 @@ func (a *Announcer) findPending(now time.Time, all bool) (out []pendingAnnouncem
 	return out, err
 }
 
-// keepOnly forgets VIPs that are gone, and where others were announced except here. The caller
-// holds the lock.
+// keepOnly forgets removed VIPs, and the announcements that are not in here. The caller must hold
+// mu.
 func (a *Announcer) keepOnly(here map[vipLink]struct{}) error {
 	maps.DeleteFunc(a.announced, func(at vipLink, _ string) bool {
 		_, ok := here[at]
@@ -339,7 +338,7 @@ func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAn
 				return pause, failed
 			}
 			rounds[i] = rounds[i][1:]
-			if ctx.Err() != nil || !a.current(p) {
+			if ctx.Err() != nil || !a.isCurrent(p) {
 				continue
 			}
 			tried++
@@ -367,8 +366,8 @@ func (a *Announcer) forget(p pendingAnnouncement) {
 	delete(a.announced, p.vipLink)
 }
 
-// current reports whether the VIP is still to be announced there.
-func (a *Announcer) current(p pendingAnnouncement) bool {
+// isCurrent reports whether the VIP must still be announced on its link.
+func (a *Announcer) isCurrent(p pendingAnnouncement) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, wanted := a.vips[p.vip]

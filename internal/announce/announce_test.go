@@ -24,7 +24,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
 func TestFrames(t *testing.T) {
 	t.Parallel()
@@ -66,12 +66,12 @@ func (f *flaky) Do(do func() error) error {
 	return f.Net.Do(do)
 }
 
-// allAnswer has ARP for each VIP answered on all links.
-type allAnswer struct{}
+// allLinksAnswer does not limit the links that answer ARP.
+type allLinksAnswer struct{}
 
-func (allAnswer) SetLinks(netip.Addr, []int) error { return nil }
+func (allLinksAnswer) SetLinks(netip.Addr, []int) error { return nil }
 
-func (allAnswer) KeepLinks(func(netip.Addr) bool) error { return nil }
+func (allLinksAnswer) KeepLinks(func(netip.Addr) bool) error { return nil }
 
 func newLab(t *testing.T, delays ...time.Duration) *lab {
 	t.Helper()
@@ -92,7 +92,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 		t.Fatal(err)
 	}
 	for _, h := range []*netnstest.Host{out.lb, out.peer} { // IPv6 works only with a link-local address
-		labtest.Eventually(t, patience, func(context.Context) error {
+		labtest.Eventually(t, testTimeout, func(context.Context) error {
 			routes, err := h.Run("ip", "-6", "route", "show", "table", "local", "dev", "eth0")
 			if err == nil && !strings.Contains(routes, "local fe80::") {
 				err = fmt.Errorf("still settling: %s", routes)
@@ -109,7 +109,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	t.Cleanup(func() { _ = out.network.Close() })
 	network := &flaky{Net: out.network}
 	out.broken = &network.broken
-	out.announce = New(network, out.network.VIPs(), allAnswer{}, 3, log)
+	out.announce = New(network, out.network.VIPs(), allLinksAnswer{}, 3, log)
 	out.announce.delays = delays
 	ctx, cancel := context.WithCancel(context.Background())
 	hub := event.NewHub()
@@ -177,7 +177,7 @@ func announced(f []byte) (netip.Addr, net.HardwareAddr, bool) {
 func (l *lab) count(t *testing.T, n int, what string) map[string]int {
 	t.Helper()
 	got := map[string]int{}
-	timeout := time.After(patience)
+	timeout := time.After(testTimeout)
 	for got[what] < n {
 		select {
 		case f := <-l.frames:
@@ -218,7 +218,7 @@ func TestAnnounce(t *testing.T) {
 		t.Fatal(failed)
 	}
 	for _, vip := range []string{"10.1.0.50", "2001:db8:1::50"} {
-		labtest.Eventually(t, patience, func(context.Context) error {
+		labtest.Eventually(t, testTimeout, func(context.Context) error {
 			out, err := l.peer.Run("ip", "neigh", "show", vip)
 			if err == nil && !strings.Contains(out, mac()) {
 				err = fmt.Errorf("peer still believes %s", out)
@@ -260,7 +260,7 @@ func TestAnnounce(t *testing.T) {
 		if _, err := l.peer.Run("ip", "link", "set", "eth0", state); err != nil {
 			t.Fatal(err)
 		}
-		labtest.Eventually(t, patience, func(context.Context) error {
+		labtest.Eventually(t, testTimeout, func(context.Context) error {
 			for _, link := range l.network.Links() {
 				if link.Name == "eth0" && link.Running() != (state == "up") {
 					return fmt.Errorf("eth0 is not %s yet", state)
@@ -301,12 +301,12 @@ func TestRemovedIsSilent(t *testing.T) {
 	}
 }
 
-// TestAddedAgain checks that a VIP that is removed and added again counts as new, even at once, and
-// that the others are not examined.
+// TestAddedAgain checks that a VIP that is removed and added again counts as new, and that the
+// others are not checked.
 func TestAddedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	a := New(l.network, l.network.VIPs(), allAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
+	a := New(l.network, l.network.VIPs(), allLinksAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
 	add := func() {
 		t.Helper()
 		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
@@ -330,7 +330,7 @@ func TestAddedAgain(t *testing.T) {
 func TestRepeat(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	a := New(l.network, l.network.VIPs(), allAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
+	a := New(l.network, l.network.VIPs(), allLinksAnswer{}, 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // not started
 	if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
 		t.Fatal(failed)
 	}
@@ -346,8 +346,8 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
-// TestGoesOn checks that VIPs that could not be announced are announced later, and that the error
-// is available meanwhile.
+// TestGoesOn checks that VIPs that could not be announced are announced later, and that LastError
+// reports the failure until then.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
@@ -359,7 +359,7 @@ func TestGoesOn(t *testing.T) {
 	if failed := l.announce.Add(t.Context(), vips("10.1.0.50", "10.1.0.51")...); failed != nil {
 		t.Fatal(failed)
 	}
-	labtest.Eventually(t, patience, func(context.Context) error {
+	labtest.Eventually(t, testTimeout, func(context.Context) error {
 		if since, err := l.announce.LastError(); err == nil || since.IsZero() {
 			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
 		}
@@ -370,7 +370,7 @@ func TestGoesOn(t *testing.T) {
 	if got["10.1.0.51 "+mac.String()] == 0 {
 		l.count(t, 1, "10.1.0.51 "+mac.String())
 	}
-	labtest.Eventually(t, patience, func(context.Context) error {
+	labtest.Eventually(t, testTimeout, func(context.Context) error {
 		_, err := l.announce.LastError()
 		return err
 	})

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// settle is how long a former owner of a VIP may still answer: roles change in less.
-	settle = time.Second
-	// roundEvery is how often all VIPs are probed.
-	roundEvery = time.Minute
-	// recheckEvery is how often a VIP with a second owner is probed. After lastUnanswered
+	// formerOwnerTime is how long a former owner of a VIP may still answer: roles change in less.
+	formerOwnerTime = time.Second
+	// probeInterval is how often all VIPs are probed.
+	probeInterval = time.Minute
+	// recheckInterval is how often a VIP with a second owner is probed. After maxUnanswered
 	// unanswered probes in a row, the other owner counts as gone.
-	recheckEvery   = 2 * time.Second
-	lastUnanswered = 2
+	recheckInterval = 2 * time.Second
+	maxUnanswered   = 2
 )
 
-// LinkNetwork is the network in which duplicates are searched: a *netdev.Net.
+// LinkNetwork is the network of the VIPs. *netdev.Net implements it.
 type LinkNetwork interface {
 	Network
 	Links() []netdev.Link
@@ -32,16 +32,15 @@ type LinkNetwork interface {
 
 // Duplicates finds other hosts that answer for VIPs of this node, by address probes (RFC 5227, RFC
 // 4862): when this node begins to own a VIP, when another host announces it, and once a minute. It
-// only reports them. Giving up a VIP because a stranger claims it would let any host on the link
-// take a service off the network.
+// only reports them: if this node gave up a claimed VIP, any host on the link could stop a service.
 type Duplicates struct {
 	network  LinkNetwork
 	owns     func(netip.Addr) bool
 	owned    func() []netip.Addr
 	changed  func() // called when the duplicates have changed
 	log      *slog.Logger
-	suspects chan vipLink  // VIPs that are new on a link
-	seen     chan sighting // of other hosts
+	suspects chan vipLink // VIPs that are new on a link
+	claims   chan claimant
 
 	mu    sync.Mutex
 	found map[vipLink]Duplicate
@@ -54,8 +53,8 @@ type Duplicate struct {
 	MAC  net.HardwareAddr
 }
 
-// sighting is a host that claims an address.
-type sighting struct {
+// claimant is a host that claims an address.
+type claimant struct {
 	vipLink
 	mac [6]byte
 }
@@ -72,7 +71,7 @@ type probing struct {
 func NewDuplicates(n LinkNetwork, a *Announcer, changed func(), log *slog.Logger) *Duplicates {
 	d := &Duplicates{
 		network: n, owns: a.owns, owned: a.owned, changed: changed, log: log,
-		suspects: make(chan vipLink, 4096), seen: make(chan sighting, 256), found: map[vipLink]Duplicate{},
+		suspects: make(chan vipLink, 4096), claims: make(chan claimant, 256), found: map[vipLink]Duplicate{},
 	}
 	a.duplicates = d
 	return d
@@ -125,30 +124,30 @@ func (d *Duplicates) Run(ctx context.Context) {
 	socket := &socket{network: d.network, fd: -1}
 	defer socket.close()
 	states := map[vipLink]*probing{}
-	nextRound := time.Now().Add(roundEvery)
-	timer := time.NewTimer(roundEvery)
+	nextRound := time.Now().Add(probeInterval)
+	timer := time.NewTimer(probeInterval)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case at := <-d.suspects:
-			expect(states, at, time.Now().Add(settle))
-		case s := <-d.seen:
+			scheduleProbe(states, at, time.Now().Add(formerOwnerTime))
+		case s := <-d.claims:
 			d.handle(states, s, time.Now())
 		case <-timer.C:
 		}
 		now := time.Now()
 		if !now.Before(nextRound) {
-			nextRound = now.Add(roundEvery)
-			d.expectAll(states, now)
+			nextRound = now.Add(probeInterval)
+			d.scheduleAll(states, now)
 		}
 		timer.Reset(min(d.probe(ctx, socket, states, now), time.Until(nextRound)))
 	}
 }
 
-// expect schedules a probe of a VIP, unless one is due earlier.
-func expect(states map[vipLink]*probing, at vipLink, due time.Time) {
+// scheduleProbe schedules a probe of a VIP, unless one is due earlier.
+func scheduleProbe(states map[vipLink]*probing, at vipLink, due time.Time) {
 	p := states[at]
 	if p == nil {
 		p = &probing{}
@@ -159,43 +158,43 @@ func expect(states map[vipLink]*probing, at vipLink, due time.Time) {
 	}
 }
 
-// expectAll schedules probes of all VIPs.
-func (d *Duplicates) expectAll(states map[vipLink]*probing, now time.Time) {
+// scheduleAll schedules probes of all VIPs.
+func (d *Duplicates) scheduleAll(states map[vipLink]*probing, now time.Time) {
 	for _, vip := range d.owned() {
 		for _, l := range d.network.OnLink(vip) {
 			if l.Running() && l.Ethernet() && !l.Loopback() {
-				expect(states, vipLink{vip, l.Index}, now)
+				scheduleProbe(states, vipLink{vip, l.Index}, now)
 			}
 		}
 	}
 }
 
-// handle considers a host that claims a VIP. Only the answer to a probe proves that: a former
-// owner may have announced it just before it gave it up.
-func (d *Duplicates) handle(states map[vipLink]*probing, s sighting, now time.Time) {
+// handle considers a host that claims a VIP. Only the answer to a probe proves a duplicate: a
+// former owner may have announced the VIP just before giving it up.
+func (d *Duplicates) handle(states map[vipLink]*probing, s claimant, now time.Time) {
 	p := states[s.vipLink]
-	if p == nil || p.sent.IsZero() || now.Sub(p.sent) > settle {
-		expect(states, s.vipLink, now.Add(settle))
+	if p == nil || p.sent.IsZero() || now.Sub(p.sent) > formerOwnerTime {
+		scheduleProbe(states, s.vipLink, now.Add(formerOwnerTime))
 		return
 	}
 	p.unanswered = 0
 	d.set(s.vipLink, &Duplicate{VIP: s.vip, Link: d.nameOf(s.link), MAC: s.mac[:]})
-	expect(states, s.vipLink, now.Add(recheckEvery))
+	scheduleProbe(states, s.vipLink, now.Add(recheckInterval))
 }
 
 // probe sends due probes, at most burst of them, and returns how long to wait.
 func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLink]*probing, now time.Time) time.Duration {
-	wait, sent := roundEvery, 0
+	wait, sent := probeInterval, 0
 	for at, p := range states {
 		switch {
 		case !d.owns(at.vip):
 			d.set(at, nil)
 			delete(states, at)
 		case p.due.IsZero():
-			if now.Sub(p.sent) > settle && !d.has(at) {
+			if now.Sub(p.sent) > formerOwnerTime && !d.has(at) {
 				delete(states, at) // no answer
 			} else {
-				wait = min(wait, settle)
+				wait = min(wait, formerOwnerTime)
 			}
 		case now.Before(p.due):
 			wait = min(wait, p.due.Sub(now))
@@ -204,21 +203,21 @@ func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLi
 		default:
 			sent++
 			d.send(socket, at, p, now)
-			wait = min(wait, settle)
+			wait = min(wait, formerOwnerTime)
 		}
 	}
 	return wait
 }
 
-// send probes a VIP. It ignores failures: the announcer, which uses the same kind of socket,
-// reports them.
+// send probes a VIP. It ignores failures, since the announcer reports those of the same socket
+// type.
 func (d *Duplicates) send(socket *socket, at vipLink, p *probing, now time.Time) {
 	p.due, p.sent = time.Time{}, now
-	if p.unanswered++; p.unanswered > lastUnanswered {
+	if p.unanswered++; p.unanswered > maxUnanswered {
 		d.set(at, nil)
 	}
 	if d.has(at) {
-		p.due = now.Add(recheckEvery)
+		p.due = now.Add(recheckInterval)
 	}
 	for _, l := range d.network.OnLink(at.vip) {
 		if l.Index == at.link {

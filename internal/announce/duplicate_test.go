@@ -46,7 +46,7 @@ func TestDuplicateStates(t *testing.T) {
 	}
 	states := map[vipLink]*probing{}
 	at, now := vipLink{vip, 2}, time.Now()
-	seen := sighting{at, [6]byte{2, 0, 0, 0, 0, 9}}
+	seen := claimant{at, [6]byte{2, 0, 0, 0, 0, 9}}
 	probe := func(after time.Duration) { now = now.Add(after); d.probe(t.Context(), &socket{fd: -1}, states, now) }
 	check := func(what string, duplicates, changed int) {
 		t.Helper()
@@ -56,27 +56,27 @@ func TestDuplicateStates(t *testing.T) {
 	}
 	d.handle(states, seen, now)
 	check("a host announces the VIP", 0, 0)
-	probe(settle)
+	probe(formerOwnerTime)
 	d.handle(states, seen, now)
 	check("it answers the probe", 1, 1)
-	for range lastUnanswered {
-		probe(recheckEvery)
+	for range maxUnanswered {
+		probe(recheckInterval)
 		check("it is silent for a while", 1, 1)
 	}
 	d.handle(states, seen, now)
-	probe(recheckEvery)
-	probe(recheckEvery)
+	probe(recheckInterval)
+	probe(recheckInterval)
 	check("it has answered again", 1, 1)
-	probe(recheckEvery)
+	probe(recheckInterval)
 	check("it is gone", 0, 2)
-	probe(2 * settle)
+	probe(2 * formerOwnerTime)
 	if len(states) != 0 {
 		t.Errorf("%d states are left", len(states))
 	}
 	d.handle(states, seen, now)
-	probe(settle)
+	probe(formerOwnerTime)
 	d.handle(states, seen, now)
 	mine = false
-	probe(recheckEvery)
+	probe(recheckInterval)
 	check("the node gave up the VIP", 0, 4)
 }

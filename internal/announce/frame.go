@@ -8,10 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// frame returns the frame that announces to everybody on the link that mac has the address.
-//
-// gopacket's layers would save 6 lines of this file, return an error that cannot happen, and pad
-// ARP to 60 bytes.
+// frame returns the frame that announces mac as the owner of an address.
 func frame(a netip.Addr, mac net.HardwareAddr) []byte {
 	if a.Is4() {
 		return gratuitousARP(a.As4(), mac)

@@ -9,13 +9,12 @@ import (
 	"syscall"
 )
 
-// maxLinks is how many symbolic links a path may lead over, as in the kernel.
+// maxLinks is how many symbolic links a path may have, as in the kernel.
 const maxLinks = 40
 
-// ownedByRoot resolves the path of a file to run, without any link in it. It refuses files that
-// users other than root might change or replace, as they run as root. So each folder and each link
-// on the path is checked.
-func ownedByRoot(file string) (string, error) {
+// resolveRootOwned resolves the symbolic links of a file that root will run. It refuses the file if
+// users other than root could change or replace it, or any folder or link on its path.
+func resolveRootOwned(file string) (string, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
@@ -25,13 +24,13 @@ func ownedByRoot(file string) (string, error) {
 	for len(rest) > 0 && err == nil {
 		next := filepath.Join(at, rest[0]) // for .. this is the parent: at has no links
 		rest = rest[1:]
-		info, err = rootAlone(next)
+		info, err = checkRootOnly(next)
 		switch {
 		case err != nil:
 		case info.Mode()&fs.ModeSymlink == 0:
 			at = next
 		case links == maxLinks:
-			err = fmt.Errorf("%s leads over more than %d links", file, maxLinks)
+			err = fmt.Errorf("%s has more than %d symbolic links", file, maxLinks)
 		default:
 			links++
 			var link string
@@ -48,9 +47,9 @@ func ownedByRoot(file string) (string, error) {
 	return at, err
 }
 
-// rootAlone refuses a file that root does not own, or that others may write. In a sticky folder
-// they cannot replace files of root.
-func rootAlone(path string) (fs.FileInfo, error) {
+// checkRootOnly refuses a file or folder that root does not own, or that others can write. It
+// accepts a sticky folder, where others cannot replace files of root.
+func checkRootOnly(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err

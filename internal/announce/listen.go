@@ -69,7 +69,7 @@ func ndListener() listener {
 func (d *Duplicates) listen(ctx context.Context, l listener) {
 	file, err := l.open(d.network)
 	if err != nil {
-		d.log.Warn("duplicate VIPs are not found", "error", err)
+		d.log.Warn("duplicate VIPs cannot be detected", "error", err)
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { _ = file.Close() })
@@ -96,7 +96,7 @@ func (d *Duplicates) listen(ctx context.Context, l listener) {
 		}
 		if a, mac, ok := l.parse(frame[:n]); ok && d.owns(a) && !d.isOurs(mac[:]) {
 			select {
-			case d.seen <- sighting{vipLink{a, link.Ifindex}, mac}:
+			case d.claims <- claimant{vipLink{a, link.Ifindex}, mac}:
 			default: // more than can be probed
 			}
 		}

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	runTime    = 10 * time.Second // time limit of a run
-	readTime   = time.Second      // how long to wait for the rest of its output
-	maxShown   = 512              // bytes of its output that are logged
-	maxLeft    = 16               // ended runs whose background processes may still print
-	maxRefused = 1024             // refused names that are remembered, to log each of them once
+	runTime       = 10 * time.Second // time limit of a run
+	readTime      = time.Second      // how long to wait for the rest of its output
+	maxOutput     = 512              // bytes of its output that are logged
+	maxBackground = 16               // ended runs whose background processes may still print
+	maxRefused    = 1024             // refused names that are remembered, to log each of them once
 )
 
 // RoleChange has the arguments of a run.
@@ -52,7 +52,7 @@ func (h *RoleHook) Changed(c RoleChange) {
 	if h == nil {
 		return
 	}
-	if !plain(c.Instance) {
+	if !isPlainName(c.Instance) {
 		h.refuse(c.Instance)
 		return
 	}
@@ -66,8 +66,8 @@ func (h *RoleHook) Changed(c RoleChange) {
 	}
 }
 
-// plain reports whether a name is safe in any script. Users who may set a role choose the name.
-func plain(name string) bool {
+// isPlainName reports whether a name is safe in any script: any user who can set roles chooses it.
+func isPlainName(name string) bool {
 	return name != "" && name[0] != '-' && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }
 
@@ -115,7 +115,7 @@ func (h *RoleHook) next() (c RoleChange, ok bool) {
 
 func (h *RoleHook) run(ctx context.Context, c RoleChange) {
 	log := h.log.With("file", h.file, "instance", c.Instance, "role", c.State, "vip", c.VIP)
-	program, err := ownedByRoot(h.file)
+	program, err := resolveRootOwned(h.file)
 	if err != nil {
 		if !h.optional || !errors.Is(err, fs.ErrNotExist) {
 			log.Error("role hook is not run", "error", err)
@@ -129,12 +129,12 @@ func (h *RoleHook) run(ctx context.Context, c RoleChange) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // including its children
 	start := time.Now()
-	words, err := h.start(cmd)
+	output, err := h.start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
-	log = log.With("took", time.Since(start).Round(time.Millisecond), "output", words())
+	log = log.With("took", time.Since(start).Round(time.Millisecond), "output", output())
 	switch {
 	case late:
 		log.Error("role hook killed: it took too long", "limit", runTime)
@@ -145,24 +145,24 @@ func (h *RoleHook) run(ctx context.Context, c RoleChange) {
 	}
 }
 
-// start starts a run, and returns a function that returns the beginning of its output when the run
-// is over. Background processes of a run may continue to print: that is read, and discarded, for up
-// to maxLeft runs; further ones print to /dev/null.
-func (h *RoleHook) start(cmd *exec.Cmd) (words func() string, err error) {
-	words = func() string { return "" }
-	if h.backlog.Load() >= maxLeft {
-		return words, cmd.Start()
+// start starts a run. The returned function returns the beginning of the output after the run has
+// ended. Later output of background processes is read and discarded, for at most maxBackground
+// runs; processes of further runs print to /dev/null.
+func (h *RoleHook) start(cmd *exec.Cmd) (output func() string, err error) {
+	output = func() string { return "" }
+	if h.backlog.Load() >= maxBackground {
+		return output, cmd.Start()
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return words, err
+		return output, err
 	}
 	cmd.Stdout, cmd.Stderr = w, w
 	err = cmd.Start()
 	if err = errors.Join(err, w.Close()); err != nil {
-		return words, errors.Join(err, r.Close())
+		return output, errors.Join(err, r.Close())
 	}
-	var out shown
+	var out outputHead
 	end := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(&out, r)
@@ -190,10 +190,10 @@ func (h *RoleHook) drain(r *os.File) {
 	_, _ = io.Copy(io.Discard, r)
 }
 
-// shown keeps the beginning of the written text.
-type shown []byte
+// outputHead keeps the beginning of the written text.
+type outputHead []byte
 
-func (s *shown) Write(p []byte) (int, error) {
-	*s = append(*s, p[:min(len(p), maxShown-len(*s))]...)
+func (s *outputHead) Write(p []byte) (int, error) {
+	*s = append(*s, p[:min(len(p), maxOutput-len(*s))]...)
 	return len(p), nil
 }

@@ -15,8 +15,8 @@ import (
 	"loxilb/test/await"
 )
 
-// script returns a program in a folder that only root can write.
-func script(t *testing.T, mode os.FileMode, text string) string {
+// writeScript returns a program in a folder that only root can write.
+func writeScript(t *testing.T, mode os.FileMode, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ka_hook.sh")
@@ -29,8 +29,8 @@ func script(t *testing.T, mode os.FileMode, text string) string {
 	return file
 }
 
-// runs runs a hook for changes that were made before it started, and returns its log.
-func runs(t *testing.T, file string, optional bool, changes ...RoleChange) string {
+// runHook runs a hook for changes that were made before it started, and returns its log.
+func runHook(t *testing.T, file string, optional bool, changes ...RoleChange) string {
 	t.Helper()
 	var log bytes.Buffer
 	h := NewRoleHook(file, optional, slog.New(slog.NewTextHandler(&log, nil)))
@@ -50,8 +50,8 @@ func runs(t *testing.T, file string, optional bool, changes ...RoleChange) strin
 func TestRun(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
-	file := script(t, 0o755, `echo "$#: $1 $2 $3" >> `+out+"\necho done\n")
-	log := runs(t, file, true, RoleChange{"a", "MASTER", "20.20.20.1"}, RoleChange{"b.C_-9", "FAULT", "0.0.0.0"}, RoleChange{"a", "BACKUP", "20.20.20.1"})
+	file := writeScript(t, 0o755, `echo "$#: $1 $2 $3" >> `+out+"\necho done\n")
+	log := runHook(t, file, true, RoleChange{"a", "MASTER", "20.20.20.1"}, RoleChange{"b.C_-9", "FAULT", "0.0.0.0"}, RoleChange{"a", "BACKUP", "20.20.20.1"})
 	got, err := os.ReadFile(out)
 	if want := "3: b.C_-9 FAULT 0.0.0.0\n3: a BACKUP 20.20.20.1\n"; err != nil || string(got) != want {
 		t.Errorf("%q, %v, want %q", got, err, want)
@@ -65,35 +65,35 @@ func TestRun(t *testing.T) {
 // run is logged.
 func TestNotRun(t *testing.T) {
 	t.Parallel()
-	loose := script(t, 0o755, "exit 0\n")
+	loose := writeScript(t, 0o755, "exit 0\n")
 	if err := os.Chmod(filepath.Dir(loose), 0o777); err != nil { //nolint:gosec // the tested case
 		t.Fatal(err)
 	}
-	foreign := script(t, 0o755, "exit 0\n")
+	foreign := writeScript(t, 0o755, "exit 0\n")
 	if err := os.Chown(foreign, 65534, 65534); err != nil {
 		t.Skip("only root may give files away")
 	}
 	for file, want := range map[string]string{
-		script(t, 0o777, "exit 0\n"):          "users other than root may write",
-		loose:                                 "users other than root may write",
-		foreign:                               "is not owned by root",
-		script(t, 0o755, "echo no; exit 3\n"): "exit status 3",
-		script(t, 0o644, "exit 0\n"):          "permission denied",
-		filepath.Dir(script(t, 0o755, "exit 0\n")):             "is not a regular file",
-		filepath.Join(t.TempDir(), "nothing"):                  "no such file",
-		script(t, 0o755, "head -c 100000 /dev/zero; exit 4\n"): "exit status 4",
+		writeScript(t, 0o777, "exit 0\n"): "users other than root may write",
+		loose:                             "users other than root may write",
+		foreign:                           "is not owned by root",
+		writeScript(t, 0o755, "echo no; exit 3\n"):                  "exit status 3",
+		writeScript(t, 0o644, "exit 0\n"):                           "permission denied",
+		filepath.Dir(writeScript(t, 0o755, "exit 0\n")):             "is not a regular file",
+		filepath.Join(t.TempDir(), "nothing"):                       "no such file",
+		writeScript(t, 0o755, "head -c 100000 /dev/zero; exit 4\n"): "exit status 4",
 	} {
-		if log := runs(t, file, false, RoleChange{"a", "MASTER", "0.0.0.0"}); !strings.Contains(log, want) || strings.Contains(log, "was run") || len(log) > 4000 {
+		if log := runHook(t, file, false, RoleChange{"a", "MASTER", "0.0.0.0"}); !strings.Contains(log, want) || strings.Contains(log, "was run") || len(log) > 4000 {
 			t.Errorf("%s: %s\nwant %s", file, log, want)
 		}
 	}
-	if log := runs(t, filepath.Join(t.TempDir(), "nothing"), true, RoleChange{"a", "MASTER", "0.0.0.0"}); log != "" {
+	if log := runHook(t, filepath.Join(t.TempDir(), "nothing"), true, RoleChange{"a", "MASTER", "0.0.0.0"}); log != "" {
 		t.Errorf("one that need not be there: %s", log)
 	}
 }
 
-// exists waits for a file.
-func exists(t *testing.T, name string) {
+// awaitFile waits for a file.
+func awaitFile(t *testing.T, name string) {
 	t.Helper()
 	await.NoError(t, 20*time.Second, func() error { _, err := os.Stat(name); return err })
 }
@@ -102,12 +102,12 @@ func exists(t *testing.T, name string) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	begun := filepath.Join(t.TempDir(), "begun")
-	h := NewRoleHook(script(t, 0o755, "touch "+begun+"; sleep 1000 & sleep 1000\n"), true, slog.New(slog.DiscardHandler))
+	h := NewRoleHook(writeScript(t, 0o755, "touch "+begun+"; sleep 1000 & sleep 1000\n"), true, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { h.Run(ctx); close(done) }()
 	h.Changed(RoleChange{"a", "MASTER", "0.0.0.0"})
-	exists(t, begun)
+	awaitFile(t, begun)
 	cancel()
 	select {
 	case <-done:
@@ -123,9 +123,9 @@ func TestEnds(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
-	file := script(t, 0o755, "echo run >> "+out+"\n")
+	file := writeScript(t, 0o755, "echo run >> "+out+"\n")
 	for _, name := range []string{"", "-rf", "a b", "$(id)", "a;b", "../a", "a\nb", "\u00e4", "a\x00"} {
-		log := runs(t, file, false, RoleChange{name, "MASTER", "0.0.0.0"}, RoleChange{name, "BACKUP", "0.0.0.0"})
+		log := runHook(t, file, false, RoleChange{name, "MASTER", "0.0.0.0"}, RoleChange{name, "BACKUP", "0.0.0.0"})
 		if strings.Count(log, "role hook is not run: the name of the instance") != 1 {
 			t.Errorf(`%q: got %s, want "role hook is not run: the name of the instance" once in log`,
 				name, log)
@@ -138,7 +138,7 @@ func TestNames(t *testing.T) {
 	for i := range 3 * maxRefused {
 		many = append(many, RoleChange{fmt.Sprintf("-%d", i), "MASTER", "0.0.0.0"})
 	}
-	if n := strings.Count(runs(t, file, false, many...), "not run"); n != maxRefused {
+	if n := strings.Count(runHook(t, file, false, many...), "not run"); n != maxRefused {
 		t.Errorf("%d names are logged, and kept", n)
 	}
 }
@@ -148,7 +148,7 @@ func TestNames(t *testing.T) {
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file := script(t, 0o755, "(read x < "+dir+"/go; head -c 200000 /dev/zero && echo more && touch "+dir+"/$1) &\necho done\n")
+	file := writeScript(t, 0o755, "(read x < "+dir+"/go; head -c 200000 /dev/zero && echo more && touch "+dir+"/$1) &\necho done\n")
 	if err := syscall.Mkfifo(dir+"/go", 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -159,11 +159,11 @@ func TestBackground(t *testing.T) {
 		if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
 			t.Fatal(err)
 		}
-		exists(t, filepath.Join(dir, name)) // the background process has finished
+		awaitFile(t, filepath.Join(dir, name)) // the background process has finished
 	}
 	run("a")
 	await.True(t, 20*time.Second, "its output is read", func() bool { return h.backlog.Load() == 0 })
-	h.backlog.Store(maxLeft)
+	h.backlog.Store(maxBackground)
 	run("b")
 	if got := log.String(); strings.Count(got, "role hook was run") != 2 || strings.Count(got, "output=done") != 1 || strings.Contains(got, "failed") {
 		t.Errorf(`got %v, want "role hook was run" twice in got, `+
@@ -177,7 +177,7 @@ func TestBackground(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	program := script(t, 0o755, "exit 0\n")
+	program := writeScript(t, 0o755, "exit 0\n")
 	const nobody = 65534
 	give := func(path string) {
 		t.Helper()
@@ -212,15 +212,15 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"good", "relative", "sticky/good"} {
-		if got, err := ownedByRoot(at(name)); err != nil || got != program {
+		if got, err := resolveRootOwned(at(name)); err != nil || got != program {
 			t.Errorf("%s: got %s, %v, want no error, %s", name, got, err, program)
 		}
 	}
 	for name, want := range map[string]string{
-		"loop": "leads over more than 40 links", "foreign/below/link": "foreign is not owned by root", "foreign/below/hook": "foreign is not owned by root",
+		"loop": "has more than 40 symbolic links", "foreign/below/link": "foreign is not owned by root", "foreign/below/hook": "foreign is not owned by root",
 		"loose/below/link": "loose: chmod go-w", "chain": "foreign is not owned by root", "given": "given is not owned by root", "gone": "no such file",
 	} {
-		if got, err := ownedByRoot(at(name)); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := resolveRootOwned(at(name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, want)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 type Shared struct {
 	owner Owner
 
-	mu     sync.Mutex // also held while the owner works: it is called in the order of requests
+	mu     sync.Mutex // also held during calls of owner, to keep the order of requests
 	wanted []map[netip.Addr]bool
 }
 

@@ -7,22 +7,22 @@ import (
 	"testing"
 )
 
-// kept is an owner that records its addresses.
-type kept map[netip.Addr]bool
+// fakeOwner is an owner that records its addresses.
+type fakeOwner map[netip.Addr]bool
 
-func (k kept) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]error {
+func (k fakeOwner) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]error {
 	clear(k)
 	return k.Add(context.Background(), vips...)
 }
 
-func (k kept) Add(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (k fakeOwner) Add(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	for _, a := range vips {
 		k[a] = true
 	}
 	return nil
 }
 
-func (k kept) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (k fakeOwner) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	for _, a := range vips {
 		delete(k, a)
 	}
@@ -32,7 +32,7 @@ func (k kept) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error
 // TestShared checks that an address is owned as long as one of several users wants it.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	ctx, all := t.Context(), kept{}
+	ctx, all := t.Context(), fakeOwner{}
 	s := Share(all)
 	one, two := s.Part(), s.Part()
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")

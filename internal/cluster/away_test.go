@@ -17,22 +17,22 @@ func TestAway(t *testing.T) {
 	up := func(since time.Duration) *peer {
 		return &peer{
 			queue: newQueue(), now: report.ClusterPeer{Node: "b", State: report.PeerUp, Since: time.Now().Add(-since)},
-			free: time.Now(),
+			sentTime: time.Now(),
 		}
 	}
 	down := up(time.Hour)
 	down.now.State = report.PeerDown
 	own := up(0)
-	own.own = true
+	own.isSelf = true
 	reads, stuck := up(keepEnds), up(keepEnds)
-	reads.unread = []mark{{1, time.Now().Add(-keepEnds / 2)}}
-	stuck.free = time.Now().Add(-keepEnds / 2)
+	reads.marks = []mark{{1, time.Now().Add(-keepEnds / 2)}}
+	stuck.sentTime = time.Now().Add(-keepEnds / 2)
 	for !stuck.queue.isStale() {
 		stuck.queue.put(chunk{data: make([]byte, transport.MaxFrame)})
 	}
-	stuck.sentAll() // it is about to be sent everything again
+	stuck.sentAll() // the peer is about to get a full copy
 	behind := up(keepEnds)
-	behind.free = time.Now().Add(-keepEnds / 2)
+	behind.sentTime = time.Now().Add(-keepEnds / 2)
 	behind.queue.put(chunk{data: make([]byte, transport.MaxFrame)})
 	behind.sentAll()
 	here, left := &source{complete: true}, &source{}
@@ -60,13 +60,13 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestSendQueued checks that a peer whose queue was sent is late since it was taken: records have
-// waited there meanwhile.
+// TestSendQueued checks that a peer counts as late from the time at which its queue was taken,
+// since records waited until then.
 func TestSendQueued(t *testing.T) {
 	t.Parallel()
 	p, at := &peer{queue: newQueue()}, time.Now().Add(-keepEnds/3+time.Second)
-	if err := p.sendQueued(nil, nil, at); err != nil || p.isLate() || !p.free.Equal(at) {
-		t.Errorf("records have waited since %v, want %v: %v", p.free, at, err)
+	if err := p.sendQueued(nil, nil, at); err != nil || p.isLate() || !p.sentTime.Equal(at) {
+		t.Errorf("records have waited since %v, want %v: %v", p.sentTime, at, err)
 	}
 }
 

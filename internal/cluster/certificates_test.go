@@ -18,16 +18,16 @@ import (
 	"loxilb/test/certtest"
 )
 
-// certified is nodes with certificates.
-type certified struct {
+// certifiedNodes are nodes with certificates.
+type certifiedNodes struct {
 	*fleet
 	names []string
 	stops []func()
 }
 
-func newCertified(t *testing.T, n int, by *certtest.Authority) *certified {
+func newCertifiedNodes(t *testing.T, n int, by *certtest.Authority) *certifiedNodes {
 	t.Helper()
-	f := &certified{fleet: &fleet{nodes: newNodes(t, n), t: t}}
+	f := &certifiedNodes{fleet: &fleet{nodes: newNodes(t, n), t: t}}
 	for i := range n {
 		f.names, f.files, f.tables = append(f.names, fmt.Sprintf("node%d", i)), append(f.files, t.TempDir()), append(f.tables, newTable())
 		f.replace(i, by.Cert, by)
@@ -39,7 +39,7 @@ func newCertified(t *testing.T, n int, by *certtest.Authority) *certified {
 }
 
 // launch starts a node.
-func (f *certified) launch(i int) {
+func (f *certifiedNodes) launch(i int) {
 	f.t.Helper()
 	f.running[i], f.stops[i] = f.start(i, f.tables[i], func(c *Config) {
 		var err error
@@ -50,10 +50,10 @@ func (f *certified) launch(i int) {
 	})
 }
 
-func (f *certified) path(i int, name string) string { return filepath.Join(f.files[i], name) }
+func (f *certifiedNodes) path(i int, name string) string { return filepath.Join(f.files[i], name) }
 
 // replace replaces the authorities that a node accepts, and if by is not nil its certificate.
-func (f *certified) replace(i int, accepts []byte, by *certtest.Authority) {
+func (f *certifiedNodes) replace(i int, accepts []byte, by *certtest.Authority) {
 	f.t.Helper()
 	files := map[string][]byte{"ca": accepts}
 	if by != nil {
@@ -68,7 +68,7 @@ func (f *certified) replace(i int, accepts []byte, by *certtest.Authority) {
 }
 
 // settle waits until nodes have read their files twice.
-func (f *certified) settle(i int) {
+func (f *certifiedNodes) settle(i int) {
 	f.t.Helper()
 	cert, err := os.ReadFile(f.path(i, "cert"))
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *certified) settle(i int) {
 }
 
 // accepts waits until a node accepts certificates of an authority, or no longer does.
-func (f *certified) accepts(i int, by *certtest.Authority, want bool) {
+func (f *certifiedNodes) accepts(i int, by *certtest.Authority, want bool) {
 	f.t.Helper()
 	shown := tls.ConnectionState{PeerCertificates: []*x509.Certificate{by.Issue(f.t, "any").Leaf}}
 	eventually(f.t, "the node does not read its authorities", func() bool {
@@ -94,7 +94,7 @@ func (f *certified) accepts(i int, by *certtest.Authority, want bool) {
 func TestAuthorityRotation(t *testing.T) {
 	t.Parallel()
 	before, after := certtest.NewAuthority(t, "before"), certtest.NewAuthority(t, "after")
-	f := newCertified(t, 3, before)
+	f := newCertifiedNodes(t, 3, before)
 	for i := range f.files {
 		f.replace(i, slices.Concat(before.Cert, after.Cert), nil)
 		f.exchanges()
@@ -123,7 +123,7 @@ func TestAuthorityRotation(t *testing.T) {
 func TestOneSided(t *testing.T) {
 	t.Parallel()
 	before, after := certtest.NewAuthority(t, "before"), certtest.NewAuthority(t, "after")
-	f := newCertified(t, 2, before)
+	f := newCertifiedNodes(t, 2, before)
 	const refused = "the peer does not accept this node's certificate"
 	isRefused := func() bool {
 		list := f.running[0].Status().Peers
@@ -139,6 +139,6 @@ func TestOneSided(t *testing.T) {
 	f.stops[0]()
 	f.launch(0)
 	eventually(t, "the node announces VIPs although it is refused", func() bool {
-		return strings.Contains(f.running[0].Held(), refused)
+		return strings.Contains(f.running[0].HeldReason(), refused)
 	})
 }

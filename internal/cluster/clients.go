@@ -13,7 +13,7 @@ import (
 // its client, so only clients without a connection are sent: to a node that connects, after all
 // connections.
 
-// scanClients encodes the clients that this node knows, and passes them on.
+// scanClients encodes the clients that this node knows, and passes them to yield.
 func (n *Node) scanClients(ctx context.Context, yield func(chunk) error) error {
 	return n.Table.ScanClients(ctx, func(list []report.ClientCopy) error {
 		for len(list) > 0 {
@@ -49,8 +49,8 @@ func (n *Node) applyClients(ctx context.Context, s *source, payload []byte, age 
 	return err
 }
 
-// tryClientsAgain tries parked clients again.
-func (n *Node) tryClientsAgain(ctx context.Context, list []waiting[report.ClientCopy]) {
+// retryClients tries parked clients again.
+func (n *Node) retryClients(ctx context.Context, list []waiting[report.ClientCopy]) {
 	clients, unknown := make([]report.ClientCopy, len(list)), make([]bool, len(list))
 	for i := range list {
 		clients[i] = list[i].record

@@ -1,6 +1,6 @@
-// Package cluster keeps the connections of all nodes in the table of each: it sends this node's
-// connections to its peers, and inserts theirs (docs/adr/0092-connection-sync.md). All nodes are
-// equal.
+// Package cluster copies connections between nodes, so each node has those of all: it sends this
+// node's connections to its peers, and inserts theirs (docs/adr/0092-connection-sync.md). No node
+// has a special role.
 package cluster
 
 import (
@@ -27,8 +27,8 @@ type Table interface {
 	ScanClients(ctx context.Context, yield func([]report.ClientCopy) error) error
 	PutClients(ctx context.Context, list []report.ClientCopy, unknown []bool) error
 	PutCopies(ctx context.Context, list []report.ConnectionCopy, results []report.CopyResult) error
-	// KeepQuiet leaves segments of unknown connections unanswered for a while, and those that a
-	// service passes on by their hash for a shorter while.
+	// KeepQuiet leaves TCP segments of unknown connections unanswered for a while, and drops those
+	// that services forward by hash for a shorter while.
 	KeepQuiet(d, hashed time.Duration) error
 	// ExpectCopies makes room for so many connections in total.
 	ExpectCopies(ctx context.Context, connections int) error
@@ -38,7 +38,7 @@ type Table interface {
 
 // Config configures the node.
 type Config struct {
-	Peers    []string // HOST:PORT each, for good; names are looked up
+	Peers    []string // HOST:PORT each
 	Nodes    []string // HOST:PORT each, until SetNodes replaces them
 	Listen   string   // ADDRESS:PORT
 	Hello    transport.Hello
@@ -75,14 +75,14 @@ type Node struct {
 	ends     ends
 	faults   faults
 
-	mu       sync.Mutex
-	peers    []*peer              // by address
-	sources  map[string]*source   // that send to this node, by name
-	departed map[string]time.Time // when former sources have left, maxSources at most
-	nodes    []string             // SetNodes
-	named    map[string]*name     // configured nodes
-	look     chan struct{}        // closed when they change
-	own      ownState
+	mu           sync.Mutex
+	peers        []*peer              // by address
+	sources      map[string]*source   // that send to this node, by name
+	departed     map[string]time.Time // when former sources have left, maxSources at most
+	nodes        []string             // SetNodes
+	named        map[string]*name     // configured nodes
+	namesChanged chan struct{}        // closed when they change
+	own          ownState
 }
 
 // New listens for peers.
@@ -100,8 +100,8 @@ func New(c Config) (*Node, error) {
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
 	c.oneWayTime, c.staleTime = cmp.Or(c.oneWayTime, oneWayTime), cmp.Or(c.staleTime, transport.MaxSilence)
 	return &Node{
-		Config: c, listener: l, sources: map[string]*source{}, departed: map[string]time.Time{}, nodes: c.Nodes, named: map[string]*name{}, look: make(chan struct{}), join: join{done: make(chan struct{})},
-		hold: hold{reason: "the connections of the other nodes are not here yet", moved: make(chan struct{}, 1), over: make(chan struct{})},
+		Config: c, listener: l, sources: map[string]*source{}, departed: map[string]time.Time{}, nodes: c.Nodes, named: map[string]*name{}, namesChanged: make(chan struct{}), join: join{done: make(chan struct{})},
+		hold: hold{reason: "this node does not have the connections of the other nodes yet", isolationChanged: make(chan struct{}, 1), released: make(chan struct{})},
 	}, nil
 }
 
@@ -119,7 +119,7 @@ func (n *Node) Run(ctx context.Context) {
 		n.join.finish()
 		return
 	}
-	n.quiet()
+	n.keepQuiet()
 	lasting, end := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	for _, f := range []func(context.Context){n.watch, n.refresh, n.retryParked, n.listen, n.followState, n.followCredentials} {
@@ -129,7 +129,7 @@ func (n *Node) Run(ctx context.Context) {
 	n.awaitPeers(ctx)
 	n.awaitAcceptance(ctx)
 	n.followIsolation(ctx)
-	n.rerouted()
+	n.notifyRerouted()
 	time.Sleep(n.lingerTime)
 	end()
 	running.Wait()
@@ -143,23 +143,23 @@ func (n *Node) SetNodes(addresses []string) {
 		return
 	}
 	n.nodes = addresses
-	close(n.look)
-	n.look = make(chan struct{})
+	close(n.namesChanged)
+	n.namesChanged = make(chan struct{})
 }
 
 // names returns all configured nodes, and a channel that is closed when they change.
 func (n *Node) names() ([]string, <-chan struct{}) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Concat(n.Peers, n.nodes), n.look
+	return slices.Concat(n.Peers, n.nodes), n.namesChanged
 }
 
 // listen accepts nodes.
 func (n *Node) listen(ctx context.Context) {
 	host := transport.Host{
-		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, Judge: n.judge, Has: n.has,
+		Hello: n.hello, Credentials: n.Credentials, IsNode: n.isNodeAt, CheckPeer: n.checkName, HasConnectionsOf: n.hasConnectionsOf,
 		Handle:  func(c *transport.Conn) { n.receive(ctx, c) },
-		Refused: func(from string, err error) { n.Log.Warn("a node is turned away", "from", hostOf(from), "error", err) },
+		Refused: func(from string, err error) { n.Log.Warn("refused a node", "from", hostOf(from), "error", err) },
 		Failing: func(err error) { n.Log.Warn("nodes of the cluster cannot connect for now", "error", err) },
 	}
 	if err := host.Serve(ctx, n.listener); err != nil && ctx.Err() == nil {
@@ -174,7 +174,7 @@ func (n *Node) isNodeAt(host string) bool {
 	return slices.ContainsFunc(n.peers, func(p *peer) bool { return hostOf(p.address) == host })
 }
 
-// hello returns this node's present greeting.
+// hello returns this node's current greeting.
 func (n *Node) hello() *transport.Hello {
 	h := n.Hello
 	h.Revision = n.revision()
@@ -190,18 +190,17 @@ func (n *Node) revision() uint64 {
 }
 
 // MembershipChanged prepares for packets of connections that other nodes have opened: a node has
-// come or gone, this one has another role, or a router begins to send packets here. Unknown
-// segments are left unanswered for a while, and peers that could not be reached are tried again at
-// once.
+// joined or left, this one has another role, or a router begins to send packets here. Unknown
+// segments are left unanswered for a while, and unreachable peers are retried at once.
 func (n *Node) MembershipChanged() {
 	if n == nil {
 		return
 	}
-	n.quiet()
+	n.keepQuiet()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.peers {
-		p.hurry()
+		p.connectNow()
 	}
 }
 
@@ -210,7 +209,7 @@ func (n *Node) Status() report.Cluster {
 	out := report.Cluster{Node: n.Hello.Node, Self: n.Hello.Self, Listen: n.listener.Addr().String(), Lost: n.lost.Load()}
 	select {
 	case <-n.join.done:
-		out.Joined, out.Held = true, n.Held()
+		out.Joined, out.Held = true, n.HeldReason()
 	default:
 	}
 	n.mu.Lock()

@@ -20,7 +20,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // nodes starts nodes of a cluster, which know each other.
 type nodes struct {
@@ -103,9 +103,9 @@ func (n *nodes) start(i int, f *table, edit func(*Config)) (*Node, func()) {
 
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testTimeout); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s, within %v", what, patience)
+			t.Fatalf("%s, within %v", what, testTimeout)
 		}
 	}
 }
@@ -344,7 +344,7 @@ func TestVersions(t *testing.T) {
 		oldest, newest int
 		fits           bool
 	}{{2, 3, true}, {1, 2, true}, {3, 4, true}, {4, 5, false}, {0, 1, false}} {
-		err := hello("one", 2, 3).Judge(hello("two", c.oldest, c.newest))
+		err := hello("one", 2, 3).CheckCompatible(hello("two", c.oldest, c.newest))
 		if (err == nil) != c.fits || err != nil && !strings.Contains(err.Error(), "upgrade one version after the other") {
 			t.Errorf("versions 2 to 3 and %d to %d: %v", c.oldest, c.newest, err)
 		}

@@ -18,7 +18,7 @@ import (
 // second: the ring is read every millisecond.
 var lifeEvents = []uint8{answered, proven, closed}
 
-const atATime = 100
+const eventsPerBatch = 100
 
 // shortConnections returns batches of events: in each, connections open, and earlier ones prove
 // that their client exists, and close.
@@ -26,8 +26,8 @@ func shortConnections(batches int) (list [][]report.ConnectionCopy) {
 	for n := range batches {
 		var batch []report.ConnectionCopy
 		for age, flags := range lifeEvents {
-			for i := range atATime {
-				c := connection((n-20*age)*atATime + i + 1<<20)
+			for i := range eventsPerBatch {
+				c := connection((n-20*age)*eventsPerBatch + i + 1<<20)
 				c.Flags = flags
 				batch = append(batch, c)
 			}
@@ -54,7 +54,7 @@ func BenchmarkFeed(b *testing.B) {
 		b.Run(map[int]string{1: "1 peer", 2: "2 peers", 7: "7 peers"}[peers], func(b *testing.B) {
 			n := &Node{Config: Config{Log: slog.New(slog.DiscardHandler)}}
 			for range peers {
-				n.peers = append(n.peers, &peer{node: n, queue: newQueue(), packs: true, now: report.ClusterPeer{State: report.PeerUp}})
+				n.peers = append(n.peers, &peer{node: n, queue: newQueue(), readsPacked: true, now: report.ClusterPeer{State: report.PeerUp}})
 			}
 			p := &pace{yield: n.broadcast}
 			const batches = 1000
@@ -76,7 +76,7 @@ func BenchmarkFeed(b *testing.B) {
 				}
 				rounds++
 			}
-			connections := float64(rounds * batches * atATime)
+			connections := float64(rounds * batches * eventsPerBatch)
 			b.ReportMetric(float64(cpuOf(b, unix.RUSAGE_SELF)-before)/connections, "cpu-ns/connection")
 			b.ReportMetric(float64(records)/connections/float64(peers), "records/connection/peer")
 			b.ReportMetric(float64(bytes)/connections/float64(peers), "bytes/connection/peer")
@@ -103,7 +103,7 @@ func BenchmarkReceive(b *testing.B) {
 	s := &source{}
 	var frame record.Packer
 	var data []byte
-	for i := range 2 * atATime {
+	for i := range 2 * eventsPerBatch {
 		one := connection(i)
 		data = frame.Append(data, &one)
 	}
@@ -120,5 +120,5 @@ func BenchmarkReceive(b *testing.B) {
 		}
 		rounds++
 	}
-	b.ReportMetric(float64(cpuOf(b, unix.RUSAGE_THREAD)-before)/float64(rounds*atATime), "cpu-ns/connection")
+	b.ReportMetric(float64(cpuOf(b, unix.RUSAGE_THREAD)-before)/float64(rounds*eventsPerBatch), "cpu-ns/connection")
 }

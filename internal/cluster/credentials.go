@@ -10,11 +10,11 @@ import (
 	"loxilb/internal/host/monotime"
 )
 
-// credentialsEvery is how often the files of keys and certificates are read. A change counts once
-// it was read twice.
+// credentialsEvery is how often the files of keys and certificates are read. A change takes effect
+// after two equal reads.
 const credentialsEvery = time.Second
 
-// errRenewed ends connections to make them again with other credentials.
+// errRenewed ends connections that must be made again with other credentials.
 var errRenewed = errors.New("this node has another key or certificate now")
 
 // followCredentials reads the files of keys and certificates periodically until ctx ends.
@@ -44,7 +44,7 @@ func (n *Node) renew() {
 	defer n.mu.Unlock()
 	for name, s := range n.sources {
 		if err := s.recheck(n.Credentials); err != nil {
-			n.Log.Warn("a node is turned away", "from", name, "error", err)
+			n.Log.Warn("refused a node", "from", name, "error", err)
 		}
 	}
 	for _, p := range n.peers {
@@ -66,11 +66,11 @@ func (s *source) recheck(credentials *transport.Credentials) error {
 	return err
 }
 
-// isPlanned reports whether a connection was ended to make it again at once.
-func isPlanned(err error) bool { return errors.Is(err, errCut) || errors.Is(err, errRenewed) }
+// isPlanned reports whether this node ended a connection to make it again at once.
+func isPlanned(err error) bool { return errors.Is(err, errIsolated) || errors.Is(err, errRenewed) }
 
-// endsSoon is how long before its end a certificate is a problem.
-const endsSoon = 7 * 24 * time.Hour
+// expirySoon is how long before its end a certificate is a problem.
+const expirySoon = 7 * 24 * time.Hour
 
 // credentialProblems describes problems of this node's own key or certificate.
 func (n *Node) credentialProblems(now time.Time) (list []string) {
@@ -80,7 +80,7 @@ func (n *Node) credentialProblems(now time.Time) (list []string) {
 	switch end := n.Credentials.Expires(); {
 	case now.After(end):
 		list = append(list, fmt.Sprintf("the certificate of this node ended at %s: nodes that lose their connection do not accept it", end.Format(time.RFC3339)))
-	case end.Sub(now) < endsSoon:
+	case end.Sub(now) < expirySoon:
 		list = append(list, fmt.Sprintf("the certificate of this node ends at %s", end.Format(time.RFC3339)))
 	}
 	return list

@@ -19,7 +19,7 @@ const (
 	// keepEnds is how long ends are kept while no node is away: longer than it takes to notice
 	// that one is, which has missed the ends since.
 	keepEnds = 15 * time.Second
-	// endsPartTime bounds the time between the ends of a part, which all have the age of the first.
+	// endsPartTime bounds the time between the ends of a part, which share the age of the first.
 	endsPartTime = time.Second
 	// endsAtOnce is the number of ends that are applied at once, or a few more.
 	endsAtOnce = 2000
@@ -30,9 +30,10 @@ const (
 	ageLength = 4
 )
 
-// ends are the connections that have ended lately, or while another node was away. That node still
-// has them, as open: it gets these ends once it is back (beginBulk), and they are applied again to
-// what it sends (applyOwnEnds). Otherwise such connections would count until they time out.
+// ends are the connections that have ended recently, or while another node was away. That node
+// still has them as open connections. It gets the ends once it returns (beginBulk), and they are
+// applied to the connections that it sends (applyOwnEnds). Otherwise these would remain until they
+// time out.
 type ends struct {
 	mu    sync.Mutex
 	parts []endsPart // by age
@@ -40,7 +41,7 @@ type ends struct {
 	frame record.Packer // of the last part
 }
 
-// endsPart is packed records, of one frame at most.
+// endsPart holds packed records for at most one frame.
 type endsPart struct {
 	began time.Time
 	data  []byte
@@ -57,9 +58,8 @@ func (n *Node) keepEnds(list []report.ConnectionCopy) {
 }
 
 // isAnyAway reports whether a node may need ends that are older than keepEnds: a configured node
-// has not had all connections for as long, or reads slowly, or a known one has not sent all of its
-// own, or gets none. Records on their way may be lost, and names do not lead to nodes that are
-// away, or have just returned.
+// reads slowly or does not have all connections yet, or a known node has not sent all of its own or
+// gets none.
 func (n *Node) isAnyAway() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,10 +172,10 @@ func decodeEnds(list []report.ConnectionCopy, frame []byte) ([]report.Connection
 	return list, err
 }
 
-// applyOwnEnds ends connections that a node has sent as open, although they have ended while it was
-// away. opened: those alone; nil: all. It calls answer in between: the node would give this one up
-// otherwise.
-func (n *Node) applyOwnEnds(ctx context.Context, s *source, opened map[life]bool, answer func() error) error {
+// applyOwnEnds ends connections that a node has sent as open, although they ended while it was
+// away: those in opened, or all if it is nil. It calls answer in between, so the node does not time
+// out.
+func (n *Node) applyOwnEnds(ctx context.Context, s *source, opened map[connectionID]bool, answer func() error) error {
 	var list []report.ConnectionCopy
 	put := func() error {
 		results := make([]report.CopyResult, len(list))
@@ -184,7 +184,7 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source, opened map[life]bool
 		}
 		s.mu.Lock()
 		for i, r := range results {
-			if waits(&list[i], r) && n.parked.add(s, list[i]) {
+			if mayApplyLater(&list[i], r) && n.parked.add(s, list[i]) {
 				s.parked++
 			}
 		}
@@ -195,7 +195,7 @@ func (n *Node) applyOwnEnds(ctx context.Context, s *source, opened map[life]bool
 	err := n.ends.each(time.Time{}, func(part chunk) (err error) {
 		first := len(list)
 		if list, err = decodeEnds(list, part.data); opened != nil {
-			rest := slices.DeleteFunc(list[first:], func(c report.ConnectionCopy) bool { return !opened[lifeOf(&c)] })
+			rest := slices.DeleteFunc(list[first:], func(c report.ConnectionCopy) bool { return !opened[connectionIDOf(&c)] })
 			list = list[:first+len(rest)]
 		}
 		if err != nil || len(list) < endsAtOnce {

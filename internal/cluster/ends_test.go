@@ -201,7 +201,7 @@ func TestEndsBeforeCopies(t *testing.T) {
 	var packed record.Packer
 	data := packed.Append(nil, &one)
 	const greeting = `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`
-	c := all.intrude(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
+	c := all.connectAsNode(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
 	const kindPacked, kindEnds = 9, 10
 	_, _ = c.Write(slices.Concat(frame(kindEnds, append(make([]byte, ageLength), data...)), frame(kindPacked, data)))
 	var got []bool
@@ -276,7 +276,7 @@ func ended(i int) report.ConnectionCopy {
 func TestKeepEnds(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[report.PeerState]int{report.PeerUp: 1, report.PeerDown: 2} {
-		p := &peer{queue: newQueue(), free: time.Now()}
+		p := &peer{queue: newQueue(), sentTime: time.Now()}
 		p.now = report.ClusterPeer{Node: "b", State: state, Since: time.Now().Add(-time.Hour)}
 		n := &Node{peers: []*peer{p}, sources: map[string]*source{"b": {complete: true}}}
 		n.keepEnds([]report.ConnectionCopy{ended(0)})
@@ -379,7 +379,7 @@ func TestEndsReceived(t *testing.T) {
 	open := connection(endsAtOnce + 1)
 	bulkEnd := frame(4, nil)
 	const greeting = `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`
-	c := all.intrude(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
+	c := all.connectAsNode(t, fmt.Sprintf(greeting, transport.Fingerprint(0)))
 	_, _ = c.Write(slices.Concat(ends(0, endsAtOnce), ends(endsAtOnce, endsAtOnce+1), bulkEnd, bulkEnd, frame(3, record.Append(nil, &open))))
 	eventually(t, "the last record is not inserted", func() bool { return f.len() == 1 })
 	received := func() uint64 {
@@ -419,7 +419,7 @@ func TestEndsBusy(t *testing.T) {
 	for i := range list {
 		list[i].arrived = time.Now().Add(-waited)
 	}
-	n.tryAgain(t.Context(), list)
+	n.retryCopies(t.Context(), list)
 	if open := f.countOpen(); open != 1 || s.parked != 0 {
 		t.Errorf("%d connections are open and %d records wait, want 1 and none", open, s.parked)
 	}
@@ -448,7 +448,7 @@ func TestEndsAfterWaiting(t *testing.T) {
 		n.ends.append(&other)
 	}
 	f.late = nil
-	n.tryAgain(t.Context(), n.parked.take())
+	n.retryCopies(t.Context(), n.parked.take())
 	if want := []bool{false, false, false, true}; !slices.Equal(f.late, want) {
 		t.Errorf("other ends are applied again: %v are late, want %v", f.late, want)
 	}

@@ -15,7 +15,7 @@ const (
 	noRefresh  = "connections of other nodes are not refreshed"
 )
 
-// faults are errors of this node that keep it from exchanging connections, until they end.
+// faults are current errors that keep this node from exchanging connections.
 type faults struct {
 	mu   sync.Mutex
 	list map[string]string // error by what it prevents

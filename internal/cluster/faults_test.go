@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestFaults checks that a node which cannot exchange connections says so, and that other nodes do
-// not wait for it.
+// TestFaults checks that a node which cannot exchange connections reports the error, and that other
+// nodes do not wait for it.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 2)
@@ -34,8 +34,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestWatchFault checks that a node whose new connections wait for a refresh says so, until they
-// are sent again.
+// TestWatchFault checks that a node reports that it cannot send new connections at once, until it
+// can.
 func TestWatchFault(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 1)
@@ -50,26 +50,26 @@ func TestWatchFault(t *testing.T) {
 	eventually(t, "the fault is shown for ever", func() bool { return len(node.Status().Problems) == 0 })
 }
 
-// TestHashedQuiet checks that segments which their service passes on by their hash wait for a
-// moment when a node has gone, and for longer while a node sends all its connections.
+// TestHashedQuiet checks that services do not forward unknown segments by hash for hashedQuietTime
+// after a node has left, and for longer while a node sends all its connections.
 func TestHashedQuiet(t *testing.T) {
 	t.Parallel()
 	f := newTable()
 	n := &Node{Config: Config{Table: f}, sources: map[string]*source{}}
 	want := func(when string, d time.Duration) {
 		t.Helper()
-		if n.quiet(); f.hashed != d {
+		if n.keepQuiet(); f.hashed != d {
 			t.Errorf("%s, segments wait for %v, not %v", when, f.hashed, d)
 		}
 	}
-	want("alone", hashedQuiet)
+	want("alone", hashedQuietTime)
 	s := &source{live: &transport.Conn{}}
 	n.sources["other"] = s
-	want("while a node sends all its connections", Quiet)
+	want("while a node sends all its connections", QuietTime)
 	s.complete = true
-	want("afterwards", hashedQuiet)
+	want("afterwards", hashedQuietTime)
 	s.leave(s.live)
-	want("once the node has gone", hashedQuiet)
+	want("once the node has gone", hashedQuietTime)
 }
 
 // TestUnreadTable checks that a node which cannot read its own connections does not blame its peer,

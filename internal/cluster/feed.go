@@ -16,7 +16,7 @@ const (
 	// of which a third is CPU time: scans cost at most 3 % of a core.
 	refreshEvery = 5 * time.Second
 	refreshPause = 10
-	// overlap is the time that a scan looks back beyond its interval.
+	// overlap is how far a scan looks back beyond its interval.
 	overlap = time.Second
 	// lostEvery is the interval of scans for copies that found the ring full.
 	lostEvery = time.Second
@@ -47,7 +47,7 @@ func (n *Node) broadcast(list []report.ConnectionCopy) {
 func (p *peer) copyForm() (connected, packs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.now.State.Exchanges(), p.packs
+	return p.now.State.Exchanges(), p.readsPacked
 }
 
 // isConnected reports whether the peer gets copies.

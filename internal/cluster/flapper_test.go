@@ -33,7 +33,7 @@ func TestFlapper(t *testing.T) {
 		stop()
 	}
 	flap()
-	goroutines, before, cpu := runtime.NumGoroutine(), heap(), cpuTime(t)
+	goroutines, before, cpu := runtime.NumGoroutine(), heapBytes(), cpuTime(t)
 	for range returns {
 		flap()
 	}
@@ -44,7 +44,7 @@ func TestFlapper(t *testing.T) {
 	}
 	eventually(t, "goroutines are left", func() bool { return runtime.NumGoroutine() <= goroutines+many })
 	// buffers of the last return may be in use for a moment longer
-	eventually(t, "more than 8 MiB are left in use", func() bool { return heap()-before <= 8<<20 })
+	eventually(t, "more than 8 MiB are left in use", func() bool { return heapBytes()-before <= 8<<20 })
 }
 
 // cpuTime returns the CPU time that this process has used.

@@ -70,7 +70,7 @@ func TestForeignServers(t *testing.T) {
 				}
 				return false
 			})
-			eventually(t, "the node does not join", func() bool { return node.Status().Joined && node.Held() == "" })
+			eventually(t, "the node does not join", func() bool { return node.Status().Joined && node.HeldReason() == "" })
 		})
 	}
 }

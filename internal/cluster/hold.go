@@ -19,25 +19,26 @@ const (
 	rejoinTime = 3 * time.Second
 	// longAway is longer than BGP takes by default to lose a session without BFD.
 	longAway = 2 * time.Minute
-	// holdLook is the interval of checks whether the reason to hold VIPs back is gone.
-	holdLook = 250 * time.Millisecond
+	// holdCheckInterval is the interval of checks whether the reason to hold VIPs back is gone.
+	holdCheckInterval = 250 * time.Millisecond
 )
 
-// hold is why this node does not announce its VIPs: connections of other nodes would break here.
+// hold decides whether this node may announce its VIPs. Without the connections of other nodes, it
+// must not: it would break them.
 //
 // Two nodes that refuse each other cannot know which of them is misconfigured. So a node that
-// announces VIPs continues, whatever others claim, and a starting node waits while they announce.
+// announces VIPs continues, and a starting node waits while others announce theirs.
 type hold struct {
-	mu       sync.Mutex
-	reason   string        // empty: VIPs may be announced
-	since    time.Time     // when VIPs were held back after they had been announced; zero: never
-	isolated bool          // BGP neighbors are configured, and none has a session
-	moved    chan struct{} // capacity 1: isolated was set
-	over     chan struct{} // closed once VIPs may be announced
+	mu               sync.Mutex
+	reason           string        // empty: VIPs may be announced
+	since            time.Time     // when announced VIPs were withdrawn last; zero: never
+	isolated         bool          // BGP neighbors are configured, and none has a session
+	isolationChanged chan struct{} // capacity 1: isolated was set
+	released         chan struct{} // closed once VIPs may be announced
 }
 
-// Held returns why this node does not announce its VIPs; empty: it may.
-func (n *Node) Held() string {
+// HeldReason returns why this node must not announce its VIPs, or "".
+func (n *Node) HeldReason() string {
 	if n == nil {
 		return ""
 	}
@@ -46,8 +47,8 @@ func (n *Node) Held() string {
 	return n.hold.reason
 }
 
-// serves reports whether this node announces its VIPs, or did a moment ago: a node that is cut off
-// for a moment announces them again, so nodes that do not fit it must not begin meanwhile.
+// serves reports whether this node announces its VIPs, or did recently: a node that is briefly cut
+// off announces them again, so incompatible nodes must not begin in between.
 func (n *Node) serves() bool {
 	h := &n.hold
 	h.mu.Lock()
@@ -55,13 +56,13 @@ func (n *Node) serves() bool {
 	return h.reason == "" || !h.since.IsZero() && time.Since(h.since) < n.claimTime
 }
 
-// Refused reports whether nodes that serve refuse this one, which has not announced VIPs yet.
+// Refused reports whether serving nodes refuse this one, which has not announced VIPs yet.
 func (n *Node) Refused() bool {
 	if n == nil {
 		return false
 	}
 	select {
-	case <-n.hold.over: // first: a node that has joined may have both, and select would choose either
+	case <-n.hold.released: // first: a node that has joined may have both, and select would choose either
 		return false
 	default:
 	}
@@ -74,7 +75,7 @@ func (n *Node) Refused() bool {
 }
 
 // Serving is closed once this node may announce its VIPs.
-func (n *Node) Serving() <-chan struct{} { return n.hold.over }
+func (n *Node) Serving() <-chan struct{} { return n.hold.released }
 
 func (n *Node) setHeld(reason string) {
 	h := &n.hold
@@ -86,9 +87,9 @@ func (n *Node) setHeld(reason string) {
 	h.reason = reason
 	if reason == "" {
 		select {
-		case <-h.over:
+		case <-h.released:
 		default:
-			close(h.over)
+			close(h.released)
 		}
 	}
 	h.mu.Unlock()
@@ -112,7 +113,7 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 		n.setHeld("")
 		return
 	}
-	n.Log.Error("VIPs are not announced: nodes that serve refuse this one", "reason", why)
+	n.Log.Error("VIPs are not announced: serving nodes refuse this one", "reason", why)
 	n.Events.Publish(event.Node{Action: event.Began, What: "VIPs are not announced: " + why})
 	n.setHeld(why)
 	n.join.finish()
@@ -122,14 +123,14 @@ func (n *Node) awaitAcceptance(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(holdLook):
+		case <-time.After(holdCheckInterval):
 		}
 		why = n.refusal()
 	}
 	n.awaitCopies(ctx)
 	n.setHeld("")
-	n.Log.Info("VIPs may be announced: no node that serves refuses this one")
-	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no node that serves refuses this one"})
+	n.Log.Info("VIPs may be announced: no serving node refuses this one")
+	n.Events.Publish(event.Node{Action: event.Ended, What: "VIPs may be announced: no serving node refuses this one"})
 }
 
 // refusal returns why a starting node does not announce VIPs; empty: it does. A refusal by a node
@@ -144,7 +145,7 @@ func (n *Node) refusal() string {
 	for _, p := range n.peers {
 		p.mu.Lock()
 		accepted = accepted || p.serves && p.now.State.Exchanges()
-		refused, known := time.Since(p.refused) < n.claimTime, p.known
+		refused, known := time.Since(p.refused) < n.claimTime, p.proven
 		why := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
 		p.mu.Unlock()
 		if refused && known {
@@ -160,30 +161,30 @@ func (n *Node) refusal() string {
 	return stranger
 }
 
-// SessionsChanged reports that BGP sessions began or ended. isolated: this node has neighbors, and
-// a session with none of them. A router that leaves this node sends its packets to others, perhaps
-// before they have the records: they refuse no unknown segments for a while, either.
+// SessionsChanged reports that BGP sessions began or ended. isolated means that this node has
+// neighbors, but no session. A router that leaves this node sends its packets to other nodes,
+// perhaps before they have the records, so they also leave unknown segments unanswered for a while.
 func (n *Node) SessionsChanged(isolated bool) {
 	n.MembershipChanged()
-	n.rerouted()
+	n.notifyRerouted()
 	h := &n.hold
 	h.mu.Lock()
 	h.isolated = isolated
 	h.mu.Unlock()
 	select {
-	case h.moved <- struct{}{}:
+	case h.isolationChanged <- struct{}{}:
 	default:
 	}
 }
 
-// rerouted notifies the other nodes that routers may have begun to send this node's packets to
-// them.
-func (n *Node) rerouted() {
+// notifyRerouted notifies the other nodes that routers may have begun to send this node's packets
+// to them.
+func (n *Node) notifyRerouted() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.peers {
 		select {
-		case p.moved <- struct{}{}:
+		case p.rerouted <- struct{}{}:
 		default: // the peer is about to be notified
 		}
 	}
@@ -203,20 +204,20 @@ func (n *Node) followIsolation(ctx context.Context) {
 		switch {
 		case cut && n.hasGap():
 			n.setHeld("this node is cut off from BGP neighbors and other nodes")
-		case !cut && n.Held() != "":
+		case !cut && n.HeldReason() != "":
 			n.rejoin(ctx)
 			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-n.hold.moved:
+		case <-n.hold.isolationChanged:
 		case <-news:
 		}
 	}
 }
 
-// hasGap reports whether connections of another node may be missing here. If a node is connected,
-// one that has been away for long is not: this node announced VIPs without it.
+// hasGap reports whether this node may lack connections of another node. While a node is connected,
+// it ignores nodes that have been away for long: this node announced VIPs without them.
 func (n *Node) hasGap() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -234,9 +235,9 @@ func (n *Node) hasGap() bool {
 	return away && !connected
 }
 
-// errCut ends connections that have stalled while this node was cut off: TCP would repeat their
-// segments seconds after the network is back.
-var errCut = errors.New("this node was cut off")
+// errIsolated ends connections that stalled while this node was cut off: TCP would retransmit their
+// segments only seconds after the network is back.
+var errIsolated = errors.New("this node was cut off")
 
 // rejoin gets the connections of the other nodes, and then announces VIPs again.
 func (n *Node) rejoin(ctx context.Context) {
@@ -245,7 +246,7 @@ func (n *Node) rejoin(ctx context.Context) {
 		s.restart()
 	}
 	for _, p := range n.peers {
-		p.reconnect(errCut)
+		p.reconnect(errIsolated)
 	}
 	n.mu.Unlock()
 	n.awaitCopies(ctx)
@@ -263,7 +264,7 @@ func (n *Node) awaitCopies(ctx context.Context) {
 		news := n.join.next()
 		missing, _ := n.missing()
 		if len(missing) == 0 {
-			n.Log.Info("the connections of the other nodes are here again", "took", time.Since(began).Round(time.Millisecond))
+			n.Log.Info("received the connections of the other nodes again", "took", time.Since(began).Round(time.Millisecond))
 			return
 		}
 		select {
@@ -271,7 +272,7 @@ func (n *Node) awaitCopies(ctx context.Context) {
 			n.Log.Warn("announcing without the connections of some nodes", "nodes", strings.Join(missing, ", "), "waited", rejoinTime)
 			return
 		case <-news:
-		case <-time.After(holdLook):
+		case <-time.After(holdCheckInterval):
 		}
 	}
 }

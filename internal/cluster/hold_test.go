@@ -13,8 +13,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// misfits are configurations with which other nodes refuse a node.
-func misfits(t *testing.T) map[string]func(*Config) {
+// incompatibleConfigs returns changes to a configuration that make other nodes refuse a node.
+func incompatibleConfigs(t *testing.T) map[string]func(*Config) {
 	return map[string]func(*Config){
 		"key":  func(c *Config) { c.Credentials, _ = transport.KeyFile(keyFile(t, strings.Repeat("x", 32)), "node1") },
 		"self": func(c *Config) { c.Hello.Self = 0 },
@@ -31,19 +31,19 @@ func await(t *testing.T, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the node does not get that far")
 	}
 }
 
-func isServing(n *Node) bool { return n.Held() == "" }
+func isServing(n *Node) bool { return n.HeldReason() == "" }
 
-// TestHeld checks that a node which all serving nodes refuse announces no VIPs, and that those that
-// serve go on: however the node is misconfigured, and in clusters of two, where each is refused by
-// all others. If the node that serves is gone, the other one takes its place.
+// TestHeld checks that a node which all serving nodes refuse announces no VIPs, and that the
+// serving nodes continue, also in clusters of two. If the serving node is gone, the other one
+// replaces it.
 func TestHeld(t *testing.T) {
 	t.Parallel()
-	for name, edit := range misfits(t) {
+	for name, edit := range incompatibleConfigs(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := newNodes(t, 2)
@@ -65,8 +65,8 @@ func TestHeld(t *testing.T) {
 			close(started)
 			await(t, bad.Joined())
 			eventually(t, "nobody learns that the node is refused", refused.Load)
-			if !bad.Refused() || !strings.Contains(bad.Held(), "refuses this one: ") || bad.Status().Held == "" {
-				t.Errorf("the refused node serves: %q", bad.Held())
+			if !bad.Refused() || !strings.Contains(bad.HeldReason(), "refuses this one: ") || bad.Status().Held == "" {
+				t.Errorf("the refused node serves: %q", bad.HeldReason())
 			}
 			if e, _, err := heard.Next(t.Context()); err != nil || !strings.Contains(e.Body.String(), "VIPs are not announced: ") {
 				t.Errorf("event %v: %v", e.Body, err)
@@ -76,7 +76,7 @@ func TestHeld(t *testing.T) {
 				return len(p) > 0 && p[0].State == report.PeerRefused
 			})
 			if !isServing(good) {
-				t.Errorf("a refused node has silenced the one that serves: %s", good.Held())
+				t.Errorf("a refused node has silenced the one that serves: %s", good.HeldReason())
 			}
 			stop()
 			await(t, bad.Serving())
@@ -89,7 +89,7 @@ func TestHeld(t *testing.T) {
 // that restarts, and those that start at the same time and refuse each other.
 func TestHeldNeighbor(t *testing.T) {
 	t.Parallel()
-	for name, edit := range misfits(t) {
+	for name, edit := range incompatibleConfigs(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			all := newNodes(t, 2)
@@ -107,7 +107,7 @@ func TestHeldNeighbor(t *testing.T) {
 	}
 	all := newNodes(t, 2)
 	one, _ := all.start(0, newTable(), nil)
-	other, _ := all.start(1, newTable(), misfits(t)["key"])
+	other, _ := all.start(1, newTable(), incompatibleConfigs(t)["key"])
 	await(t, one.Joined())
 	await(t, other.Joined())
 	eventually(t, "neither node serves", func() bool { return isServing(one) || isServing(other) })
@@ -125,7 +125,7 @@ func TestHeldByOne(t *testing.T) {
 			await(t, first.Serving())
 			second, _ := all.start(1, newTable(), nil)
 			await(t, second.Serving())
-			bad, _ := all.start(2, newTable(), misfits(t)[name])
+			bad, _ := all.start(2, newTable(), incompatibleConfigs(t)[name])
 			await(t, bad.Joined())
 			if !bad.Refused() {
 				t.Error("the node serves")
@@ -144,7 +144,7 @@ func TestHeldByOne(t *testing.T) {
 func TestHeldImpostor(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 3)
-	stranger, _ := all.start(0, newTable(), misfits(t)["key"])
+	stranger, _ := all.start(0, newTable(), incompatibleConfigs(t)["key"])
 	await(t, stranger.Serving())
 	all.start(1, newTable(), func(c *Config) { c.Peers = all.addresses[1:] })
 	node, _ := all.start(2, newTable(), nil)
@@ -227,10 +227,10 @@ func TestRejoinReconnect(t *testing.T) {
 		if p.isHidden() {
 			continue
 		}
-		p.reconnect(errCut)
-		p.failed(errCut)
-		if p.tried || p.gone || p.now.State == report.PeerRefused {
-			t.Errorf("after its connection was renewed, the peer is %+v, tried %v, gone %v", p.now, p.tried, p.gone)
+		p.reconnect(errIsolated)
+		p.failed(errIsolated)
+		if p.tried || p.absent || p.now.State == report.PeerRefused {
+			t.Errorf("after its connection was renewed, the peer is %+v, tried %v, gone %v", p.now, p.tried, p.absent)
 		}
 	}
 }
@@ -262,11 +262,11 @@ func TestRerouted(t *testing.T) {
 	}
 }
 
-// TestNotRefused checks that a node that has joined and may announce its VIPs is ready each time it
-// is asked.
+// TestNotRefused checks that Refused stays false for a node that has joined and may announce its
+// VIPs.
 func TestNotRefused(t *testing.T) {
 	t.Parallel()
-	n := &Node{hold: hold{reason: "it starts", over: make(chan struct{})}}
+	n := &Node{hold: hold{reason: "it starts", released: make(chan struct{})}}
 	n.join.done = make(chan struct{})
 	if n.Refused() {
 		t.Error("a node is refused before it has joined")
@@ -285,7 +285,7 @@ func TestNotRefused(t *testing.T) {
 func TestServesAfterCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := &Node{Config: Config{Table: newTable(), claimTime: claimTime}, hold: hold{reason: "it starts", over: make(chan struct{})}}
+		n := &Node{Config: Config{Table: newTable(), claimTime: claimTime}, hold: hold{reason: "it starts", released: make(chan struct{})}}
 		want := func(when string, joining bool) {
 			t.Helper()
 			if got := n.hello().Joining; got != joining {

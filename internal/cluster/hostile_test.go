@@ -70,17 +70,17 @@ func TestHostilePeer(t *testing.T) {
 		"an acknowledgment by an unknown node": append(head(6, 8), make([]byte, 8)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := all.intrude(t, `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":"`+transport.Fingerprint(0)+`","slots":509,"connections":-9000000000000000000}`)
+			c := all.connectAsNode(t, `{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":"`+transport.Fingerprint(0)+`","slots":509,"connections":-9000000000000000000}`)
 			go func() { _, _ = c.Write(bytes) }() // it may be disconnected before it has sent all
-			_ = c.SetReadDeadline(time.Now().Add(patience))
+			_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 			if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 				t.Errorf("the node is still connected: %v", err)
 			}
 		})
 	}
 	for _, greeting := range []string{"", "[]", `{"node":7}`, strings.Repeat("{", 60_000), `{"node":"` + strings.Repeat("n", 60_000) + `"}`} {
-		c := all.intrude(t, greeting)
-		_ = c.SetReadDeadline(time.Now().Add(patience))
+		c := all.connectAsNode(t, greeting)
+		_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Errorf("a node with the greeting %.20q is connected: %v", greeting, err)
 		}
@@ -97,15 +97,15 @@ func isTimeout(err error) bool {
 	return ok && n.Timeout()
 }
 
-// intrude connects to the first node, with the cluster's key, and greets it.
-func (n *nodes) intrude(t *testing.T, greeting string) *tls.Conn {
+// connectAsNode connects to the first node, with the cluster's key, and greets it.
+func (n *nodes) connectAsNode(t *testing.T, greeting string) *tls.Conn {
 	t.Helper()
-	c, _ := n.intrudeFrom(t, "127.0.0.1", greeting)
+	c, _ := n.connectAsNodeFrom(t, "127.0.0.1", greeting)
 	return c
 }
 
-// intrudeFrom connects from an address, and also returns the answer to the greeting.
-func (n *nodes) intrudeFrom(t *testing.T, from, greeting string) (c *tls.Conn, answer string) {
+// connectAsNodeFrom connects from an address, and also returns the answer to the greeting.
+func (n *nodes) connectAsNodeFrom(t *testing.T, from, greeting string) (c *tls.Conn, answer string) {
 	t.Helper()
 	credentials, err := transport.KeyFile(n.key, "evil")
 	if err != nil {
@@ -186,7 +186,7 @@ func TestVersionsOverTheWire(t *testing.T) {
 		{transport.Version + 1, transport.Version + 2, false},
 		{transport.Oldest - 2, transport.Oldest - 1, false},
 	} {
-		_, answer := all.intrudeFrom(t, "127.0.0.1",
+		_, answer := all.connectAsNodeFrom(t, "127.0.0.1",
 			fmt.Sprintf(`{"version":%d,"oldest":%d,"node":"evil","self":-1,"boot":"of version %d","seed":"%s","slots":509}`, c.newest, c.oldest, c.newest, transport.Fingerprint(0)))
 		want := fmt.Sprintf(
 			`node \"evil\" speaks versions %d to %d of the protocol between nodes, and node \"node0\" versions %d to %d: upgrade one version after the other`,

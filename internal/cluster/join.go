@@ -45,7 +45,7 @@ func (j *join) next() <-chan struct{} {
 	return j.news
 }
 
-// Joined is closed once this node has the connections of the others, or the time for that is over.
+// Joined is closed once this node has the connections of the others, or after joinTime.
 func (n *Node) Joined() <-chan struct{} { return n.join.done }
 
 // awaitPeers finishes the join once each peer has sent all connections, or cannot be reached.
@@ -56,7 +56,7 @@ func (n *Node) awaitPeers(ctx context.Context) {
 		news := n.join.next()
 		missing, known := n.missing()
 		if known && len(missing) == 0 {
-			n.Log.Info("the connections of the other nodes are here", "took", time.Since(began).Round(time.Millisecond))
+			n.Log.Info("received the connections of the other nodes", "took", time.Since(began).Round(time.Millisecond))
 			return
 		}
 		if time.Since(began) > joinTime {
@@ -73,7 +73,7 @@ func (n *Node) awaitPeers(ctx context.Context) {
 }
 
 // missing returns the peers whose connections may still arrive, including peers whose names cannot
-// be resolved. known: all peers were tried.
+// be resolved. known reports whether all peers were tried.
 func (n *Node) missing() (list []string, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -88,7 +88,7 @@ func (n *Node) missing() (list []string, known bool) {
 	}
 	for _, p := range n.peers {
 		p.mu.Lock()
-		name, tried, own, gone := p.now.Node, p.tried, p.own, p.gone
+		name, tried, own, gone := p.now.Node, p.tried, p.isSelf, p.absent
 		p.mu.Unlock()
 		if !tried {
 			return []string{p.address}, false
@@ -109,8 +109,8 @@ func (s *source) isComplete() bool {
 	return s.complete
 }
 
-// isAbsent reports whether an error shows that no node runs at an address, or that it does not want
-// this one.
+// isAbsent reports whether an error shows that no node runs at an address, or that it refuses this
+// one.
 func isAbsent(err error, state report.PeerState) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || state == report.PeerRefused
 }

@@ -10,40 +10,40 @@ import (
 )
 
 const (
-	// paceTime is how long later copies of a connection wait for each other. A short connection has
-	// three events: its first copy is sent at once, and the others then cost one more record.
+	// paceTime is how long later copies of a connection wait to be merged. A short connection has
+	// three events: the first copy is sent at once, and the others are merged into one record.
 	paceTime = 100 * time.Millisecond
 	// maxPace bounds the connections of a period that are remembered; copies of others are sent at
 	// once.
 	maxPace = 1 << 15
 )
 
-// pace delays a copy of a connection if an earlier copy was sent a moment ago. The first copy is
+// pace delays a copy of a connection if an earlier copy was sent within paceTime. The first copy is
 // enough for another node to continue the connection: later copies only add that the client exists,
 // and that the connection has ended. Copies that are passed on together are merged.
 type pace struct {
 	yield func([]report.ConnectionCopy)
 
-	mu           sync.Mutex
-	now, earlier map[life]latest // connections of this period, and of the one before
-	batch        uint32          // counts calls of hold
-	held, spare  []report.ConnectionCopy
-	since        []time.Time // when the ages of held were right
-	timer        *time.Timer // ends the period; nil: nothing was sent
+	mu                sync.Mutex
+	current, previous map[connectionID]latest // connections of this period, and of the one before
+	batch             uint32                  // counts calls of hold
+	held, spare       []report.ConnectionCopy
+	since             []time.Time // when the ages of held were right
+	timer             *time.Timer // ends the period; nil: nothing was sent
 }
 
-// life identifies a connection, with the generation of its client's port. Maps hash a piece of
-// memory several times as fast as addresses.
-type life [2*(16+2) + 2]byte
+// connectionID identifies a connection, with the generation of its client's port. Maps hash a piece
+// of memory several times as fast as addresses.
+type connectionID [2*(16+2) + 2]byte
 
 // latest is where the latest copy of a connection is: the next one is merged into it.
 type latest struct {
 	batch uint32 // in which it was passed on
-	due   int32  // its place there
-	held  int32  // its place in held, from 1; 0: it was passed on
+	due   int32  // its index there
+	held  int32  // its index in held, from 1; 0: it was passed on
 }
 
-func lifeOf(c *report.ConnectionCopy) (l life) {
+func connectionIDOf(c *report.ConnectionCopy) (l connectionID) {
 	const port, vip, vipPort = 16, 18, 34
 	client, service := c.Client.Addr().As16(), c.VIP.Addr().As16()
 	copy(l[:port], client[:])
@@ -54,7 +54,7 @@ func lifeOf(c *report.ConnectionCopy) (l life) {
 	return l
 }
 
-// add passes on copies that are due, and holds the others. It uses list.
+// add passes on copies that are due, and holds the others. It overwrites list.
 func (p *pace) add(list []report.ConnectionCopy) {
 	if due := p.hold(list); len(due) > 0 {
 		p.yield(due)
@@ -66,15 +66,15 @@ func (p *pace) hold(list []report.ConnectionCopy) []report.ConnectionCopy {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer == nil {
-		p.now, p.earlier = map[life]latest{}, map[life]latest{}
+		p.current, p.previous = map[connectionID]latest{}, map[connectionID]latest{}
 		p.timer = time.AfterFunc(paceTime, p.endPeriod)
 	}
 	p.batch++
 	due, at := list[:0], time.Now()
 	for i := range list {
 		c := &list[i]
-		key := lifeOf(c)
-		before, isRecent := p.now[key]
+		key := connectionIDOf(c)
+		before, isRecent := p.current[key]
 		switch {
 		case before.held > 0:
 			h, since := &p.held[before.held-1], &p.since[before.held-1]
@@ -84,16 +84,16 @@ func (p *pace) hold(list []report.ConnectionCopy) []report.ConnectionCopy {
 		case isRecent && before.batch == p.batch:
 			due[before.due] = record.Merge(due[before.due], *c)
 			continue
-		case !isRecent && len(p.now) >= maxPace:
+		case !isRecent && len(p.current) >= maxPace:
 			due = append(due, *c)
 			continue
 		}
-		if _, known := p.earlier[key]; known || isRecent {
+		if _, known := p.previous[key]; known || isRecent {
 			p.held, p.since = append(p.held, *c), append(p.since, at)
-			p.now[key] = latest{held: int32(len(p.held))}
+			p.current[key] = latest{held: int32(len(p.held))}
 			continue
 		}
-		p.now[key] = latest{batch: p.batch, due: int32(len(due))}
+		p.current[key] = latest{batch: p.batch, due: int32(len(due))}
 		due = append(due, *c)
 	}
 	return due
@@ -108,11 +108,11 @@ func (p *pace) endPeriod() {
 		list[i].Idle += at.Sub(p.since[i])
 	}
 	p.held, p.spare, p.since = p.spare[:0], nil, p.since[:0]
-	if len(p.now) == 0 {
-		p.timer, p.now, p.earlier, p.held, p.since = nil, nil, nil, nil, nil // the next copy begins a period
+	if len(p.current) == 0 {
+		p.timer, p.current, p.previous, p.held, p.since = nil, nil, nil, nil, nil // the next copy begins a period
 	} else {
-		p.now, p.earlier = p.earlier, p.now
-		clear(p.now)
+		p.current, p.previous = p.previous, p.current
+		clear(p.current)
 		p.timer.Reset(paceTime)
 	}
 	p.mu.Unlock()

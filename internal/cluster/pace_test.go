@@ -9,16 +9,16 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// paced collects what a pace passes on.
-type paced struct {
+// paceRecorder collects what a pace passes on.
+type paceRecorder struct {
 	pace
 	seen  sync.Mutex // the timer passes copies on, too
 	sent  []report.ConnectionCopy
 	times []time.Duration
 }
 
-func newPaced() *paced {
-	p, began := &paced{}, time.Now()
+func newPaceRecorder() *paceRecorder {
+	p, began := &paceRecorder{}, time.Now()
 	p.yield = func(list []report.ConnectionCopy) {
 		p.seen.Lock()
 		defer p.seen.Unlock()
@@ -30,7 +30,7 @@ func newPaced() *paced {
 }
 
 // passed returns the copies that the pace has passed on, and after how long.
-func (p *paced) passed() ([]report.ConnectionCopy, []time.Duration) {
+func (p *paceRecorder) passed() ([]report.ConnectionCopy, []time.Duration) {
 	p.seen.Lock()
 	defer p.seen.Unlock()
 	return p.sent, p.times
@@ -53,7 +53,7 @@ const (
 func TestPace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaced()
+		p := newPaceRecorder()
 		p.add(state(1, answered, 1))
 		if sent, times := p.passed(); len(sent) != 1 || times[0] != 0 {
 			t.Fatalf("a new connection was sent %d times, after %v", len(sent), times)
@@ -93,14 +93,14 @@ func TestPaceBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2*maxPace + 100
-		p := newPaced()
+		p := newPaceRecorder()
 		for _, flags := range []uint8{answered, proven} {
 			for i := range many {
 				p.add(state(i, flags, 1))
 			}
 		}
-		if len(p.held) > maxPace || len(p.now) > maxPace {
-			t.Errorf("%d copies are held, of %d connections", len(p.held), len(p.now))
+		if len(p.held) > maxPace || len(p.current) > maxPace {
+			t.Errorf("%d copies are held, of %d connections", len(p.held), len(p.current))
 		}
 		p.stop()
 		if sent, _ := p.passed(); len(sent) != 2*many {

@@ -84,7 +84,7 @@ func kindOfRecords(t *testing.T, all *nodes, packed bool) byte {
 	greeting := fmt.Sprintf(`{"hello":{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509,"features":%s}}`, transport.Fingerprint(0), features)
 	c := all.listenAs(t, greeting)
 	head := make([]byte, 4)
-	_ = c.SetReadDeadline(time.Now().Add(patience))
+	_ = c.SetReadDeadline(time.Now().Add(testTimeout))
 	for {
 		if _, err := io.ReadFull(c, head); err != nil {
 			t.Fatal(err)

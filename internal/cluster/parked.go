@@ -16,10 +16,10 @@ const (
 // parked are records whose service or endpoint is not here yet: a node may apply a configuration
 // later than the others.
 type parked[T any] struct {
-	mu    sync.Mutex
-	list  []waiting[T]
-	taken int             // records that are being tried again: they still have their places
-	each  map[*source]int // records of each node, including taken ones
+	mu     sync.Mutex
+	list   []waiting[T]
+	taken  int             // records that are being retried and still occupy places
+	byNode map[*source]int // records of each node, including taken ones
 }
 
 type waiting[T any] struct {
@@ -33,15 +33,15 @@ type waiting[T any] struct {
 func (p *parked[T]) add(s *source, record T) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	own := p.each[s]
+	own := p.byNode[s]
 	others := len(p.list) + p.taken - own
 	if own >= (maxParked-others+1)/2 {
 		return false
 	}
-	if p.each == nil {
-		p.each = map[*source]int{}
+	if p.byNode == nil {
+		p.byNode = map[*source]int{}
 	}
-	p.each[s]++
+	p.byNode[s]++
 	p.list = append(p.list, waiting[T]{record, s, time.Now()})
 	return true
 }
@@ -60,8 +60,8 @@ func (p *parked[T]) putBack(list []waiting[T]) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.list, p.taken = append(list, p.list...), 0
-	clear(p.each)
+	clear(p.byNode)
 	for i := range p.list {
-		p.each[p.list[i].of]++
+		p.byNode[p.list[i].of]++
 	}
 }

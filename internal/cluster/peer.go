@@ -15,9 +15,9 @@ const (
 	// maxRefusedRetry is the longest pause between attempts if one of two nodes refuses the
 	// other: incompatible nodes stay so until their configuration changes.
 	maxRefusedRetry = 5 * time.Second
-	// ownEvery is how often an address is tried that was this node's own, or another one of a
+	// selfRetryInterval is how often an address is tried that was this node's own, or another one of a
 	// connected node: another node may have it by then.
-	ownEvery = 10 * time.Second
+	selfRetryInterval = 10 * time.Second
 	// A connection that ends within shortTime is short. Only maxShort of them in a row are made
 	// again at once: each one costs a copy of all connections. Further ones wait for shortWait,
 	// so tables are equal within seconds after a partition.
@@ -33,30 +33,30 @@ type peer struct {
 	queue    *queue
 	cancel   context.CancelFunc
 	retryNow chan struct{} // an attempt is due at once
-	moved    chan struct{} // capacity 1: routers may have begun to send this node's packets to the peer
+	rerouted chan struct{} // capacity 1: routers may have begun to send this node's packets to the peer
 
-	mu        sync.Mutex
-	abort     context.CancelFunc      // of the attempt to connect; nil: there is none
-	dialed    time.Time               // when the attempt began
-	end       context.CancelCauseFunc // of the connection; nil: there is none
-	own       bool                    // the address is this node's
-	alias     bool                    // it is a further address of a node that is connected
-	shortRuns int                     // number of short connections in a row
-	boot      string                  // of the process that it is connected to
-	begun     time.Time               // when the connection began
-	packs     bool                    // the process understands packed records
-	tried     bool
-	gone      bool      // no node runs there, or it wants nothing from this one
-	serves    bool      // it announced its VIPs when it connected
-	refused   time.Time // when a node that announces VIPs has refused this one last, there
-	known     bool      // and whether that node has proven that it is one
-	now       report.ClusterPeer
-	unread    []mark    // sent, and not applied yet
-	sent      uint64    // records over this connection
-	free      time.Time // until when records have waited that it was sent
+	mu          sync.Mutex
+	abort       context.CancelFunc      // of the attempt to connect; nil: there is none
+	dialed      time.Time               // when the attempt began
+	end         context.CancelCauseFunc // of the connection; nil: there is none
+	isSelf      bool                    // the address is this node's
+	alias       bool                    // another address of a connected node
+	shortRuns   int                     // number of short connections in a row
+	boot        string                  // of the process that it is connected to
+	connectedAt time.Time               // when the connection began
+	readsPacked bool                    // the process understands packed records
+	tried       bool
+	absent      bool      // no node runs there, or it refuses this one
+	serves      bool      // it announced its VIPs when it connected
+	refused     time.Time // when a serving node at the address last refused this one
+	proven      bool      // that node has an accepted certificate
+	now         report.ClusterPeer
+	marks       []mark    // sent, and not applied yet
+	sent        uint64    // records over this connection
+	sentTime    time.Time // all records of earlier times were sent
 }
 
-// run connects again and again until ctx ends.
+// run connects to the peer, and reconnects after failures, until ctx ends.
 func (p *peer) run(ctx context.Context) {
 	failures := 0 // in a row
 	for ctx.Err() == nil {
@@ -91,8 +91,8 @@ func (p *peer) pause(failures int) (wait time.Duration, retryNow <-chan struct{}
 	defer p.mu.Unlock()
 	wait = min(minRetry<<min(failures, 10), maxRetry)
 	switch {
-	case p.own || p.alias:
-		wait = ownEvery
+	case p.isSelf || p.alias:
+		wait = selfRetryInterval
 	case p.now.State == report.PeerRefused:
 		wait = max(wait, min(time.Since(p.now.Since)/8, maxRefusedRetry))
 	case p.shortRuns > maxShort:
@@ -106,7 +106,7 @@ func (p *peer) pause(failures int) (wait time.Duration, retryNow <-chan struct{}
 func (p *peer) isHidden() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.own || p.alias
+	return p.isSelf || p.alias
 }
 
 func (p *peer) status() report.ClusterPeer {
@@ -114,8 +114,8 @@ func (p *peer) status() report.ClusterPeer {
 	defer p.mu.Unlock()
 	out := p.now
 	out.Queued = p.queue.waitingBytes()
-	if len(p.unread) > 0 {
-		out.Lag = time.Since(p.unread[0].at)
+	if len(p.marks) > 0 {
+		out.Lag = time.Since(p.marks[0].at)
 	}
 	return out
 }
@@ -125,9 +125,9 @@ func (p *peer) status() report.ClusterPeer {
 func (p *peer) isLate() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	oldest := p.free
-	if len(p.unread) > 0 && p.unread[0].at.Before(oldest) {
-		oldest = p.unread[0].at
+	oldest := p.sentTime
+	if len(p.marks) > 0 && p.marks[0].at.Before(oldest) {
+		oldest = p.marks[0].at
 	}
 	return time.Since(oldest) > keepEnds/3
 }

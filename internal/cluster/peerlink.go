@@ -14,15 +14,16 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// hurry begins another attempt at once if the peer is not connected: it may be reachable again.
-func (p *peer) hurry() {
+// connectNow begins another attempt at once if the peer is not connected: it may be reachable
+// again.
+func (p *peer) connectNow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now.State.Exchanges() || p.own {
+	if p.now.State.Exchanges() || p.isSelf {
 		return
 	}
-	if p.abort != nil && time.Since(p.dialed) < attemptLeast {
-		return // it is on its way: two nodes must not abort each other's attempts
+	if p.abort != nil && time.Since(p.dialed) < minAttemptTime {
+		return // the attempt has just begun: two nodes must not abort each other's attempts
 	}
 	if p.abort != nil {
 		p.abort()
@@ -33,16 +34,16 @@ func (p *peer) hurry() {
 	}
 }
 
-// attemptLeast is the time for which an attempt to connect is not aborted.
-const attemptLeast = 200 * time.Millisecond
+// minAttemptTime is the time for which an attempt to connect is not aborted.
+const minAttemptTime = 200 * time.Millisecond
 
-// hurryTo hurries to a node that has just connected: it is reachable.
-func (n *Node) hurryTo(node, remote string) {
+// connectNowTo hurries to a node that has just connected: it is reachable.
+func (n *Node) connectNowTo(node, remote string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.peers {
 		if p.isAt(node, remote) {
-			p.hurry()
+			p.connectNow()
 		}
 	}
 }
@@ -59,7 +60,7 @@ func (p *peer) isAt(node, remote string) bool {
 func (p *peer) reconnect(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.own {
+	if p.isSelf {
 		return
 	}
 	p.tried = false
@@ -130,7 +131,7 @@ func (p *peer) connect(ctx context.Context) error {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer c.Close() //nolint:errcheck // it is over
+	defer c.Close() //nolint:errcheck // the connection has failed
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
@@ -163,8 +164,8 @@ func (p *peer) connected(c *transport.Conn) error {
 		}
 	}
 	p.mu.Lock()
-	p.tried, p.own, p.alias, p.gone, p.unread, p.sent = true, false, false, false, nil, 0
-	p.boot, p.begun, p.packs = c.Peer.Boot, time.Now(), c.Peer.Takes(transport.FeaturePacked)
+	p.tried, p.isSelf, p.alias, p.absent, p.marks, p.sent = true, false, false, false, nil, 0
+	p.boot, p.connectedAt, p.readsPacked = c.Peer.Boot, time.Now(), c.Peer.Supports(transport.FeaturePacked)
 	p.now.Node, p.now.Build, p.now.Revision = c.Peer.Node, c.Peer.Build, c.Peer.Revision
 	p.now.State, p.now.Reason, p.now.Since = report.PeerCopying, "", time.Now()
 	p.serves, p.refused = !c.Peer.Joining, time.Time{}
@@ -172,7 +173,7 @@ func (p *peer) connected(c *transport.Conn) error {
 	p.node.mu.Unlock()
 	p.node.Log.Info("connected to a node of the cluster", "node", c.Peer.Node, "address", p.address)
 	p.node.Events.Publish(event.Peer{Node: c.Peer.Node, Address: p.address, Action: event.Began})
-	p.node.quiet()
+	p.node.keepQuiet()
 	return nil
 }
 
@@ -185,13 +186,13 @@ func (p *peer) failed(err error) {
 		named = p.node.unusedName(refused.Node, p)
 	}
 	state, planned := report.PeerDown, isPlanned(err)
-	if refused != nil || isJudgement(err) && !planned {
+	if refused != nil || isRefusal(err) && !planned {
 		state = report.PeerRefused
 	}
 	p.mu.Lock()
 	before := p.now
 	p.tried = p.tried || !planned // reconnect ends the connection for another attempt, which counts
-	p.own, p.alias, p.gone = errors.Is(err, transport.ErrSelf), errors.As(err, &alias), isAbsent(err, state)
+	p.isSelf, p.alias, p.absent = errors.Is(err, transport.ErrSelf), errors.As(err, &alias), isAbsent(err, state)
 	p.now.Reason, p.now.Lag = reasonOf(err), 0
 	switch {
 	case p.alias:
@@ -202,19 +203,19 @@ func (p *peer) failed(err error) {
 	if refused != nil {
 		p.refused = time.Time{}
 		if refused.Serves {
-			p.refused, p.known = time.Now(), refused.Known
+			p.refused, p.proven = time.Now(), refused.Certified
 		}
 	}
 	if before.State.Exchanges() && !planned {
 		p.shortRuns++
-		if time.Since(p.begun) > shortTime {
+		if time.Since(p.connectedAt) > shortTime {
 			p.shortRuns = 0
 		}
 	}
 	if state != before.State {
 		p.now.State, p.now.Since = state, time.Now()
 	}
-	hidden, reason := p.own || p.alias, p.now.Reason
+	hidden, reason := p.isSelf || p.alias, p.now.Reason
 	p.mu.Unlock()
 	p.queue.take() // the next connection begins with a copy of everything
 	switch {
@@ -222,7 +223,7 @@ func (p *peer) failed(err error) {
 	case before.State.Exchanges():
 		p.lost(before.Node, err)
 	case reason != before.Reason:
-		p.node.Log.Warn("a node of the cluster is not connected", "address", p.address, "error", err)
+		p.node.Log.Warn("cannot connect to a node of the cluster", "address", p.address, "error", err)
 	}
 }
 
@@ -244,13 +245,13 @@ func (p *peer) lost(name string, err error) {
 		p.node.Log.Warn("connection to a node of the cluster is lost", "node", name, "address", p.address, "error", err)
 	}
 	p.node.Events.Publish(event.Peer{Node: name, Address: p.address, Action: event.Ended, Reason: reasonOf(err)})
-	p.node.quiet()
-	p.node.hurryTo(name, "")
+	p.node.keepQuiet()
+	p.node.connectNowTo(name, "")
 }
 
-// isJudgement reports whether an error means that the nodes are incompatible, not that one is
+// isRefusal reports whether an error means that the nodes are incompatible, rather than
 // unreachable.
-func isJudgement(err error) bool {
+func isRefusal(err error) bool {
 	var n net.Error
 	var o *net.OpError
 	return err != nil && !errors.As(err, &n) && !errors.As(err, &o) && !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, errUnread) &&

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// mark is when so many records had been sent over a connection.
+// mark is a number of records that had been sent over a connection at a time.
 type mark struct {
 	records uint64
 	at      time.Time
@@ -20,14 +20,14 @@ type mark struct {
 func (p *peer) applied(records uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.unread) > 0 && p.unread[0].records <= records {
-		p.unread = p.unread[1:]
+	for len(p.marks) > 0 && p.marks[0].records <= records {
+		p.marks = p.marks[1:]
 	}
 }
 
-// send sends all connections, and what changes meanwhile and afterwards.
+// send sends all connections, and then the changes since it began.
 func (p *peer) send(ctx context.Context, c *transport.Conn) error {
-	p.queue.take() // the copy of everything includes what was queued before
+	p.queue.take() // the full copy includes what was queued before
 	bulk, stale := p.beginBulk(ctx, c, c.Peer.NewTable), false
 	ping, state := time.NewTicker(transport.PingEvery), time.NewTicker(stateEvery)
 	defer ping.Stop()
@@ -64,13 +64,13 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 			err = p.sendQueued(c, list, at)
 		case <-ping.C:
 			p.sentAll()
-			err = c.Ping(p.node.Held() == "", false)
+			err = c.Ping(p.node.HeldReason() == "", false)
 		case <-state.C:
-			if c.Peer.Takes(transport.FeatureState) {
+			if c.Peer.Supports(transport.FeatureState) {
 				services, err = p.sendState(c, services)
 			}
-		case <-p.moved:
-			err = c.Ping(p.node.Held() == "", true)
+		case <-p.rerouted:
+			err = c.Ping(p.node.HeldReason() == "", true)
 		}
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (p *peer) send(ctx context.Context, c *transport.Conn) error {
 	}
 }
 
-// sendQueued sends what was taken from the queue at a time.
+// sendQueued sends chunks that were taken from the queue at a time.
 func (p *peer) sendQueued(c *transport.Conn, list []chunk, at time.Time) error {
 	for _, part := range list {
 		if err := p.sendChunk(c, part); err != nil {
@@ -100,7 +100,7 @@ func (p *peer) sentAll() {
 func (p *peer) sentUntil(at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = at
+	p.sentTime = at
 }
 
 func (p *peer) setState(s report.PeerState) {
@@ -113,8 +113,8 @@ func (p *peer) setState(s report.PeerState) {
 }
 
 const (
-	// markEvery is the least time between two marks.
-	markEvery = 10 * time.Millisecond
+	// minMarkInterval is the least time between two marks.
+	minMarkInterval = 10 * time.Millisecond
 	// maxMarks bounds the marks of a peer that is alive and applies nothing.
 	maxMarks = 1000
 	// bulkChunks is how many chunks of a copy of everything wait for the connection.
@@ -122,7 +122,7 @@ const (
 )
 
 func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
-	if !c.Peer.Takes(part.needs) {
+	if !c.Peer.Supports(part.needs) {
 		return nil
 	}
 	if part.clients {
@@ -142,10 +142,10 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 	defer p.mu.Unlock()
 	p.now.Sent += uint64(part.count)
 	p.sent += uint64(part.count)
-	if last := len(p.unread) - 1; last > 0 && (time.Since(p.unread[last].at) < markEvery || last > maxMarks) {
-		p.unread[last].records = p.sent
+	if last := len(p.marks) - 1; last > 0 && (time.Since(p.marks[last].at) < minMarkInterval || last > maxMarks) {
+		p.marks[last].records = p.sent
 	} else {
-		p.unread = append(p.unread, mark{p.sent, time.Now()})
+		p.marks = append(p.marks, mark{p.sent, time.Now()})
 	}
 	return nil
 }
@@ -153,8 +153,8 @@ func (p *peer) sendChunk(c *transport.Conn, part chunk) error {
 // errUnread ends a connection because this node cannot read what it has to send.
 var errUnread = errors.New("this node cannot read its connections")
 
-// beginBulk scans the table for the peer. It is as fast as the peer. withCopies: the peer has lost
-// its table, so it gets back its own connections, too.
+// beginBulk scans the table for the peer, at the peer's speed. withCopies means that the peer has
+// lost its table, so it also gets back its own connections.
 func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool) <-chan chunk {
 	parts := make(chan chunk, bulkChunks)
 	put := func(part chunk) error {
@@ -179,13 +179,12 @@ func (p *peer) beginBulk(ctx context.Context, c *transport.Conn, withCopies bool
 	return parts
 }
 
-// scanAll passes on everything that a node which connects needs. Ends that it has missed come
-// first: otherwise it would take the next connection of a client's port for an earlier one, if
-// sequence numbers have wrapped around since. Ends since then follow, for connections that the scan
-// has found open.
+// scanAll passes on everything that a connecting node needs. Ends that it has missed come first:
+// otherwise it could take the next connection of a client's port for an earlier one. Ends since the
+// start of the scan follow, for connections that the scan found open.
 func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool, put func(chunk) error) error {
 	putEnds := func(since time.Time) error {
-		if !to.Takes(transport.FeatureEnds) {
+		if !to.Supports(transport.FeatureEnds) {
 			return nil
 		}
 		return n.ends.each(since, put)
@@ -195,14 +194,14 @@ func (n *Node) scanAll(ctx context.Context, to *transport.Hello, withCopies bool
 		return err
 	}
 	err := n.Table.ScanCopies(ctx, report.CopySelection{Copies: withCopies}, func(list []report.ConnectionCopy) error {
-		for _, part := range chunksOf(list, to.Takes(transport.FeaturePacked)) {
+		for _, part := range chunksOf(list, to.Supports(transport.FeaturePacked)) {
 			if err := put(part); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err == nil && to.TakesClients() {
+	if err == nil && to.SupportsClients() {
 		err = n.scanClients(ctx, put)
 	}
 	return errors.Join(err, putEnds(began))

@@ -16,8 +16,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// heap returns the bytes in use on the heap.
-func heap() int {
+// heapBytes returns the bytes in use on the heap.
+func heapBytes() int {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -27,7 +27,7 @@ func heap() int {
 // TestQueueMemory checks that what waits for a peer costs 8 MiB of memory, not of records: a node
 // with few connections has a chunk for each.
 func TestQueueMemory(t *testing.T) {
-	before := heap()
+	before := heapBytes()
 	q := newQueue()
 	most := 0
 	for i := range 400_000 {
@@ -35,7 +35,7 @@ func TestQueueMemory(t *testing.T) {
 			q.put(c)
 		}
 		if i%10_000 == 0 {
-			most = max(most, heap()-before)
+			most = max(most, heapBytes()-before)
 		}
 	}
 	if limit := MaxQueue + MaxQueue/4; most > limit || most < MaxQueue/4 {
@@ -76,7 +76,7 @@ func TestParkedPlaces(t *testing.T) {
 	}
 	p.take()
 	p.putBack(nil)
-	if !p.add(bad, 1) || len(p.each) != 1 {
+	if !p.add(bad, 1) || len(p.byNode) != 1 {
 		t.Error("the places of records that have left are not free")
 	}
 }
@@ -111,7 +111,7 @@ func TestManyNames(t *testing.T) {
 	node, _ := all.start(0, newTable(), nil)
 	refused := ""
 	for i := range maxSources + 2 {
-		c, answer := all.intrudeFrom(t, "127.0.0.9", fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"%d","seed":%q,"slots":509}`, i, transport.Fingerprint(0)))
+		c, answer := all.connectAsNodeFrom(t, "127.0.0.9", fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"%d","seed":%q,"slots":509}`, i, transport.Fingerprint(0)))
 		if strings.Contains(answer, `"refused"`) {
 			refused = answer
 			break
@@ -176,7 +176,7 @@ func TestNeverReads(t *testing.T) {
 		all.start(i, f, nil)
 	}
 	greeting := fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509,"connections":50000}`, transport.Fingerprint(0))
-	c := all.intrude(t, greeting)
+	c := all.connectAsNode(t, greeting)
 	givenUp := make(chan struct{})
 	go func() { // it sends without end, and reads nothing
 		defer close(givenUp)
@@ -186,7 +186,7 @@ func TestNeverReads(t *testing.T) {
 			}
 		}
 	}()
-	slow := all.intrude(t, greeting)
+	slow := all.connectAsNode(t, greeting)
 	go func() {
 		one := make([]byte, 1)
 		for {
@@ -199,7 +199,7 @@ func TestNeverReads(t *testing.T) {
 	eventually(t, "the nodes do not exchange connections", func() bool { return tables[1].len() >= 50_000 })
 	select {
 	case <-givenUp:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the node that reads nothing is still connected")
 	}
 }

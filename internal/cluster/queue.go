@@ -14,7 +14,7 @@ const MaxQueue = 8 << 20
 // the allocator's rounding. A node with few connections has a chunk for each record.
 const chunkCost = 160
 
-// queue is the records that wait for a peer, in chunks that all peers share.
+// queue holds the records that wait for a peer, in chunks that all peers share.
 type queue struct {
 	mu     sync.Mutex
 	chunks []chunk
@@ -23,13 +23,13 @@ type queue struct {
 	ready  chan struct{}
 }
 
-// chunk is some records, of MaxFrame bytes at most.
+// chunk holds records of at most MaxFrame bytes.
 type chunk struct {
 	data    []byte
 	count   int
 	needs   transport.Feature // only nodes with this feature get the chunk
 	clients bool              // the records are of clients
-	err     error             // instead of records: why the copy of everything has failed
+	err     error             // instead of records: why the full copy failed
 }
 
 func (c *chunk) cost() int { return cap(c.data) + chunkCost }

@@ -2,21 +2,21 @@ package cluster
 
 import "time"
 
-// Quiet is for how long unknown TCP segments are left unanswered after the nodes have changed.
-const Quiet = 5 * time.Second
+// QuietTime is how long unknown TCP segments are left unanswered after the nodes have changed.
+const QuietTime = 5 * time.Second
 
-// hashedQuiet is the same for segments that a service passes on by their hash
+// hashedQuietTime is the same for segments that a service would forward by hash
 // (docs/adr/0123-segments-without-a-record.md).
-const hashedQuiet = time.Second
+const hashedQuietTime = time.Second
 
-// quiet leaves unknown segments unanswered for a while. While a node sends all its connections,
-// more records than those of the last moments are missing, so none is passed on by its hash.
-func (n *Node) quiet() {
-	hashed := hashedQuiet
+// keepQuiet leaves unknown segments unanswered for a while. While a node sends all its connections,
+// many records are missing, so no segment is forwarded by hash either.
+func (n *Node) keepQuiet() {
+	hashed := hashedQuietTime
 	if n.isCatchingUp() {
-		hashed = Quiet
+		hashed = QuietTime
 	}
-	if err := n.Table.KeepQuiet(Quiet, hashed); err != nil {
+	if err := n.Table.KeepQuiet(QuietTime, hashed); err != nil {
 		n.Log.Error("segments of unknown connections are refused although a copy may arrive", "error", err)
 	}
 }

@@ -24,7 +24,7 @@ type source struct {
 	live     *transport.Conn // nil: it is not connected
 	since    time.Time       // when it has connected, or left
 	complete bool            // it has sent all connections over this connection
-	had      bool            // it has done so once, so it must not return connections that ended since
+	hadAll   bool            // it did so before, so connections that it returns may have ended since
 	received uint64
 	results  [report.CopyResults]uint64
 	dropped  uint64
@@ -32,7 +32,7 @@ type source struct {
 	asked    uint64 // dropped, when the node was last asked for all connections again
 	askedFor int    // how often the own services had changed then
 
-	suspected time.Time // when it was silent last during this connection; zero: never
+	suspected time.Time // when it was last silent during this connection; zero: never
 	serving   bool      // it announces its VIPs
 
 	state         *stateFrame       // without services; nil: it has shown none
@@ -61,7 +61,7 @@ func (s *source) addTo(out *report.ClusterPeer) {
 func (s *source) unanswered(name string) report.ClusterPeer {
 	s.mu.Lock()
 	out := report.ClusterPeer{Node: name, Address: s.remote, State: report.PeerDown, Since: s.since}
-	out.Reason = "it has gone, and its address is not in --cluster"
+	out.Reason = "it has left, and its address is not in --cluster"
 	if s.live != nil {
 		out.Reason = "it sends its connections, but its address is not in --cluster, so it gets none"
 	}
@@ -105,8 +105,8 @@ func (n *Node) forgetSources() {
 	}
 }
 
-// noteDeparture records when a node has left. Of too many, it forgets the first. The caller has
-// locked n.
+// noteDeparture records when a node has left. Beyond maxSources, it forgets the earliest. The
+// caller must hold n.mu.
 func (n *Node) noteDeparture(name string, since time.Time) {
 	n.departed[name] = since
 	for len(n.departed) > maxSources {
@@ -125,12 +125,12 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	s := n.sourceOf(c)
 	defer n.join.changed()
 	defer s.leave(c)
-	n.quiet()
-	n.hurryTo(c.Peer.Node, c.Remote())
+	n.keepQuiet()
+	n.connectNowTo(c.Peer.Node, c.Remote())
 	if err := n.Table.ExpectCopies(ctx, max(0, c.Peer.Connections)); err != nil && ctx.Err() == nil {
-		n.Log.Warn("there is no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
+		n.Log.Warn("the table has no room for the connections of a node of the cluster", "node", c.Peer.Node, "connections", c.Peer.Connections, "error", err)
 	}
-	applied, age := uint64(0), staleness{answered: time.Now(), least: n.staleTime}
+	applied, age := uint64(0), staleness{answered: time.Now(), giveUpTime: n.staleTime}
 	var list, ends []report.ConnectionCopy
 	put := func(list []report.ConnectionCopy) error {
 		applied += uint64(len(list))
@@ -174,7 +174,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			}
 			ends = nil
 			s.mu.Lock()
-			s.complete, s.had = true, true
+			s.complete, s.hadAll = true, true
 			s.mu.Unlock()
 			n.join.changed()
 			return nil
@@ -184,10 +184,10 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			s.serving = true
 			s.mu.Unlock()
 		},
-		Rerouted: n.quiet,
+		Rerouted: n.keepQuiet,
 		Idle:     answer,
 		Suspect: func() {
-			n.quiet() // routers may leave the peer before its last records are here
+			n.keepQuiet() // routers may leave the peer before its last records are here
 			s.suspect()
 			n.join.changed()
 		},
@@ -195,7 +195,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 	if ctx.Err() != nil {
 		return
 	}
-	n.quiet()
+	n.keepQuiet()
 	if !isEnd(err) && !errors.Is(err, net.ErrClosed) { // this node may have closed it
 		n.Log.Warn("a node of the cluster no longer sends connections", "node", c.Peer.Node, "error", err)
 	}
@@ -205,21 +205,21 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 // stopped still gets what was sent to it, although the node has given it up: these records must not
 // replace connections that the kernel has opened here meanwhile.
 type staleness struct {
-	answered time.Time     // when this process last acknowledged records
-	least    time.Duration // the node gives this one up after so long without an answer
-	most     time.Duration // the age of what arrives, at most
-	until    time.Time     // when what was sent before the last answer has arrived
+	answered   time.Time     // when this process last acknowledged records
+	giveUpTime time.Duration // the node disconnects after this time without an answer
+	maxAge     time.Duration // maximum age of arriving records
+	until      time.Time     // when all records that preceded the last answer have arrived
 }
 
 func (s *staleness) now() time.Duration {
 	late := time.Since(s.answered)
 	switch {
-	case late > s.least:
-		s.most, s.until = max(s.most, late), time.Now().Add(suspectTime)
+	case late > s.giveUpTime:
+		s.maxAge, s.until = max(s.maxAge, late), time.Now().Add(suspectTime)
 	case time.Now().After(s.until): // the node has not given this one up: it was as slow
-		s.most = 0
+		s.maxAge = 0
 	}
-	return s.most
+	return s.maxAge
 }
 
 func (s *staleness) answer() {
@@ -232,17 +232,16 @@ func (s *staleness) answer() {
 const maxSources = 64
 
 const (
-	// twinTime is how long a second node of a name waits for its verdict: the first one would
-	// be suspected meanwhile.
-	twinTime = 400 * time.Millisecond
-	twinLook = 20 * time.Millisecond
+	// sameNameTime is how long a second node with a name waits until it is accepted or refused: if
+	// the first one is dead, it falls silent by then.
+	sameNameTime          = 400 * time.Millisecond
+	sameNameCheckInterval = 20 * time.Millisecond
 )
 
-// another returns the live connection of the node's name if another process made it. It returns nil
-// if the live connection is no longer before, unless before is nil. A silent process counts as
-// restarted if the new one connects from its address. Otherwise it may be busy, and keeps its place
-// until it is given up.
-func (s *source) another(before *transport.Conn, from string, peer *transport.Hello) *transport.Conn {
+// otherProcess returns the live connection of the node's name if another process made it, or nil.
+// If before is not nil, it also returns nil once another connection has replaced before. A silent
+// process counts as restarted if the new one connects from its address; otherwise it may be busy.
+func (s *source) otherProcess(before *transport.Conn, from string, peer *transport.Hello) *transport.Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.live == nil || s.live.Peer.Boot == peer.Boot || before != nil && s.live != before {
@@ -254,9 +253,9 @@ func (s *source) another(before *transport.Conn, from string, peer *transport.He
 	return s.live
 }
 
-// judge refuses a second node of a name. A node that restarts has closed its connections, or is
-// silent.
-func (n *Node) judge(from string, peer *transport.Hello) error {
+// checkName refuses a second node with the name of a live one. A restarted node has closed its
+// connections, or is silent.
+func (n *Node) checkName(from string, peer *transport.Hello) error {
 	configured := n.isNodeAt(hostOf(from))
 	n.mu.Lock()
 	s, known := n.sources[peer.Node], len(n.sources)
@@ -267,9 +266,9 @@ func (n *Node) judge(from string, peer *transport.Hello) error {
 		}
 		return nil
 	}
-	was := s.another(nil, from, peer)
-	for end := time.Now().Add(twinTime); was != nil && time.Now().Before(end); time.Sleep(twinLook) {
-		was = s.another(was, from, peer)
+	was := s.otherProcess(nil, from, peer)
+	for end := time.Now().Add(sameNameTime); was != nil && time.Now().Before(end); time.Sleep(sameNameCheckInterval) {
+		was = s.otherProcess(was, from, peer)
 	}
 	if was == nil {
 		return nil
@@ -308,8 +307,8 @@ func (n *Node) sourceOf(c *transport.Conn) *source {
 	return s
 }
 
-// has reports whether this process has got all connections of a node before.
-func (n *Node) has(node string) bool {
+// hasConnectionsOf reports whether this process has ever received all connections of a node.
+func (n *Node) hasConnectionsOf(node string) bool {
 	n.mu.Lock()
 	s := n.sources[node]
 	n.mu.Unlock()
@@ -318,10 +317,10 @@ func (n *Node) has(node string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.had
+	return s.hadAll
 }
 
-// suspect notes that the node has fallen silent.
+// suspect records that the node has fallen silent.
 func (s *source) suspect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +368,7 @@ func (s *source) leave(c *transport.Conn) {
 	}
 }
 
-// isEnd reports whether a connection has ended as connections do.
+// isEnd reports whether an error is the normal end of a connection.
 func isEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
@@ -417,9 +416,9 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	s.received += uint64(len(list))
 	for i, r := range results {
 		if list[i].Late && (r == report.CopyUnknown || r == report.CopyOld) {
-			continue // it has not ended anything, which is no news
+			continue // an end without a connection is no news
 		}
-		if waits(&list[i], r) {
+		if mayApplyLater(&list[i], r) {
 			if n.parked.add(s, list[i]) {
 				s.parked++
 			} else {
@@ -433,9 +432,9 @@ func (n *Node) apply(ctx context.Context, s *source, list []report.ConnectionCop
 	return nil
 }
 
-// waits reports whether a copy may be inserted later. A late end may not if its service is not
-// here: then its connection is not, either.
-func waits(c *report.ConnectionCopy, r report.CopyResult) bool {
+// mayApplyLater reports whether a copy should wait for its service or endpoint. An end need not:
+// without the service, its connection does not exist.
+func mayApplyLater(c *report.ConnectionCopy, r report.CopyResult) bool {
 	return r == report.CopyBusy || r == report.CopyUnknown && !c.Late
 }
 
@@ -444,16 +443,16 @@ func (n *Node) retryParked(ctx context.Context) {
 	for wait := parkedRetry; monotime.Sleep(ctx, wait); {
 		began := time.Now()
 		if list := n.parked.take(); len(list) > 0 {
-			n.tryAgain(ctx, list)
+			n.retryCopies(ctx, list)
 		}
 		if list := n.clients.take(); len(list) > 0 {
-			n.tryClientsAgain(ctx, list)
+			n.retryClients(ctx, list)
 		}
 		wait = max(parkedRetry, min(parkedCost*time.Since(began), parkedTime/4))
 	}
 }
 
-func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCopy]) {
+func (n *Node) retryCopies(ctx context.Context, list []waiting[report.ConnectionCopy]) {
 	copies, results := make([]report.ConnectionCopy, len(list)), make([]report.CopyResult, len(list))
 	for i := range list {
 		copies[i] = list[i].record
@@ -466,11 +465,11 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 		n.parked.putBack(list)
 		return
 	}
-	kept, of, opened := list[:0], list[0].of, map[life]bool{}
+	kept, of, opened := list[:0], list[0].of, map[connectionID]bool{}
 	for i, w := range list {
-		again := waits(&copies[i], results[i])
+		again := mayApplyLater(&copies[i], results[i])
 		if results[i] == report.CopyInserted && !copies[i].HasEnded() {
-			opened[lifeOf(&copies[i])] = true
+			opened[connectionIDOf(&copies[i])] = true
 		}
 		if again && time.Since(w.arrived) < parkedTime {
 			kept = append(kept, w)
@@ -485,7 +484,7 @@ func (n *Node) tryAgain(ctx context.Context, list []waiting[report.ConnectionCop
 		}
 		w.of.mu.Unlock()
 	}
-	if len(opened) > 0 { // what has ended was not here when its end was applied
+	if len(opened) > 0 { // these connections were missing when their ends were applied
 		if err := n.applyOwnEnds(ctx, of, opened, func() error { return nil }); err != nil && ctx.Err() == nil {
 			n.Log.Error("connections of other nodes cannot be inserted", "error", err)
 		}

@@ -36,7 +36,7 @@ func TestStopped(t *testing.T) {
 		}
 		return found
 	}
-	c := all.intrude(t, fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`, transport.Fingerprint(0)))
+	c := all.connectAsNode(t, fmt.Sprintf(`{"version":2,"oldest":1,"node":"evil","self":-1,"boot":"x","seed":%q,"slots":509}`, transport.Fingerprint(0)))
 	_, _ = c.Write(frame(0))
 	eventually(t, "the first record is not inserted", func() bool { return len(rows()) == 1 })
 	release := make(chan struct{})
@@ -61,7 +61,7 @@ func TestStopped(t *testing.T) {
 func TestStaleness(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		age := staleness{answered: time.Now(), least: transport.MaxSilence}
+		age := staleness{answered: time.Now(), giveUpTime: transport.MaxSilence}
 		late := transport.MaxSilence + time.Second
 		time.Sleep(late)
 		want := func(when string, d time.Duration) {
@@ -100,7 +100,7 @@ func TestReturned(t *testing.T) {
 	fresh.mu.Unlock()
 	away.mu.Lock()
 	for _, p := range away.peers {
-		p.reconnect(errCut)
+		p.reconnect(errIsolated)
 	}
 	away.mu.Unlock()
 	eventually(t, "the other node does not send all connections again", func() bool { return away.Status().Peers[0].BulkCopies == 2 })

@@ -23,17 +23,17 @@ const (
 	maxAddresses = 64
 )
 
-// name is a configured node, by its name or address.
+// name is the state of a configured name or address of a node.
 type name struct {
 	addresses []string // HOST:PORT each, as found last
 	looked    bool     // it was looked up at least once
 	busy      bool     // it is being looked up
-	problem   string   // problem of the name, without a subject; empty: none
+	problem   string   // predicate of a sentence about the name; empty: no problem
 	since     time.Time
 }
 
-// found is the result of a look-up.
-type found struct {
+// lookUpResult is the result of a look-up.
+type lookUpResult struct {
 	name      string
 	addresses []string
 	err       error
@@ -42,10 +42,10 @@ type found struct {
 // resolve keeps a peer for each address of the configured names until ctx ends. Names are looked up
 // at once, so a slow one does not delay others.
 func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
-	results := make(chan found)
+	results := make(chan lookUpResult)
 	for ctx.Err() == nil {
 		configured, changed := n.names()
-		for _, one := range n.toLookUp(configured) {
+		for _, one := range n.namesToResolve(configured) {
 			running.Go(func() {
 				f := n.lookUp(ctx, one)
 				select {
@@ -60,7 +60,7 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 		for waiting := true; waiting; {
 			select {
 			case f := <-results:
-				n.foundName(&f)
+				n.setAddresses(&f)
 				n.setPeers(ctx, running)
 			case <-ctx.Done():
 				waiting = false
@@ -74,9 +74,9 @@ func (n *Node) resolve(ctx context.Context, running *sync.WaitGroup) {
 	}
 }
 
-// toLookUp forgets names that are no longer configured, and returns the names to look up. Addresses
-// need no look-up.
-func (n *Node) toLookUp(configured []string) (list []string) {
+// namesToResolve forgets names that are no longer configured, and returns the names to look up.
+// Addresses need no look-up.
+func (n *Node) namesToResolve(configured []string) (list []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for known := range n.named {
@@ -101,24 +101,24 @@ func (n *Node) toLookUp(configured []string) (list []string) {
 }
 
 // lookUp looks up a name.
-func (n *Node) lookUp(ctx context.Context, configured string) found {
+func (n *Node) lookUp(ctx context.Context, configured string) lookUpResult {
 	ctx, cancel := context.WithTimeout(ctx, resolveTime)
 	defer cancel()
 	host, port, err := net.SplitHostPort(configured)
 	if err != nil {
-		return found{configured, nil, err}
+		return lookUpResult{configured, nil, err}
 	}
 	list, err := net.DefaultResolver.LookupHost(ctx, host)
 	for i := range list {
 		list[i] = net.JoinHostPort(list[i], port)
 	}
 	slices.Sort(list)
-	return found{configured, slices.Compact(list), err}
+	return lookUpResult{configured, slices.Compact(list), err}
 }
 
-// foundName records the addresses of a name. If there are none, the previous ones stay: the
+// setAddresses records the addresses of a name. If there are none, the previous ones stay: the
 // resolver may be down.
-func (n *Node) foundName(f *found) {
+func (n *Node) setAddresses(f *lookUpResult) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one := n.named[f.name]
@@ -131,7 +131,7 @@ func (n *Node) foundName(f *found) {
 	case f.err != nil:
 		one.problem = "cannot be resolved: " + f.err.Error()
 		if len(before) > 0 {
-			one.problem += "; " + strings.Join(before, ", ") + " of before stays in use"
+			one.problem += "; " + strings.Join(before, ", ") + " stays in use"
 		}
 		if problem != one.problem {
 			n.Log.Warn("the name of a node of the cluster cannot be resolved", "name", f.name, "error", f.err)
@@ -171,7 +171,7 @@ func (n *Node) setPeers(ctx context.Context, running *sync.WaitGroup) {
 	}
 	for _, address := range slices.Sorted(maps.Keys(wanted)) {
 		own, cancel := context.WithCancel(ctx)
-		p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, retryNow: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+		p := &peer{node: n, address: address, queue: newQueue(), cancel: cancel, retryNow: make(chan struct{}, 1), rerouted: make(chan struct{}, 1)}
 		p.now = report.ClusterPeer{Address: address, State: report.PeerDown, Reason: "not connected yet", Since: time.Now()}
 		kept = append(kept, p)
 		running.Go(func() { p.run(own) })
@@ -180,7 +180,7 @@ func (n *Node) setPeers(ctx context.Context, running *sync.WaitGroup) {
 }
 
 // unresolved returns a row for each name without an address, and the problems of other names. The
-// caller has locked the node.
+// caller must hold n.mu.
 func (n *Node) unresolved() (rows []report.ClusterPeer, problems []string) {
 	for _, called := range slices.Sorted(maps.Keys(n.named)) {
 		one := n.named[called]

@@ -40,7 +40,7 @@ func TestTwoAddresses(t *testing.T) {
 		}
 	}
 	first.mu.Unlock()
-	first.hurryTo("node1", "")
+	first.connectNowTo("node1", "")
 	eventually(t, "the other address is not used", func() bool {
 		for _, p := range first.Status().Peers {
 			if p.State == report.PeerUp && p.Address != connected {
@@ -79,15 +79,15 @@ func TestNames(t *testing.T) {
 		defer node.mu.Unlock()
 		return !node.named[missing].busy
 	})
-	node.foundName(&found{missing, all.addresses[2:], nil})
+	node.setAddresses(&lookUpResult{missing, all.addresses[2:], nil})
 	node.SetNodes([]string{missing})
 	eventually(t, "the node of the name is not connected", shown(all.addresses[2], report.PeerUp, ""))
 	eventually(t, "no problem is shown", func() bool {
 		s := node.Status()
 		return len(s.Problems) == 1 && strings.Contains(s.Problems[0], "the name missing.invalid:1 cannot be resolved: lookup missing.invalid") &&
-			strings.Contains(s.Problems[0], all.addresses[2]+" of before stays in use")
+			strings.Contains(s.Problems[0], all.addresses[2]+" stays in use")
 	})
-	node.foundName(&found{missing, nil, errors.New("again")})
+	node.setAddresses(&lookUpResult{missing, nil, errors.New("again")})
 	if !shown(all.addresses[2], report.PeerUp, "")() {
 		t.Error("a node whose name cannot be resolved for a while is lost")
 	}
@@ -135,7 +135,7 @@ func TestManyAddresses(t *testing.T) {
 		all = append(all, fmt.Sprintf("192.0.2.%d:22222", i))
 	}
 	n := &Node{named: map[string]*name{"many:22222": {}}}
-	n.foundName(&found{name: "many:22222", addresses: all})
+	n.setAddresses(&lookUpResult{name: "many:22222", addresses: all})
 	_, problems := n.unresolved()
 	want := []string{"the name many:22222 has 65 addresses: the first 64 are used"}
 	if !slices.Equal(problems, want) || len(n.named["many:22222"].addresses) != maxAddresses {

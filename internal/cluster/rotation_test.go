@@ -16,7 +16,7 @@ const (
 	newKey = "fedcba9876543210fedcba9876543210"
 )
 
-// fleet is nodes with a key file each.
+// fleet is a cluster of nodes with a key file each.
 type fleet struct {
 	*nodes
 	t       *testing.T

@@ -89,8 +89,8 @@ func (n *Node) renewState() {
 	n.own = now
 }
 
-// sendState sends this node's state, with its services if they have changed since that number of
-// changes. It returns the present number of changes.
+// sendState sends this node's state, with its services if their number of changes is not since. It
+// returns the current number of changes.
 func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) {
 	n := p.node
 	frame := stateFrame{Connections: n.Table.CountConnections(), Revision: n.revision()}
@@ -135,7 +135,7 @@ func send(c *transport.Conn, frame *stateFrame) error {
 	return c.SendState(b)
 }
 
-// takeState stores the received state of a node.
+// takeState stores a received part of a node's state.
 func (s *source) takeState(b []byte) error {
 	var frame stateFrame
 	if err := json.Unmarshal(b, &frame); err != nil {

@@ -13,22 +13,22 @@ import (
 // GET of Path/all returns the list, DELETE of Path and One deletes one. Their operations in
 // openapi.yaml have the tag "registered", as no method answers them.
 type API[T, B any] struct {
-	Path   string              // "/config/policy"
-	One    string              // suffix of Path for one object: "/ident/{ident}"; the parts of its key have slashes between
-	Only   string              // the key of the only object, where One is empty
-	Read   func(*B) (T, error) // without its checks
-	Show   func(*T) *B         // as a POST body
-	Fields map[string]string   // B's names of fields in errors, if they differ
+	Path       string              // "/config/policy"
+	ObjectPath string              // suffix of Path for one object: "/ident/{ident}", a part of the key each
+	OnlyKey    string              // the key of the only object, if ObjectPath is empty
+	Read       func(*B) (T, error) // without validating the object
+	Show       func(*T) *B         // as a POST body
+	Fields     map[string]string   // B's names of fields in errors, if they differ
 
-	// Add merges the object of a posted body into a stored one; nil: it replaces the stored one.
-	Add func(stored, posted T, body *B) T
-	// Key returns the key of the object of a DELETE from its path and parameters; nil: the path has
-	// it.
+	// Merge merges the object of a posted body into the stored one; nil: the posted one replaces it.
+	Merge func(stored, posted T, body *B) T
+	// Key returns the key of a deleted object from the path and parameters; nil: the path is the key.
 	Key func(name string, parameters url.Values) (string, error)
-	// Peer returns the address of another node that an object names, and its field; nil: none does.
+	// Peer returns the address of another node that an object contains, and its field; nil: objects
+	// contain none.
 	Peer func(object T) (field string, peer netip.Addr)
-	// Spare returns why a DELETE with these parameters keeps an object; nil: it keeps none.
-	Spare func(object T, parameters url.Values) string
+	// KeepReason returns why a DELETE with these parameters must keep an object; nil: always "".
+	KeepReason func(object T, parameters url.Values) string
 }
 
 // neighborKey is the Key of paths that begin with a neighbor's address in any form, or with its
@@ -48,10 +48,10 @@ func neighborKey(name string, _ url.Values) (string, error) {
 func (k Kind[T, B]) About() Words { return k.Words }
 
 // Paths returns the paths of requests.
-func (k Kind[T, B]) Paths() (all, one string) { return k.API.Path, k.API.One }
+func (k Kind[T, B]) Paths() (all, one string) { return k.API.Path, k.API.ObjectPath }
 
-// Only returns the key of the only object; "": there may be many.
-func (k Kind[T, B]) Only() string { return k.API.Only }
+// OnlyKey returns the key of the only object; "": there may be many.
+func (k Kind[T, B]) OnlyKey() string { return k.API.OnlyKey }
 
 // NewBody returns a body to decode JSON into.
 func (k Kind[T, B]) NewBody() any { return new(B) }
@@ -71,12 +71,12 @@ func (k Kind[T, B]) Show(object any) any {
 	return k.API.Show(&one)
 }
 
-// Add merges the object of a posted body into a stored one.
-func (k Kind[T, B]) Add(stored, posted, body any) any {
-	if k.API.Add == nil {
+// Merge merges the object of a posted body into a stored one.
+func (k Kind[T, B]) Merge(stored, posted, body any) any {
+	if k.API.Merge == nil {
 		return posted
 	}
-	return k.API.Add(stored.(T), posted.(T), body.(*B))
+	return k.API.Merge(stored.(T), posted.(T), body.(*B))
 }
 
 // DeletedKey returns the key of the object that a DELETE names by its path and parameters, or a
@@ -96,12 +96,12 @@ func (k Kind[T, B]) Peer(object any) (field string, peer netip.Addr) {
 	return k.API.Peer(object.(T))
 }
 
-// Spare returns why a DELETE with these parameters keeps an object.
-func (k Kind[T, B]) Spare(object any, parameters url.Values) string {
-	if k.API.Spare == nil {
+// KeepReason returns why a DELETE with these parameters keeps an object.
+func (k Kind[T, B]) KeepReason(object any, parameters url.Values) string {
+	if k.API.KeepReason == nil {
 		return ""
 	}
-	return k.API.Spare(object.(T), parameters)
+	return k.API.KeepReason(object.(T), parameters)
 }
 
 // Rename converts the field of an error to the API's name.

@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// attached stores objects, and refuses a second one for the same target and direction.
-func attached[T any](stored Stored[T], kind string, at func(T) policy.Attachment) Stored[T] {
+// uniquePerTarget makes stored refuse a second object for the same target and direction.
+func uniquePerTarget[T any](stored Stored[T], kind string, at func(T) policy.Attachment) Stored[T] {
 	stored.Plural = kind + "s"
 	stored.UniqueValues = func(o T) (list []string) {
 		a := at(o)

@@ -31,20 +31,20 @@ func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
 		},
 		Stored: stored,
 		API: API[netobj.BFDSession, v1.BfdSession]{
-			Path: "/config/bfd", One: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
-			Add:  addBFD,
-			Peer: func(s netobj.BFDSession) (string, netip.Addr) { return lb.FieldRemote, s.Remote },
+			Path: "/config/bfd", ObjectPath: "/remoteIP/{remote_ip}", Key: bfdKey, Read: readBFD, Show: showBFD,
+			Merge: mergeBFD,
+			Peer:  func(s netobj.BFDSession) (string, netip.Addr) { return lb.FieldRemote, s.Remote },
 			Fields: map[string]string{
 				lb.FieldRemote: "remoteIp", lb.FieldSource: "sourceIp", netobj.FieldBFDRetry: "retryCount",
 			},
 		},
 		CLI: CLI[v1.BfdSession]{
-			Texts:     Texts{Singular: "a BFD session with another node", Plural: "BFD sessions with other nodes", Details: "properties", Argument: "REMOTE", Sample: "10.0.0.2"},
-			Name:      func(s *v1.BfdSession) string { return bfdName(s.RemoteIp, s.Instance) },
-			Set:       func(s *v1.BfdSession, name string) { s.RemoteIp = name },
-			Flags:     bfdFlags(),
-			OwnDelete: true, // with the instance
-			Columns:   bfdColumns(),
+			Texts:        Texts{Singular: "a BFD session with another node", Plural: "BFD sessions with other nodes", Details: "properties", Argument: "REMOTE", Sample: "10.0.0.2"},
+			Name:         func(s *v1.BfdSession) string { return bfdName(s.RemoteIp, s.Instance) },
+			Set:          func(s *v1.BfdSession, name string) { s.RemoteIp = name },
+			Flags:        bfdFlags(),
+			CustomDelete: true, // with the instance
+			Columns:      bfdColumns(),
 		},
 	}
 }
@@ -63,10 +63,10 @@ func bfdName(remote, instance string) string {
 	return netobj.BFDKey(a, instance)
 }
 
-// addBFD keeps stored values that the body lacks, also numbers that are 0. The source would
-// otherwise be lost by a client that changes an answer and sends it back: answers contain the
-// address in use instead. 0.0.0.0 removes it.
-func addBFD(stored, posted netobj.BFDSession, body *v1.BfdSession) netobj.BFDSession {
+// mergeBFD keeps stored values that the body lacks, also for numbers that are 0. A client that
+// sends an answer back would otherwise lose the source: answers contain the address in use instead.
+// 0.0.0.0 removes the source.
+func mergeBFD(stored, posted netobj.BFDSession, body *v1.BfdSession) netobj.BFDSession {
 	if body.SourceIp == "" && body.SourceIP == "" {
 		posted.Source = stored.Source
 	}
@@ -99,10 +99,10 @@ func readBFD(body *v1.BfdSession) (s netobj.BFDSession, err error) {
 			return s, err
 		}
 	}
-	if s.Retry, err = small(netobj.FieldBFDRetry, body.RetryCount); err != nil {
+	if s.Retry, err = optionalByte(netobj.FieldBFDRetry, body.RetryCount); err != nil {
 		return s, err
 	}
-	if s.Priority, err = small(netobj.FieldBFDPriority, body.Priority); err != nil {
+	if s.Priority, err = optionalByte(netobj.FieldBFDPriority, body.Priority); err != nil {
 		return s, err
 	}
 	if body.Interval < 0 || body.Interval > math.MaxUint32 {
@@ -112,8 +112,8 @@ func readBFD(body *v1.BfdSession) (s netobj.BFDSession, err error) {
 	return s.Normal(), nil
 }
 
-// small returns a number of the API that is a byte; 0 stands for the default.
-func small(field string, n int) (uint8, error) {
+// optionalByte checks a number of the API that fits into a byte; 0 stands for the default.
+func optionalByte(field string, n int) (uint8, error) {
 	if n < 0 || n > math.MaxUint8 {
 		return 0, lb.NewFieldError(field, strconv.Itoa(n), "is out of range", "1 to 255")
 	}

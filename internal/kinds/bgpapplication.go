@@ -21,8 +21,8 @@ func BGPApplication() Kind[bgp.Application, v1.BgpPolicyApplication] {
 		},
 		Stored: stored,
 		API: API[bgp.Application, v1.BgpPolicyApplication]{
-			Path: "/config/bgp/policy/apply", One: "/{ip_address}/{policy_type}", Key: neighborKey, Read: readApplication, Show: showApplication,
-			Add: func(stored, posted bgp.Application, _ *v1.BgpPolicyApplication) bgp.Application {
+			Path: "/config/bgp/policy/apply", ObjectPath: "/{ip_address}/{policy_type}", Key: neighborKey, Read: readApplication, Show: showApplication,
+			Merge: func(stored, posted bgp.Application, _ *v1.BgpPolicyApplication) bgp.Application {
 				return stored.With(posted) // as in the contract
 			},
 		},

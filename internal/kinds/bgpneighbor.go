@@ -24,22 +24,22 @@ func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
 		},
 		Stored: stored,
 		API: API[bgp.Neighbor, v1.BgpNeighbor]{
-			Path: "/config/bgp/neigh", One: "/{ip_address}", Key: neighborKey, Read: readNeighbor, Show: showNeighbor, Spare: spareNeighbor,
-			Add:  addNeighbor,
-			Peer: func(n bgp.Neighbor) (string, netip.Addr) { return bgp.FieldNeighbor, n.Addr },
+			Path: "/config/bgp/neigh", ObjectPath: "/{ip_address}", Key: neighborKey, Read: readNeighbor, Show: showNeighbor, KeepReason: keepOtherAS,
+			Merge: mergeNeighbor,
+			Peer:  func(n bgp.Neighbor) (string, netip.Addr) { return bgp.FieldNeighbor, n.Addr },
 		},
 		CLI: CLI[v1.BgpNeighbor]{
-			Texts:     Texts{Singular: "a BGP neighbor", Plural: "BGP neighbors", Details: "prefixes and errors", Argument: "PEER", Sample: "10.0.0.2"},
-			Name:      func(n *v1.BgpNeighbor) string { return cmp.Or(n.IpAddress, n.Interface) },
-			OwnDelete: true, // with the AS
-			Columns:   neighborColumns(),
+			Texts:        Texts{Singular: "a BGP neighbor", Plural: "BGP neighbors", Details: "prefixes and errors", Argument: "PEER", Sample: "10.0.0.2"},
+			Name:         func(n *v1.BgpNeighbor) string { return cmp.Or(n.IpAddress, n.Interface) },
+			CustomDelete: true, // with the AS
+			Columns:      neighborColumns(),
 		},
 	}
 }
 
-// spareNeighbor keeps a neighbor of another AS: a client that deletes an old neighbor after
-// creating its successor at the same address does not mean the successor.
-func spareNeighbor(n bgp.Neighbor, parameters url.Values) string {
+// keepOtherAS keeps a neighbor of another AS: a client that deletes an old neighbor after creating
+// its successor at the same address must not delete the successor.
+func keepOtherAS(n bgp.Neighbor, parameters url.Values) string {
 	want, asn := parameters.Get("remoteAs"), strconv.FormatUint(uint64(n.ASN), 10)
 	if want == "" || want == "0" || want == asn {
 		return ""
@@ -47,9 +47,9 @@ func spareNeighbor(n bgp.Neighbor, parameters url.Values) string {
 	return "its AS is " + asn + ", not " + lb.Printable(want)
 }
 
-// addNeighbor keeps the stored password if the body has none: clients of the existing loxilb do not
-// know the member, and must not take the password away. An empty one does.
-func addNeighbor(stored, posted bgp.Neighbor, body *v1.BgpNeighbor) bgp.Neighbor {
+// mergeNeighbor keeps the stored password if the body has none: clients of the existing loxilb do
+// not know the member, and must not remove the password. An empty member removes it.
+func mergeNeighbor(stored, posted bgp.Neighbor, body *v1.BgpNeighbor) bgp.Neighbor {
 	if body.Password == nil {
 		posted.Password = stored.Password
 	}

@@ -23,7 +23,7 @@ func BGPPolicy() Kind[bgp.Policy, v1.BgpPolicy] {
 		Words:  Words{Name: BGPPolicyName, Document: "BGPPolicy", Command: "bgppolicy", List: "bgpPolicyAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[bgp.Policy, v1.BgpPolicy]{
-			Path: "/config/bgp/policy/definitions", One: "/{policy_name}", Read: readBGPPolicy, Show: showBGPPolicy,
+			Path: "/config/bgp/policy/definitions", ObjectPath: "/{policy_name}", Read: readBGPPolicy, Show: showBGPPolicy,
 		},
 		CLI: CLI[v1.BgpPolicy]{
 			Texts: Texts{Singular: "a BGP policy", Plural: "BGP policies", Argument: "NAME", Sample: "low"},
@@ -82,13 +82,13 @@ func readConditions(at string, body *v1.BgpConditions) (c bgp.Conditions, err er
 	c.LargeCommunity = communityMatch(more.MatchLargeCommunitySet)
 	if l := more.AsPathLength; l != nil && *l != (v1.BgpLength{}) {
 		c.ASPathLength.Operator = strings.ToLower(l.Operator)
-		c.ASPathLength.Value, err = wordOf(at+"conditions.bgpConditions.asPathLength.value", l.Value)
+		c.ASPathLength.Value, err = uint32Of(at+"conditions.bgpConditions.asPathLength.value", l.Value)
 	}
 	return c, err
 }
 
 func setMatch(set, match string) bgp.SetMatch {
-	if set == "" && match != "" { // as the contract's clients fill in conditions that are not meant
+	if set == "" && match != "" { // clients of the existing loxilb fill in unused conditions
 		return bgp.SetMatch{}
 	}
 	if match = strings.ToLower(match); match == bgp.MatchAny {
@@ -117,7 +117,7 @@ func readActions(at string, body *v1.BgpActions) (a bgp.Actions, err error) {
 	a.Community, a.ExtCommunity = communityAction(more.SetCommunity), communityAction(more.SetExtCommunity)
 	a.LargeCommunity = communityAction(more.SetLargeCommunity)
 	at += "actions.bgpActions."
-	if a.LocalPref, err = wordOf(at+"setLocalPerf", more.SetLocalPerf); err != nil {
+	if a.LocalPref, err = uint32Of(at+"setLocalPerf", more.SetLocalPerf); err != nil {
 		return a, err
 	}
 	if prepend := more.SetAsPathPrepend; prepend != nil {
@@ -134,8 +134,8 @@ func communityAction(body *v1.BgpSetCommunity) bgp.SetCommunity {
 	return bgp.SetCommunity{Option: strings.ToLower(body.Options), Values: slices.Clone(body.SetCommunityMethod)}
 }
 
-// wordOf returns a number of 32 bits.
-func wordOf(field string, n int64) (uint32, error) {
+// uint32Of checks a number of the API that must fit into 32 bits.
+func uint32Of(field string, n int64) (uint32, error) {
 	if n < 0 || n > math.MaxUint32 {
 		return 0, lb.NewFieldError(field, strconv.FormatInt(n, 10), "is out of range", "0 to 4294967295")
 	}

@@ -19,7 +19,7 @@ func BGPSet() Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
 		Words:  Words{Name: BGPSetName, Document: "BGPDefinedSet", Command: "bgpset", List: "definedsetsAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[bgp.DefinedSet, v1.BgpDefinedSet]{
-			Path: "/config/bgp/policy/definedsets", One: "/{defineset_type}/{type_name}", Read: readSet, Show: showSet,
+			Path: "/config/bgp/policy/definedsets", ObjectPath: "/{defineset_type}/{type_name}", Read: readSet, Show: showSet,
 		},
 		CLI: CLI[v1.BgpDefinedSet]{
 			Texts: Texts{Singular: "a set for conditions of BGP policies", Plural: "sets of BGP policies", Argument: "TYPE/NAME", Sample: "prefix/vips", Create: " --prefix=20.20.20.0/24:32..32"},

@@ -28,7 +28,7 @@ func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
 		},
 		Stored: asJSON(bgp.Speaker.Key, bgp.Speaker.Validate),
 		API: API[bgp.Speaker, v1.BgpSpeaker]{
-			Path: "/config/bgp/global", Only: bgp.SpeakerKey, Read: readSpeaker, Show: showSpeaker,
+			Path: "/config/bgp/global", OnlyKey: bgp.SpeakerKey, Read: readSpeaker, Show: showSpeaker,
 		},
 		CLI: CLI[v1.BgpSpeaker]{
 			Texts: Texts{Singular: "this node as a BGP speaker", Plural: "the BGP speaker", Details: "options", Create: " --asn=65000 --router-id=10.0.0.1"},
@@ -89,7 +89,7 @@ func readSpeaker(body *v1.BgpSpeaker) (s bgp.Speaker, err error) {
 	if s.Port, err = bgpPort("listenPort", body.ListenPort); err != nil {
 		return s, err
 	}
-	if s.MaxPrefixes, err = wordOf("maxPrefixes", body.MaxPrefixes); err != nil {
+	if s.MaxPrefixes, err = uint32Of("maxPrefixes", body.MaxPrefixes); err != nil {
 		return s, err
 	}
 	if s.MaxPrefixes == bgp.DefaultMaxPrefixes {

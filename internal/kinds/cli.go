@@ -9,7 +9,7 @@ type CLI[B any] struct {
 	Flags   []Flag[*B]              // of create
 	Columns []Column[*B]            // of get
 
-	OwnDelete bool // delete has code of its own
+	CustomDelete bool // delete has code of its own
 }
 
 // Texts are the kind's texts in the help.
@@ -45,7 +45,7 @@ type Commands struct {
 	Flags   []Flag[any]
 	Columns []Column[any]
 
-	OwnDelete bool // delete has code of its own
+	CustomDelete bool // delete has code of its own
 }
 
 // Commands returns the kind's commands; nil: they have their own code.
@@ -53,7 +53,7 @@ func (k Kind[T, B]) Commands() *Commands {
 	if k.CLI.Singular == "" {
 		return nil
 	}
-	c := &Commands{Texts: k.CLI.Texts, Name: func(body any) string { return k.CLI.Name(body.(*B)) }, OwnDelete: k.CLI.OwnDelete}
+	c := &Commands{Texts: k.CLI.Texts, Name: func(body any) string { return k.CLI.Name(body.(*B)) }, CustomDelete: k.CLI.CustomDelete}
 	if k.CLI.Set != nil {
 		c.Set = func(body any, name string) { k.CLI.Set(body.(*B), name) }
 	}

@@ -19,7 +19,7 @@ func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
 		},
 		Stored: stored,
 		API: API[lb.ClusterNode, v1.ClusterAddress]{
-			Path: "/config/clusternode", One: "/address/{address}",
+			Path: "/config/clusternode", ObjectPath: "/address/{address}",
 			Read: func(body *v1.ClusterAddress) (lb.ClusterNode, error) { return lb.ParseClusterNode(body.Address) },
 			Show: func(n *lb.ClusterNode) *v1.ClusterAddress { return &v1.ClusterAddress{Address: n.Key()} },
 		},

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestDeletedKey checks that a DELETE finds objects whose keys have an address in whatever form its
-// path has.
+// TestDeletedKey checks that a DELETE finds an object by any form of the address in its key.
 func TestDeletedKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -25,7 +25,7 @@ func Drain() Kind[lb.Drain, v1.Drain] {
 			Format:   2,
 			Encode:   encodeDrain,
 			Decode:   decodeDrain,
-			Max:      1024, // each service that is applied is compared with all
+			Max:      1024, // each applied service is compared with all drains
 			Plural:   "endpoints that are drained",
 			Shared:   true,
 		},
@@ -36,9 +36,8 @@ func Drain() Kind[lb.Drain, v1.Drain] {
 const deadlineSlack = 10 * time.Millisecond
 
 // sameDeadline compares deadlines by the wall clock, as users see them. Applying an export must
-// change nothing, and an export rounds. Monotonic readings differ by the time at which each was
-// read, and the wall time of a deadline that was stored before the clock was set (monotime.Stored)
-// differs after each start.
+// change nothing, although exports are rounded, and although a deadline that was stored before the
+// clock was set (monotime.Stored) has another wall time after each start.
 func sameDeadline(a, b time.Time) bool {
 	if a.IsZero() || b.IsZero() {
 		return a.IsZero() && b.IsZero()
@@ -46,8 +45,8 @@ func sameDeadline(a, b time.Time) bool {
 	return a.Round(0).Sub(b.Round(0)).Abs() <= deadlineSlack
 }
 
-// storedDrain is a drain with its deadline by two clocks: the wall clock may have been set before
-// it is read.
+// storedDrain is a drain with its deadline by two clocks: the wall clock may be set before the
+// drain is read.
 type storedDrain struct {
 	lb.Drain
 	Boot   string        `json:"boot,omitempty"`

@@ -28,7 +28,7 @@ func Endpoint() Kind[lb.EndpointProbe, v1.EndpointProbe] {
 			Format: 1,
 			Encode: func(e lb.EndpointProbe) (int, []byte, error) { b, err := e.MarshalRecord(); return 1, b, err },
 			Decode: func(_ int, object []byte) (lb.EndpointProbe, error) { return lb.UnmarshalEndpointProbe(object) },
-			Max:    65536, // each costs a probe every so often, whether or not a service uses it
+			Max:    65536, // each is probed, whether or not a service uses it
 			Plural: "endpoints with their own probes",
 			Shared: true,
 		},

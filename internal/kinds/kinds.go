@@ -41,8 +41,8 @@ const (
 	SessionFlowDocument = "SessionULCL"
 )
 
-// A Kind registers a kind of objects. T is an object as the daemon keeps it, B as requests and
-// answers of the API have it.
+// A Kind registers a kind of objects. T is the daemon's form of an object, B the form in requests
+// and answers of the API.
 type Kind[T, B any] struct {
 	Words
 	Stored Stored[T]
@@ -58,7 +58,7 @@ type Any interface {
 	Paths() (all, one string)
 	// Only returns the key of the only object of a kind that has at most one; "": it may have
 	// many.
-	Only() string
+	OnlyKey() string
 	// NewBody returns a body to decode JSON into.
 	NewBody() any
 	// Read decodes an object from a body. It returns a *lb.FieldError with the API's names.
@@ -66,7 +66,7 @@ type Any interface {
 	// Show returns the body that creates an object.
 	Show(object any) (body any)
 	// Add merges the object of a posted body into the stored one.
-	Add(stored, posted, body any) (object any)
+	Merge(stored, posted, body any) (object any)
 	// DeletedKey returns the key of the object that a DELETE names by its path and parameters, or a
 	// *lb.FieldError with the path's names.
 	DeletedKey(name string, parameters url.Values) (string, error)
@@ -74,7 +74,7 @@ type Any interface {
 	// none.
 	Peer(object any) (field string, peer netip.Addr)
 	// Spare returns why a DELETE with these parameters keeps an object; "": it does not.
-	Spare(object any, parameters url.Values) (why string)
+	KeepReason(object any, parameters url.Values) (why string)
 	// Rename converts the field of a *lb.FieldError to the API's name.
 	Rename(err error) error
 	// Commands returns the kind's commands; nil: they have their own code.
@@ -83,15 +83,15 @@ type Any interface {
 
 // Words are the names of a kind for users.
 type Words struct {
-	Name     string   // in sentences, statuses, events and the journal: "policer"
-	Document string   // in files for apply and plan: "Policy"; "": not in files
-	Command  string   // in commands of loxicmd: "policy"
-	Aliases  []string // other words in commands and files
-	List     string   // the member of a JSON file with a list of objects, as GET returns it: "polAttr"
-	Member   string   // property that only this kind has, if two kinds share List
-	Bare     bool     // the metadata of a document may be complete, without a spec
-	Exported bool     // exported configurations have them
-	Verified bool     // verify reports unapplied objects
+	Name         string   // in sentences, statuses, events and the journal: "policer"
+	Document     string   // in files for apply and plan: "Policy"; "": not in files
+	Command      string   // in commands of loxicmd: "policy"
+	Aliases      []string // other words in commands and files
+	List         string   // the member of a JSON file with a list of objects, as GET returns it: "polAttr"
+	Member       string   // property that only this kind has, if two kinds share List
+	SpecOptional bool     // a document may have metadata only
+	Exported     bool     // exported configurations contain the objects
+	Verified     bool     // verify reports unapplied objects
 }
 
 // Stored is the form of a kind's objects in the store.
@@ -100,22 +100,22 @@ type Stored[T any] struct {
 	Validate func(T) error  // refuses an object, whatever else exists
 	Equal    func(a, b T) bool
 	Clone    func(T) T                                      // copies parts that the caller could change; nil: it has none
-	Format   int                                            // the highest that Decode knows
+	Format   int                                            // highest format that Decode knows
 	Encode   func(T) (format int, object []byte, err error) // in the lowest format that can express it
 	Decode   func(format int, object []byte) (T, error)
 
-	// KeepHidden restores properties that Show hides, from the stored object; nil: none are
-	// hidden. The zero value stands for no object.
+	// KeepHidden restores properties that Show hides from the stored object, or from the zero value
+	// without one; nil: Show hides none.
 	KeepHidden func(wanted, stored T) (T, error)
 
 	Max    int    // maximum number of objects; 0: any
-	Plural string // their name in the refusal of more
-	Urgent bool   // they change even while the disk refuses to store that: see store.Kind
+	Plural string // their name in the error about too many objects
+	Urgent bool   // changes take effect even if the disk cannot store them: see store.Kind
 	Shared bool   // with --store, the same on all nodes; otherwise local to the node
 
-	// UniqueValues returns values besides the key that no two objects of the kind may share.
-	// RefuseDuplicate returns the error of an object that has a value of another one, given the
-	// other one's key. nil: only keys are unique.
+	// UniqueValues returns values besides the key that no two objects of the kind may share; nil:
+	// only keys are unique. RefuseDuplicate returns the error of an object that shares a value with
+	// the object of key other.
 	UniqueValues    func(T) []string
 	RefuseDuplicate func(object T, other string) error
 }

@@ -12,8 +12,8 @@ const MaintenanceName = "maintenance"
 // MaintenanceKey is the key of the only object: this node's.
 const MaintenanceKey = "node"
 
-// Maintenance registers that this node is taken out of service. It is not in files: a node that is
-// configured like another one must not be drained with it.
+// Maintenance registers that this node is taken out of service. Files do not contain it, so a
+// copied configuration does not drain another node.
 func Maintenance() Kind[lb.Maintenance, v1.NodeMaintenance] {
 	stored := asJSON(func(lb.Maintenance) string { return MaintenanceKey }, func(lb.Maintenance) error { return nil })
 	stored.Equal = func(a, b lb.Maintenance) bool {

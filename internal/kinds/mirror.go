@@ -21,9 +21,9 @@ func Mirror() Kind[policy.Mirror, v1.Mirror] {
 	stored.Max, stored.Shared = 1024, true
 	return Kind[policy.Mirror, v1.Mirror]{
 		Words:  words,
-		Stored: attached(stored, words.Name, func(m policy.Mirror) policy.Attachment { return m.Attachment }),
+		Stored: uniquePerTarget(stored, words.Name, func(m policy.Mirror) policy.Attachment { return m.Attachment }),
 		API: API[policy.Mirror, v1.Mirror]{
-			Path: "/config/mirror", One: "/ident/{ident}",
+			Path: "/config/mirror", ObjectPath: "/ident/{ident}",
 			Read: func(body *v1.Mirror) (policy.Mirror, error) { m, err := readMirror(body); return m.Normal(), err },
 			Show: showMirror,
 			Fields: map[string]string{

@@ -8,7 +8,7 @@ import (
 // netObject registers a kind of objects of the kernel's network.
 func netObject[T netobj.Object[T], B any](words Words) Kind[T, B] {
 	stored := asJSON(func(o T) string { return o.Key() }, func(o T) error { return o.Validate() })
-	stored.Max = 65536 // they are compared with the kernel's together
+	stored.Max = 65536 // all are compared with the kernel at once
 	stored.Plural = "objects of kind " + words.Name
 	return Kind[T, B]{Words: words, Stored: stored}
 }
@@ -39,7 +39,7 @@ func FDB() Kind[netobj.FDB, v1.Fdb] {
 
 // VLAN registers VLANs.
 func VLAN() Kind[netobj.VLAN, v1.Vlan] {
-	return netObject[netobj.VLAN, v1.Vlan](Words{Name: netobj.VLANKind, Document: VLANDocument, Command: "vlan", List: "vlanAttr", Bare: true})
+	return netObject[netobj.VLAN, v1.Vlan](Words{Name: netobj.VLANKind, Document: VLANDocument, Command: "vlan", List: "vlanAttr", SpecOptional: true})
 }
 
 // VLANMember registers interfaces in VLANs.

@@ -19,9 +19,9 @@ func Policer() Kind[policy.Policer, v1.Policy] {
 	stored.Max, stored.Shared = 8192, true // the existing loxilb's limit
 	return Kind[policy.Policer, v1.Policy]{
 		Words:  words,
-		Stored: attached(stored, words.Name, func(p policy.Policer) policy.Attachment { return p.Attachment }),
+		Stored: uniquePerTarget(stored, words.Name, func(p policy.Policer) policy.Attachment { return p.Attachment }),
 		API: API[policy.Policer, v1.Policy]{
-			Path: "/config/policy", One: "/ident/{ident}",
+			Path: "/config/policy", ObjectPath: "/ident/{ident}",
 			Read: func(body *v1.Policy) (policy.Policer, error) { p, err := readPolicer(body); return p.Normal(), err },
 			Show: showPolicer,
 			Fields: map[string]string{

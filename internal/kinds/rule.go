@@ -19,7 +19,7 @@ func Rule() Kind[policy.Rule, v1.FirewallRule] {
 			Key:      policy.Rule.Key,
 			Equal:    func(a, b policy.Rule) bool { return a == b },
 			Validate: policy.Rule.Validate,
-			Format:   2, // that they record
+			Format:   2, // adds recording
 			Encode: func(r policy.Rule) (int, []byte, error) {
 				b, err := r.MarshalRecord()
 				if r.Record {

@@ -24,7 +24,7 @@ func Session() Kind[lb.Session, v1.Session] {
 		Words:  Words{Name: SessionName, Document: SessionDocument, Command: "session", Aliases: []string{"sessions"}, List: "sessionAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[lb.Session, v1.Session]{
-			Path: "/config/session", One: "/ident/{ident}", Read: readSession, Show: showSession,
+			Path: "/config/session", ObjectPath: "/ident/{ident}", Read: readSession, Show: showSession,
 			Fields: map[string]string{
 				lb.FieldName: "ident", lb.FieldSession: "ident", lb.FieldUser: "sessionIP", lb.FieldAccessTunnel: "accessNetworkTunnel", lb.FieldCoreTunnel: "coreNetworkTunnel",
 			},

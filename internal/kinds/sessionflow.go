@@ -23,13 +23,13 @@ func SessionFlow() Kind[lb.SessionFlow, v1.SessionUlCl] {
 		},
 		Stored: stored,
 		API: API[lb.SessionFlow, v1.SessionUlCl]{
-			Path: "/config/sessionulcl", One: "/ident/{ident}/ulclAddress/{ip_address}", Key: sessionFlowKey, Read: readSessionFlow, Show: showSessionFlow,
+			Path: "/config/sessionulcl", ObjectPath: "/ident/{ident}/ulclAddress/{ip_address}", Key: sessionFlowKey, Read: readSessionFlow, Show: showSessionFlow,
 			Fields: map[string]string{lb.FieldName: "ulclIdent", lb.FieldSession: "ulclIdent", lb.FieldPeer: "ulclIP", lb.FieldQFI: "qfi"},
 		},
 		CLI: CLI[v1.SessionUlCl]{
-			Texts:     Texts{Singular: "a classifier of a session", Plural: "classifiers of sessions", Argument: "USER", Sample: "user1"},
-			Name:      func(f *v1.SessionUlCl) string { return f.UlclIdent },
-			OwnDelete: true, // with the address
+			Texts:        Texts{Singular: "a classifier of a session", Plural: "classifiers of sessions", Argument: "USER", Sample: "user1"},
+			Name:         func(f *v1.SessionUlCl) string { return f.UlclIdent },
+			CustomDelete: true, // with the address
 			Columns: []Column[*v1.SessionUlCl]{
 				{Header: "Ident", Cell: func(f *v1.SessionUlCl) string { return f.UlclIdent }},
 				{Header: "Qfi", Cell: func(f *v1.SessionUlCl) string { return strconv.Itoa(f.UlclArgument.Qfi) }},

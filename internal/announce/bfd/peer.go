@@ -1,7 +1,7 @@
-// Package bfd detects within a few hundred milliseconds that a neighbor is silent: Bidirectional
-// Forwarding Detection (RFC 5880) in asynchronous mode, over one hop (RFC 5881) or several (RFC
-// 5883), without authentication. A peer is any implementation of BFD; the messages of two nodes
-// follow the control section of packets, and others ignore them.
+// Package bfd implements Bidirectional Forwarding Detection (RFC 5880) in asynchronous mode, over
+// one hop (RFC 5881) or several (RFC 5883), without authentication. It detects a silent neighbor
+// within a few hundred milliseconds. A peer can be any implementation of BFD. Two loxilb nodes
+// append messages to the control section of packets, which others ignore.
 package bfd
 
 import (
@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	reopenAfter = time.Second           // before sockets that failed are opened again
-	drainTime   = time.Second           // for a packet that is there already
-	farewells   = 3                     // packets that end a session, as one may be lost
-	farewellGap = 10 * time.Millisecond // between them
-	idleWait    = time.Hour
-	maxBacklog  = 1 << 16 // packets that wait in a socket
+	reopenDelay         = time.Second // before failed sockets are reopened
+	drainTime           = time.Second // for reading a waiting packet
+	finalPackets        = 3           // that end a session, as one may be lost
+	finalPacketInterval = 10 * time.Millisecond
+	idleWait            = time.Hour
+	maxBacklog          = 1 << 16 // packets that wait in a socket
 )
 
 // Config is the configuration of a session.
@@ -44,7 +44,7 @@ func Port(multihop bool) int {
 	return singleHopPort
 }
 
-// Watcher is notified by a session, by its goroutine: it must not wait for the session.
+// Watcher is notified by the goroutine of a session, so its methods must not wait for the session.
 type Watcher interface {
 	// Extra returns what follows the control section of the next packet.
 	Extra() []byte
@@ -53,8 +53,8 @@ type Watcher interface {
 	Heard(s Status, extra []byte)
 	// Lost reports that the detection time has passed.
 	Lost(s Status)
-	// Sent reports that a packet was sent, and when the peer detects a failure if it is the
-	// last.
+	// Sent reports that a packet was sent, and when the peer detects a failure if no other packet
+	// follows.
 	Sent(at, detected time.Time, state State)
 }
 
@@ -63,7 +63,7 @@ type Status struct {
 	State      State
 	Since      time.Time     // of the state
 	Remote     State         // that the peer has of the session
-	Reason     string        // why the session is not up; empty: it is, or never was
+	Reason     string        // why the session is not up; empty if it is up or never was
 	Local      netip.Addr    // invalid: no socket is open
 	Detection  time.Duration // time without a packet after which the peer is down
 	Interval   time.Duration // of sent packets, before jitter
@@ -79,19 +79,19 @@ type Peer struct {
 	watcher Watcher
 	do      func(func() error) error // runs a function in the network namespace
 
-	detected time.Time // when the peer detects a failure, unless it gets another packet; Run's own
+	detected time.Time // when the peer detects a failure without another packet; only used by Run
 
-	mu      sync.Mutex
-	config  Config
-	sockets *sockets // nil: not open
-	status  Status
-	changed bool // the configuration
-	kicked  bool // a packet is due at once
-	quick   bool // the peer was heard to elect by this session
+	mu            sync.Mutex
+	config        Config
+	sockets       *sockets // nil: not open
+	status        Status
+	configChanged bool
+	sendNow       bool
+	quick         bool // the peer takes part in elections: see quickStart
 }
 
-// NewPeer returns a session, which Run runs. do runs a function in the network namespace of the
-// sockets; nil: directly.
+// NewPeer returns a session for Run. do runs a function in the network namespace of the sockets;
+// nil: the current one.
 func NewPeer(c Config, w Watcher, do func(func() error) error) *Peer {
 	if do == nil {
 		do = func(f func() error) error { return f() }
@@ -109,7 +109,7 @@ func (p *Peer) Status() Status {
 // Configure changes intervals and the multiplier. Another address needs another Peer.
 func (p *Peer) Configure(c Config) {
 	p.mu.Lock()
-	p.changed = p.changed || p.config != c
+	p.configChanged = p.configChanged || p.config != c
 	p.config = c
 	p.wake()
 	p.mu.Unlock()
@@ -118,16 +118,16 @@ func (p *Peer) Configure(c Config) {
 // Send sends a packet soon, as Extra has changed.
 func (p *Peer) Send() {
 	p.mu.Lock()
-	p.kicked = true
+	p.sendNow = true
 	p.wake()
 	p.mu.Unlock()
 }
 
-// Quicken makes packets leave ten times as often while the session is down, which RFC 5880 forbids
-// unless both ends agree.
-func (p *Peer) Quicken() {
+// EnableQuickStart makes the session send packets ten times as often while it is down, which RFC
+// 5880 forbids unless both ends agree.
+func (p *Peer) EnableQuickStart() {
 	p.mu.Lock()
-	p.changed = p.changed || !p.quick
+	p.configChanged = p.configChanged || !p.quick
 	p.quick = true
 	p.mu.Unlock()
 }
@@ -153,7 +153,7 @@ func (p *Peer) Run(ctx context.Context, quiet func() bool) {
 		}
 		if err != nil && ctx.Err() == nil {
 			p.fail(s, err)
-			timer := time.NewTimer(reopenAfter)
+			timer := time.NewTimer(reopenDelay)
 			select {
 			case <-ctx.Done():
 			case <-timer.C:
@@ -205,19 +205,19 @@ func (p *Peer) exchange(ctx context.Context, s *session, quiet func() bool) erro
 			return p.leave(s, quiet())
 		}
 		if !s.deadline.IsZero() && !now.Before(s.deadline) {
-			if p.drain(s) { // packets came while this process did not run
+			if p.drain(s) { // packets arrived while this process was suspended
 				continue
 			}
 			p.expire(s, time.Now())
 			due = now
 		}
-		if s.state != Up && now.Sub(chosen) > reopenAfter {
+		if s.state != Up && now.Sub(chosen) > reopenDelay {
 			chosen = now
-			if err := p.sourceMoved(); err != nil {
+			if err := p.checkSource(); err != nil {
 				return err
 			}
 		}
-		if s.reply || p.takeKick() || !now.Before(due) {
+		if s.reply || p.takeSendNow() || !now.Before(due) {
 			p.send(s)
 			due = now.Add(idleWait)
 			if d := s.interval(); d > 0 {
@@ -242,29 +242,29 @@ func (p *Peer) exchange(ctx context.Context, s *session, quiet func() bool) erro
 func (p *Peer) apply(s *session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.changed {
-		p.changed = false
+	if p.configChanged {
+		p.configChanged = false
 		s.quick = p.quick
 		s.configure(p.config.Interval, p.config.Multiplier)
 	}
 }
 
-func (p *Peer) takeKick() bool {
+func (p *Peer) takeSendNow() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kicked := p.kicked
-	p.kicked = false
-	return kicked
+	now := p.sendNow
+	p.sendNow = false
+	return now
 }
 
-// sourceMoved returns an error if the routes choose another source address now, or if the interface
+// checkSource returns an error if the routes choose another source address now, or if the interface
 // of a link-local address was made again.
-func (p *Peer) sourceMoved() error {
+func (p *Peer) checkSource() error {
 	p.mu.Lock()
 	c, local, remote := p.config, p.sockets.local, p.sockets.remote
 	p.mu.Unlock()
 	return p.do(func() error {
-		switch to, err := numbered(c.Remote); {
+		switch to, err := withZoneIndex(c.Remote); {
 		case err != nil:
 			return err
 		case to != remote:
@@ -281,14 +281,14 @@ func (p *Peer) sourceMoved() error {
 }
 
 func (p *Peer) send(s *session) {
-	p.stalled(s)
+	p.endStalled(s)
 	packet := s.packet()
 	packet.Extra = p.watcher.Extra()
 	var buffer [maxPayload]byte
 	at := time.Now()
 	_, err := p.sockets.out.Write(packet.Append(buffer[:0]))
 	if err != nil { // of an earlier packet; the peer may be starting
-		p.refused(s, err)
+		p.recordRefusal(s, err)
 		return
 	}
 	p.mu.Lock()
@@ -299,8 +299,8 @@ func (p *Peer) send(s *session) {
 	p.watcher.Sent(at, p.detected, s.state)
 }
 
-// refused records that the host of the peer runs, without a session with this address.
-func (p *Peer) refused(s *session, err error) {
+// recordRefusal records that the host of the peer runs, without a session with this address.
+func (p *Peer) recordRefusal(s *session, err error) {
 	if s.state != Down || !errors.Is(err, syscall.ECONNREFUSED) {
 		return
 	}
@@ -312,7 +312,7 @@ func (p *Peer) refused(s *session, err error) {
 // receive waits for a packet until a time, and handles it.
 func (p *Peer) receive(s *session, until time.Time) error {
 	p.mu.Lock()
-	if p.kicked || p.changed {
+	if p.sendNow || p.configChanged {
 		until = time.Unix(1, 0)
 	}
 	err := p.sockets.in.SetReadDeadline(until)
@@ -329,7 +329,7 @@ func (p *Peer) read(s *session) error {
 	if err != nil {
 		return err
 	}
-	if p.stalled(s) {
+	if p.endStalled(s) {
 		return nil
 	}
 	p.mu.Lock()
@@ -362,9 +362,9 @@ func (p *Peer) drain(s *session) bool {
 	return time.Now().Before(s.deadline)
 }
 
-// stalled ends a session in which this process was silent for so long that the peer has ended it,
-// and reports whether it did. Waiting packets are older, so they are discarded.
-func (p *Peer) stalled(s *session) bool {
+// endStalled ends the session, and returns true, if this process was silent for so long that the
+// peer has ended it. It discards waiting packets, which are older.
+func (p *Peer) endStalled(s *session) bool {
 	if s.state != Up || time.Now().Before(p.detected) {
 		return false
 	}
@@ -417,10 +417,10 @@ func (p *Peer) update(s *session) {
 // leave ends the session on purpose, or leaves the peer to detect it.
 func (p *Peer) leave(s *session, quiet bool) error {
 	if !quiet {
-		s.become(AdminDown, AdminDownDiagn)
-		for range farewells {
+		s.setState(AdminDown, AdminDownDiagn)
+		for range finalPackets {
 			p.send(s)
-			time.Sleep(farewellGap)
+			time.Sleep(finalPacketInterval)
 		}
 	}
 	p.mu.Lock()

@@ -17,7 +17,7 @@ import (
 	"loxilb/test/netnstest/routers"
 )
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
 // watcher counts losses, and sends more than BFD asks for.
 type watcher struct{ lost atomic.Int64 } // UnixNano of the last one
@@ -28,8 +28,8 @@ func (w *watcher) Lost(Status)                   { w.lost.Store(time.Now().UnixN
 func (*watcher) Sent(_, _ time.Time, _ State)    {}
 func (w *watcher) lostAfter(t time.Time) float64 { return float64(w.lost.Load()-t.UnixNano()) / 1e6 }
 
-// hosts returns a node (10.0.0.1, 2001:db8::1) and its neighbor (.2), on one link.
-func hosts(t *testing.T) (l *netnstest.Lab, node, neighbor *netnstest.Host) {
+// newHosts returns a node (10.0.0.1, 2001:db8::1) and its neighbor (.2), on one link.
+func newHosts(t *testing.T) (l *netnstest.Lab, node, neighbor *netnstest.Host) {
 	t.Helper()
 	l = labtest.New(t)
 	var ends [2]netnstest.End
@@ -66,9 +66,9 @@ func run(t *testing.T, h *netnstest.Host, c Config) (*Peer, *watcher, func()) {
 	return p, w, stop
 }
 
-func is(t *testing.T, p *Peer, state State) {
+func awaitState(t *testing.T, p *Peer, state State) {
 	t.Helper()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		if s := p.Status(); s.State != state {
 			return fmt.Errorf("got %+v, want s.State == state", s)
 		}
@@ -79,7 +79,7 @@ func is(t *testing.T, p *Peer, state State) {
 // TestFRR checks sessions with bfdd of FRR, and how long a stopped one stays up.
 func TestFRR(t *testing.T) {
 	t.Parallel()
-	l, node, router := hosts(t)
+	l, node, router := newHosts(t)
 	f, err := routers.StartFRR(l, router, `bfd
  peer 10.0.0.1
   receive-interval 100
@@ -96,9 +96,9 @@ exit
 	}
 	p4, w, stop := start(t, node, "10.0.0.2")
 	p6, _, _ := start(t, node, "2001:db8::2")
-	is(t, p4, Up)
-	is(t, p6, Up)
-	await.NoError(t, patience, func() error {
+	awaitState(t, p4, Up)
+	awaitState(t, p6, Up)
+	await.NoError(t, testTimeout, func() error {
 		out, err := f.Query("bfdd", "show bfd peers json")
 		if err == nil && strings.Count(out, `"status":"up"`) != 2 {
 			err = fmt.Errorf("the sessions are not both up: %s", out)
@@ -110,7 +110,7 @@ exit
 	})
 	stopped := time.Now()
 	f.Daemon("bfdd").Signal(syscall.SIGSTOP)
-	is(t, p4, Down)
+	awaitState(t, p4, Down)
 	if took := w.lostAfter(stopped); took > 500 {
 		t.Errorf("detected after %.0f ms", took)
 	}
@@ -118,7 +118,7 @@ exit
 		t.Errorf(`got %+v, want s.Reason begins with "no packet from 10.0.0.2 for 300ms", s.Failures == 1`, s)
 	}
 	f.Daemon("bfdd").Signal(syscall.SIGCONT)
-	is(t, p4, Up)
+	awaitState(t, p4, Up)
 	stop()
 	await.NoError(t, time.Second, func() error { // at once
 		out, err := f.Query("bfdd", "show bfd peer 10.0.0.1 json")
@@ -132,7 +132,7 @@ exit
 // TestBIRD checks sessions with BIRD.
 func TestBIRD(t *testing.T) {
 	t.Parallel()
-	l, node, router := hosts(t)
+	l, node, router := newHosts(t)
 	b, err := routers.StartBIRD(l, router, `router id 10.0.0.2;
 protocol device {}
 protocol bfd {
@@ -146,9 +146,9 @@ protocol bfd {
 	}
 	p4, _, _ := start(t, node, "10.0.0.2")
 	p6, _, _ := start(t, node, "2001:db8::2")
-	is(t, p4, Up)
-	is(t, p6, Up)
-	await.NoError(t, patience, func() error {
+	awaitState(t, p4, Up)
+	awaitState(t, p6, Up)
+	await.NoError(t, testTimeout, func() error {
 		out, err := b.Birdc("show", "bfd", "sessions")
 		if err == nil && (strings.Count(out, " Up ") != 2 || strings.Count(out, " 0.300") != 2) {
 			err = fmt.Errorf("BIRD's sessions are not both up with detection in 300 ms: %s", out)
@@ -161,7 +161,7 @@ protocol bfd {
 // gobgp does, gets the packets of all other peers, and none of ours.
 func TestSharedPort(t *testing.T) {
 	t.Parallel()
-	_, node, router := hosts(t)
+	_, node, router := newHosts(t)
 	for _, a := range []string{"10.0.0.3/24", "2001:db8::3/64"} {
 		if err := router.AddAddress("eth0", netip.MustParsePrefix(a)); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestSharedPort(t *testing.T) {
 	ours := map[string]*Peer{}
 	for _, remote := range []string{"10.0.0.2", "2001:db8::2"} {
 		p, _, _ := start(t, node, remote)
-		await.True(t, patience, "its socket is open", func() bool { return p.Status().Local.IsValid() })
+		await.True(t, testTimeout, "its socket is open", func() bool { return p.Status().Local.IsValid() })
 		ours[remote] = p
 	}
 	other() // one that starts later
@@ -212,14 +212,14 @@ func TestSharedPort(t *testing.T) {
 		t.Cleanup(func() { cancel(); <-done })
 	}
 	for _, p := range ours {
-		is(t, p, Up)
+		awaitState(t, p, Up)
 	}
 	seen := map[string]int{}
 	for seen["10.0.0.3"] < 2 || seen["2001:db8::3"] < 2 {
 		select {
 		case from := <-heard:
 			seen[from]++
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Fatalf("the other speaker has heard %v", seen)
 		}
 	}
@@ -236,10 +236,10 @@ func TestSharedPort(t *testing.T) {
 // TestStrangers checks that packets of others, or from afar, do not end a session.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	_, node, router := hosts(t)
+	_, node, router := newHosts(t)
 	p, _, _ := start(t, node, "10.0.0.2")
 	_, _, _ = start(t, router, "10.0.0.1")
-	is(t, p, Up)
+	awaitState(t, p, Up)
 	down := Packet{State: AdminDown, Multiplier: 3, My: 1, MinTx: time.Second, MinRx: time.Second}
 	send := func(ttl int) {
 		err := router.Do(func() error {
@@ -266,7 +266,7 @@ func TestStrangers(t *testing.T) {
 		send(255)
 		send(64)
 	}
-	await.True(t, patience, "all are discarded", func() bool { return p.Status().Discarded >= 10 })
+	await.True(t, testTimeout, "all are discarded", func() bool { return p.Status().Discarded >= 10 })
 	if s := p.Status(); s.State != Up || s.Failures > 0 {
 		t.Errorf("got %+v, want s.State == Up, s.Failures == 0", s)
 	}
@@ -275,10 +275,10 @@ func TestStrangers(t *testing.T) {
 // TestRefused checks that a session whose peer has none reports that, such as one of three nodes.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	_, node, _ := hosts(t)
+	_, node, _ := newHosts(t)
 	for _, remote := range []string{"10.0.0.2", "2001:db8::2"} {
 		p, _, _ := start(t, node, remote)
-		await.True(t, patience, "the peer refuses packets", func() bool {
+		await.True(t, testTimeout, "the peer refuses packets", func() bool {
 			return strings.HasPrefix(p.Status().Reason, remote+" refuses BFD packets: it has no session with ")
 		})
 	}
@@ -288,7 +288,7 @@ func TestRefused(t *testing.T) {
 // interface was made again, whether its source is configured or not.
 func TestLinkReturns(t *testing.T) {
 	t.Parallel()
-	l, node, neighbor := hosts(t)
+	l, node, neighbor := newHosts(t)
 	ends := [2]netnstest.End{{Host: node, Interface: "link"}, {Host: neighbor, Interface: "link"}}
 	relink := func() {
 		t.Helper()
@@ -303,12 +303,12 @@ func TestLinkReturns(t *testing.T) {
 	local, remote := netip.MustParseAddr("fe80::1%link"), netip.MustParseAddr("fe80::2%link")
 	a, _, _ := run(t, node, Config{Remote: remote, Source: local, Interval: 100 * ms, Multiplier: 3})
 	b, _, _ := start(t, neighbor, local.String())
-	is(t, a, Up)
-	is(t, b, Up)
+	awaitState(t, a, Up)
+	awaitState(t, b, Up)
 	labtest.Run(t, node, "ip", "link", "delete", "dev", "link")
-	is(t, a, Down)
-	is(t, b, Down)
+	awaitState(t, a, Down)
+	awaitState(t, b, Down)
 	relink()
-	is(t, a, Up)
-	is(t, b, Up)
+	awaitState(t, a, Up)
+	awaitState(t, b, Up)
 }

@@ -8,7 +8,7 @@ import (
 const (
 	// slowStart is the least interval of sent packets until a session is up (RFC 5880, 6.8.3).
 	slowStart = time.Second
-	// quickStart is the same between two nodes that elect by BFD. After a partition both own
+	// quickStart is the interval between two nodes that elect roles. After a partition both own
 	// the VIPs until one of them hears the other.
 	quickStart = 100 * time.Millisecond
 )
@@ -16,10 +16,10 @@ const (
 // session is the state machine of RFC 5880 in asynchronous mode, without sockets and clocks. Its
 // names are from section 6.8.1.
 type session struct {
-	timing        // as announced
-	before timing // the timing before a change that the peer has not confirmed; zero: none
-	next   timing // the next change, which waits until the peer has confirmed this one; zero: none
-	quick  bool   // see quickStart
+	timing                // as announced
+	previousTiming timing // the timing before a change that the peer has not confirmed; zero: none
+	nextTiming     timing // the next change, which waits until the peer has confirmed this one; zero: none
+	quick          bool   // use quickStart
 
 	state       State
 	diagnostic  Diagnostic
@@ -63,7 +63,7 @@ func (s *session) receive(p *Packet, now time.Time) bool {
 	if p.Final && s.polling {
 		s.confirm()
 	}
-	s.detection = time.Duration(p.Multiplier) * max(s.minRx, s.before.minRx, p.MinTx)
+	s.detection = time.Duration(p.Multiplier) * max(s.minRx, s.previousTiming.minRx, p.MinTx)
 	s.deadline = now.Add(s.detection)
 	s.reply = s.reply || p.Poll
 	if s.state == AdminDown {
@@ -72,15 +72,15 @@ func (s *session) receive(p *Packet, now time.Time) bool {
 	switch {
 	case p.State == AdminDown:
 		if s.state != Down {
-			s.become(Down, NeighborDown)
+			s.setState(Down, NeighborDown)
 		}
 	case s.state == Down && p.State == Down:
-		s.become(Init, NoDiagnostic)
+		s.setState(Init, NoDiagnostic)
 	case s.state == Down && p.State == Init, s.state == Init && p.State >= Init:
-		s.become(Up, NoDiagnostic)
+		s.setState(Up, NoDiagnostic)
 		s.polling = true // the interval changes from the slow one
 	case s.state == Up && p.State == Down:
-		s.become(Down, NeighborDown)
+		s.setState(Down, NeighborDown)
 	}
 	return true
 }
@@ -92,11 +92,11 @@ func (s *session) expire(now time.Time) {
 	}
 	s.deadline, s.remoteDiscr = time.Time{}, 0
 	if s.state == Init || s.state == Up {
-		s.become(Down, TimeExpired)
+		s.setState(Down, TimeExpired)
 	}
 }
 
-func (s *session) become(state State, why Diagnostic) {
+func (s *session) setState(state State, why Diagnostic) {
 	s.state = state
 	s.confirm()
 	if state != Init { // Init does not explain why the session was down
@@ -113,16 +113,16 @@ func (s *session) configure(interval time.Duration, multiplier uint8) {
 	case s.state != Up:
 		s.timing = wanted
 	case s.polling:
-		s.next = wanted
+		s.nextTiming = wanted
 	case wanted != s.timing:
-		s.before, s.timing, s.polling = s.timing, wanted, true
+		s.previousTiming, s.timing, s.polling = s.timing, wanted, true
 	}
 }
 
-// confirm ends a change of the timing, as the peer knows it or the session begins again.
+// confirm ends a change of the timing, when the peer has confirmed it or the session restarts.
 func (s *session) confirm() {
-	next := s.next
-	s.polling, s.before, s.next = false, timing{}, timing{}
+	next := s.nextTiming
+	s.polling, s.previousTiming, s.nextTiming = false, timing{}, timing{}
 	if next != (timing{}) {
 		s.configure(next.minTx, next.multiplier)
 	}
@@ -142,8 +142,8 @@ func (s *session) announcedMinTx() time.Duration {
 // interval returns the time between two packets to the peer, before jitter; 0: the peer wants none.
 func (s *session) interval() time.Duration {
 	least := s.announcedMinTx()
-	if s.before.minTx != 0 {
-		least = min(least, s.before.minTx)
+	if s.previousTiming.minTx != 0 {
+		least = min(least, s.previousTiming.minTx)
 	}
 	switch {
 	case s.remoteDiscr == 0:
@@ -157,7 +157,7 @@ func (s *session) interval() time.Duration {
 // jittered reduces an interval by up to a quarter, so sessions do not synchronize (RFC 5880,
 // 6.8.7). With a multiplier of 1 it is at most 90%, so one late packet does not end the session.
 func (s *session) jittered(d time.Duration) time.Duration {
-	if s.multiplier == 1 || s.before.multiplier == 1 {
+	if s.multiplier == 1 || s.previousTiming.multiplier == 1 {
 		return d*3/4 + rand.N(d*15/100+1)
 	}
 	return d*3/4 + rand.N(d/4+1)
@@ -166,14 +166,14 @@ func (s *session) jittered(d time.Duration) time.Duration {
 // peerDetection returns the time without a packet after which the peer detects a failure. Packets
 // with a change may be lost, so the shorter time counts until the peer has confirmed it.
 func (s *session) peerDetection() time.Duration {
-	detection := s.detectionOf(s.announcedMinTx(), s.multiplier)
-	if s.before.multiplier != 0 {
-		detection = min(detection, s.detectionOf(s.before.minTx, s.before.multiplier))
+	detection := s.detectionTime(s.announcedMinTx(), s.multiplier)
+	if s.previousTiming.multiplier != 0 {
+		detection = min(detection, s.detectionTime(s.previousTiming.minTx, s.previousTiming.multiplier))
 	}
 	return detection
 }
 
-func (s *session) detectionOf(minTx time.Duration, multiplier uint8) time.Duration {
+func (s *session) detectionTime(minTx time.Duration, multiplier uint8) time.Duration {
 	return time.Duration(multiplier) * max(minTx, s.remote.MinRx)
 }
 

@@ -122,15 +122,15 @@ func TestForged(t *testing.T) {
 			t.Errorf("invalid packet %+v: accepted, or the session is now %v instead of Up", p, a.state)
 		}
 	}
-	b.become(AdminDown, AdminDownDiagn)
+	b.setState(AdminDown, AdminDownDiagn)
 	p := b.packet()
 	if !a.receive(&p, now) || a.state != Down || a.diagnostic != NeighborDown {
 		t.Errorf("got %+v, want a.receive(&p, now), a.state == Down, a.diagnostic == NeighborDown", a)
 	}
 }
 
-// TestForgedBeginning checks that a stranger's packet does not keep the peer out, whatever times it
-// announces.
+// TestForgedBeginning checks that the peer can begin a session after a forged first packet,
+// whatever intervals that packet announces.
 func TestForgedBeginning(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

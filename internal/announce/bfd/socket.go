@@ -41,7 +41,7 @@ type sockets struct {
 // address, without a port. The kernel prefers the most specific socket, so this one gets the
 // packets of this peer, and other speakers get all others.
 func open(c *Config) (*sockets, error) {
-	remote, err := numbered(c.Remote)
+	remote, err := withZoneIndex(c.Remote)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func open(c *Config) (*sockets, error) {
 			return nil, fmt.Errorf("no route to %s: %w", c.Remote, err)
 		}
 	}
-	if local, err = numbered(local); err != nil {
+	if local, err = withZoneIndex(local); err != nil {
 		return nil, err
 	}
 	s := &sockets{local: local.WithZone(c.Remote.Zone()), remote: remote}
@@ -64,10 +64,10 @@ func open(c *Config) (*sockets, error) {
 	return s, nil
 }
 
-// numbered returns an address with the number of its interface as zone, if it has one. The package
-// net keeps the numbers of names for a minute, so sockets would be bound to an interface that is
-// gone.
-func numbered(a netip.Addr) (netip.Addr, error) {
+// withZoneIndex returns an address with the number of its interface as zone, if it has one. The
+// package net keeps the numbers of names for a minute, so sockets would be bound to an interface
+// that is gone.
+func withZoneIndex(a netip.Addr) (netip.Addr, error) {
 	if _, err := strconv.Atoi(a.Zone()); a.Zone() == "" || err == nil {
 		return a, nil
 	}

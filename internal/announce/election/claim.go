@@ -11,11 +11,11 @@ type Claim uint8
 
 // The claims, weakest first.
 const (
-	Declines Claim = 1 + iota // it cannot be MASTER, or an operator made it BACKUP
-	Backup                    // it becomes MASTER if there is no other
-	Master                    // it is
-	Demands                   // it preempts: a MASTER that it outranks yields
-	Ordered                   // an operator made it MASTER
+	Declines Claim = 1 + iota // the node cannot be MASTER, or an operator made it BACKUP
+	Backup                    // the node becomes MASTER if there is no other
+	Master                    // the node is MASTER
+	Preempts                  // the node takes over from a MASTER that it outranks
+	Ordered                   // an operator made the node MASTER
 )
 
 func (c Claim) String() string {
@@ -31,13 +31,13 @@ type Entry struct {
 	Instance uint32 // InstanceHash
 	Claim    Claim
 	Priority uint8
-	Grants   bool // the peer's restart: no takeover before its announced time ends
+	Grants   bool // the node does not take over during the announced restart of its peer
 }
 
 // Message is the data after the control section of BFD packets between nodes. Other implementations
 // of BFD ignore it, as the length of the control section excludes it.
 type Message struct {
-	Restart time.Duration // the node restarts, and asks for this time; 0: it does not
+	Restart time.Duration // time that the node requests for its restart; 0: no restart
 	Entries []Entry
 }
 

@@ -29,14 +29,14 @@ func TestMessage(t *testing.T) {
 // does not know it yet, arrives after it.
 func TestOperateBoth(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, low, high)
+	w := newSimulation(t, low, high)
 	w.advance(time.Second)
 	for _, i := range []int{1, 0, 1, 0} {
-		w.nodes[1-i].Operate(lb.RoleMaster, w.now)
+		w.nodes[1-i].SetByOperator(lb.RoleMaster, w.now)
 		w.advance(time.Second)
 		w.settled(1 - i)
 		old := w.nodes[1-i].Claim(w.now)
-		w.nodes[i].Operate(lb.RoleMaster, w.now)
+		w.nodes[i].SetByOperator(lb.RoleMaster, w.now)
 		w.nodes[i].Heard(true, true, old, 0, detection, w.now)
 		w.advance(time.Second)
 		w.settled(i)

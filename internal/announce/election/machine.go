@@ -1,5 +1,6 @@
-// Package election decides which of two nodes owns the VIPs of an instance: each node claims a role
-// in its BFD packets, and takes over when the other one is silent (docs/adr/0086-roles-by-bfd.md).
+// Package election elects the node that owns the VIPs of an instance: each of two nodes claims a
+// role in its BFD packets, and takes over when the other one is silent
+// (docs/adr/0086-roles-by-bfd.md).
 package election
 
 import (
@@ -8,9 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// StartWait is how long a node that starts listens for its peer before it becomes MASTER alone.
-// Packets of a session that is down leave at least every second, so the peer has sent three by
-// then.
+// StartWait is how long a starting node listens for its peer before it becomes MASTER alone. The
+// peer sends at least a packet per second, even if the session is down.
 const StartWait = 3 * time.Second
 
 // aloneMargin is how often a MASTER without a peer extends its lease, which lasts for StartWait.
@@ -25,19 +25,19 @@ type Rank struct {
 
 // Machine is the election of one instance on one node, without clocks and sockets.
 type Machine struct {
-	rank  Rank
-	role  lb.Role
-	why   string    // the reason of the role, in words
-	order bool      // an operator chose the role; it holds until the next transition
-	wait  time.Time // this node does not become MASTER alone before
-	lease time.Time // the peer takes over then unless it hears this node; zero: it does not see it
-	alone time.Time // end of the lease of a MASTER without a peer; zero: it is none
-	peer  peer
+	rank       Rank
+	role       lb.Role
+	reason     string    // the reason of the role, in words
+	ordered    bool      // an operator chose the role, which holds until the next transition
+	aloneAfter time.Time // earliest time at which this node becomes MASTER alone
+	lease      time.Time // when the peer takes over unless it hears this node; zero: no session
+	aloneUntil time.Time // end of the lease of a MASTER without a peer; zero: none
+	peer       peer
 
 	inherited bool // lease is from an earlier process, whose session the peer may still see
 
-	declines string // why it hands over to a peer, and does not take over; empty: it takes over
-	held     bool   // it demands no role of a MASTER
+	declines          string // why this node hands over to its peer; empty: it takes part
+	demandsSuppressed bool   // this node does not preempt
 	// isolated means that this node itself lost the network, or has not heard its peer since it
 	// started. As MASTER it yields to a peer that served meanwhile, whatever their ranks.
 	isolated bool
@@ -48,31 +48,30 @@ type Machine struct {
 
 // peer is the known state of the other node.
 type peer struct {
-	up      bool // the session
-	heard   bool // a packet came within the detection time
-	speaks  bool // it makes claims
-	entry   Entry
-	hold    time.Time     // end of its restart
-	yields  time.Time     // when a MASTER yields if it hears the peer, but is not heard
-	timeout time.Duration // detection time
+	up          bool // the session is up
+	heard       bool // a packet arrived within the detection time
+	makesClaims bool
+	entry       Entry
+	restartEnd  time.Time
+	yieldAt     time.Time     // when a MASTER yields if it hears the peer, but is not heard
+	timeout     time.Duration // detection time
 }
 
-// Lease is until when a node owns the VIPs of an instance, unless it extends the lease. The zero
-// value is none.
+// Lease is the time until which a node owns the VIPs of an instance. The zero value is no lease.
 type Lease struct {
 	Until time.Time
-	Alone bool // no peer sees this node; one that starts listens for StartWait
+	Alone bool // no peer sees this node; a starting one listens for StartWait
 }
 
 // NewMachine returns the election of a node that starts with a stored role, and the lease of an
 // earlier process. Without a lease, the peer cannot have taken over meanwhile.
 func NewMachine(r Rank, stored lb.Role, lease Lease, now time.Time) *Machine {
-	m := &Machine{rank: r, role: lb.RoleBackup, why: "listening for the peer", wait: now.Add(StartWait), isolated: true}
+	m := &Machine{rank: r, role: lb.RoleBackup, reason: "listening for the peer", aloneAfter: now.Add(StartWait), isolated: true}
 	switch {
 	case stored == lb.RoleFault || stored == lb.RoleStop:
-		m.role, m.why = stored, "set before the start"
+		m.role, m.reason = stored, "set before the start"
 	case stored == lb.RoleMaster && (lease.Until.IsZero() || now.Before(lease.Until)):
-		m.role, m.why, m.isolated = stored, "it was MASTER before", false
+		m.role, m.reason, m.isolated = stored, "it was MASTER before", false
 		if m.inherited = !lease.Alone && !lease.Until.IsZero(); m.inherited {
 			m.lease = lease.Until
 		}
@@ -81,19 +80,19 @@ func NewMachine(r Rank, stored lb.Role, lease Lease, now time.Time) *Machine {
 	return m
 }
 
-// Lease returns the lease of a MASTER; none if this node is not.
+// Lease returns the lease of this node, or none if it is not MASTER.
 func (m *Machine) Lease() Lease {
 	switch {
 	case m.role != lb.RoleMaster:
 		return Lease{}
 	case m.lease.IsZero():
-		return Lease{m.alone, true}
+		return Lease{m.aloneUntil, true}
 	}
 	return Lease{m.lease, false}
 }
 
 // Role returns the role of this node, and why it has it.
-func (m *Machine) Role() (lb.Role, string) { return m.role, m.why }
+func (m *Machine) Role() (lb.Role, string) { return m.role, m.reason }
 
 // SetRank changes the rank.
 func (m *Machine) SetRank(r Rank, now time.Time) {
@@ -101,15 +100,15 @@ func (m *Machine) SetRank(r Rank, now time.Time) {
 	m.Tick(now)
 }
 
-// Operate records a role that an operator has set.
-func (m *Machine) Operate(role lb.Role, now time.Time) {
-	m.order = role == lb.RoleMaster || role == lb.RoleBackup
-	m.role, m.why = role, "set by an operator"
+// SetByOperator records a role that an operator has set.
+func (m *Machine) SetByOperator(role lb.Role, now time.Time) {
+	m.ordered = role == lb.RoleMaster || role == lb.RoleBackup
+	m.role, m.reason = role, "set by an operator"
 	if role == lb.RoleUnknown { // the election decides again
-		m.role, m.why = lb.RoleBackup, "left to the election"
+		m.role, m.reason = lb.RoleBackup, "left to the election"
 	}
 	if role != lb.RoleBackup {
-		m.wait = time.Time{}
+		m.aloneAfter = time.Time{}
 	}
 	if role == lb.RoleMaster {
 		m.isolated, m.overrules = false, m.peer.up && m.peer.entry.Claim == Ordered
@@ -117,16 +116,16 @@ func (m *Machine) Operate(role lb.Role, now time.Time) {
 	m.Tick(now)
 }
 
-// Decline makes this node hand over to its peer, for a reason, or no longer if that is empty. A
-// MASTER without a peer stays MASTER.
+// Decline makes this node hand over to its peer while why is not empty. A MASTER without a peer
+// stays MASTER.
 func (m *Machine) Decline(why string, now time.Time) {
 	m.declines = why
 	m.Tick(now)
 }
 
-// Hold makes this node demand no role of a MASTER, or no longer.
-func (m *Machine) Hold(on bool, now time.Time) {
-	m.held = on
+// SuppressDemands sets whether this node refrains from preempting a MASTER.
+func (m *Machine) SuppressDemands(on bool, now time.Time) {
+	m.demandsSuppressed = on
 	m.Tick(now)
 }
 
@@ -134,28 +133,28 @@ func (m *Machine) Hold(on bool, now time.Time) {
 // before the lease ends.
 func (m *Machine) Sent(lease time.Time) { m.lease, m.inherited = lease, false }
 
-// Heard records a packet of the peer. speaks means that it makes claims; restart is the time that
-// it asks for to restart, 0 if it does not.
+// Heard records a packet of the peer. speaks means that the peer takes part in elections; restart
+// is the time that it requests for a restart, or 0.
 func (m *Machine) Heard(up, speaks bool, e Entry, restart, timeout time.Duration, now time.Time) {
 	m.checkLease(now)
 	before := m.peer
-	m.peer = peer{up: up, heard: true, speaks: speaks, entry: e, yields: before.yields, timeout: timeout}
+	m.peer = peer{up: up, heard: true, makesClaims: speaks, entry: e, yieldAt: before.yieldAt, timeout: timeout}
 	if restart > 0 {
-		m.peer.hold = now.Add(restart)
+		m.peer.restartEnd = now.Add(restart)
 	}
 	if up && !before.up {
-		m.wait = time.Time{}
+		m.aloneAfter = time.Time{}
 	}
 	if up || e.Claim < Master {
-		m.peer.yields = time.Time{}
-	} else if m.peer.yields.IsZero() {
-		m.peer.yields = now.Add(timeout)
+		m.peer.yieldAt = time.Time{}
+	} else if m.peer.yieldAt.IsZero() {
+		m.peer.yieldAt = now.Add(timeout)
 	}
 	if up && before.up && e.Claim == Ordered && before.entry.Claim < Ordered && m.role == lb.RoleMaster {
-		m.become(lb.RoleBackup, "an operator made the peer MASTER") // also if one made this node MASTER before
+		m.setRole(lb.RoleBackup, "an operator made the peer MASTER") // also if one made this node MASTER before
 	}
 	if m.isolated && speaks && e.Claim >= Master && m.role == lb.RoleMaster {
-		m.become(lb.RoleBackup, "the peer is MASTER, and this node was alone")
+		m.setRole(lb.RoleBackup, "the peer is MASTER, and this node was alone")
 	}
 	m.isolated, m.overrules = false, m.overrules && up && e.Claim == Ordered
 	m.decide(now)
@@ -167,17 +166,17 @@ func (m *Machine) Lost(isolated bool, now time.Time) {
 	m.checkLease(now)
 	m.isolated, m.overrules = m.isolated || isolated, false
 	if m.peer.up {
-		m.order = false
+		m.ordered = false
 	}
-	m.peer = peer{hold: m.peer.hold, entry: Entry{Priority: m.peer.entry.Priority}}
+	m.peer = peer{restartEnd: m.peer.restartEnd, entry: Entry{Priority: m.peer.entry.Priority}}
 	m.lease, m.inherited = time.Time{}, false
 	if isolated && m.role == lb.RoleMaster {
-		m.why = "the link of this node is down"
+		m.reason = "the link of this node is down"
 	}
 	m.decide(now)
 }
 
-// Tick decides again, as time has passed.
+// Tick decides again after time has passed.
 func (m *Machine) Tick(now time.Time) {
 	m.checkLease(now)
 	m.decide(now)
@@ -192,30 +191,30 @@ func (m *Machine) checkLease(now time.Time) {
 		heard := m.peer.up || m.inherited
 		m.lease, m.inherited = time.Time{}, false
 		if heard {
-			m.giveUp("this node was silent for the detection time", now)
+			m.demote("this node was silent for the detection time", now)
 		}
 		m.extendAlone(now)
-	case m.lease.IsZero() && over(m.alone):
-		m.alone, m.isolated = time.Time{}, true
-		m.giveUp("this node did not run for a while", now)
+	case m.lease.IsZero() && over(m.aloneUntil):
+		m.aloneUntil, m.isolated = time.Time{}, true
+		m.demote("this node did not run for a while", now)
 	}
 }
 
-func (m *Machine) giveUp(why string, now time.Time) {
+func (m *Machine) demote(why string, now time.Time) {
 	if m.role != lb.RoleMaster {
 		return
 	}
-	m.become(lb.RoleBackup, why)
-	m.wait = now.Add(StartWait)
-	m.peer.up = false // until a packet has the peer's new state
+	m.setRole(lb.RoleBackup, why)
+	m.aloneAfter = now.Add(StartWait)
+	m.peer.up = false // until a packet reports the peer's new state
 }
 
 // extendAlone extends the lease of a MASTER without a peer: it depends on this process
 // alone. It ends no later than a peer that starts becomes MASTER.
 func (m *Machine) extendAlone(now time.Time) {
-	m.alone = time.Time{}
+	m.aloneUntil = time.Time{}
 	if m.role == lb.RoleMaster && m.lease.IsZero() {
-		m.alone = now.Add(StartWait)
+		m.aloneUntil = now.Add(StartWait)
 	}
 }
 
@@ -223,10 +222,10 @@ func (m *Machine) extendAlone(now time.Time) {
 func (m *Machine) Next() time.Time {
 	var next time.Time
 	var extend time.Time
-	if !m.alone.IsZero() {
-		extend = m.alone.Add(aloneMargin - StartWait)
+	if !m.aloneUntil.IsZero() {
+		extend = m.aloneUntil.Add(aloneMargin - StartWait)
 	}
-	for _, t := range [...]time.Time{m.wait, m.peer.hold, m.peer.yields, m.lease, extend} {
+	for _, t := range [...]time.Time{m.aloneAfter, m.peer.restartEnd, m.peer.yieldAt, m.lease, extend} {
 		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}
@@ -236,18 +235,18 @@ func (m *Machine) Next() time.Time {
 
 // Claim returns this node's claim.
 func (m *Machine) Claim(now time.Time) Entry {
-	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.hold) && m.role != lb.RoleMaster}
+	e := Entry{Claim: Declines, Priority: m.rank.Priority, Grants: now.Before(m.peer.restartEnd) && m.role != lb.RoleMaster}
 	switch {
 	case m.declines != "":
 	case m.role == lb.RoleMaster && m.isolated:
 		e.Claim = Backup
-	case m.role == lb.RoleMaster && m.order:
+	case m.role == lb.RoleMaster && m.ordered:
 		e.Claim = Ordered
 	case m.role == lb.RoleMaster:
 		e.Claim = Master
 	case m.role == lb.RoleBackup && m.preempts():
-		e.Claim = Demands
-	case m.role == lb.RoleBackup && !m.order:
+		e.Claim = Preempts
+	case m.role == lb.RoleBackup && !m.ordered:
 		e.Claim = Backup
 	}
 	return e
@@ -257,7 +256,7 @@ func (m *Machine) Claim(now time.Time) Entry {
 func (m *Machine) Granted() bool { return m.peer.entry.Grants }
 
 func (m *Machine) preempts() bool {
-	return m.rank.Preempt && !m.held && !m.order && m.peer.up && m.peer.entry.Claim == Master && m.outranks()
+	return m.rank.Preempt && !m.demandsSuppressed && !m.ordered && m.peer.up && m.peer.entry.Claim == Master && m.outranks()
 }
 
 func (m *Machine) outranks() bool {
@@ -267,15 +266,15 @@ func (m *Machine) outranks() bool {
 	return m.rank.Higher
 }
 
-func (m *Machine) become(role lb.Role, why string) {
+func (m *Machine) setRole(role lb.Role, why string) {
 	if m.role != role {
-		m.role, m.why, m.order = role, why, false
+		m.role, m.reason, m.ordered = role, why, false
 	}
 }
 
 func (m *Machine) decide(now time.Time) {
 	defer m.extendAlone(now)
-	for _, t := range [...]*time.Time{&m.wait, &m.peer.hold} {
+	for _, t := range [...]*time.Time{&m.aloneAfter, &m.peer.restartEnd} {
 		if !now.Before(*t) {
 			*t = time.Time{}
 		}
@@ -284,28 +283,28 @@ func (m *Machine) decide(now time.Time) {
 		return // FAULT and STOP hold until an operator sets another role
 	}
 	switch {
-	case m.peer.up && m.peer.speaks:
+	case m.peer.up && m.peer.makesClaims:
 		m.negotiate(now)
 	case m.peer.up:
-		m.why = "the peer makes no claims: it neither gives nor takes roles"
+		m.reason = "the peer makes no claims: it neither gives nor takes roles"
 	case m.peer.heard && m.peer.entry.Claim >= Master:
 		m.yieldUnheard(now)
-	case m.peer.heard && m.peer.speaks:
+	case m.peer.heard && m.peer.makesClaims:
 		// The session is about to be up.
-	case m.wait.IsZero() && m.peer.hold.IsZero() && !m.order && m.declines == "":
-		m.become(lb.RoleMaster, "the peer was silent")
+	case m.aloneAfter.IsZero() && m.peer.restartEnd.IsZero() && !m.ordered && m.declines == "":
+		m.setRole(lb.RoleMaster, "the peer was silent")
 	}
 }
 
 // yieldUnheard handles a MASTER that this node hears while the session is not up. Either it is
 // about to be, as after a partition, or the peer does not hear this node.
 func (m *Machine) yieldUnheard(now time.Time) {
-	m.wait = time.Time{}
+	m.aloneAfter = time.Time{}
 	if m.role != lb.RoleMaster {
 		return
 	}
-	if !m.outranks() || !m.peer.yields.IsZero() && !now.Before(m.peer.yields) {
-		m.become(lb.RoleBackup, "the peer is MASTER, and does not hear this node")
+	if !m.outranks() || !m.peer.yieldAt.IsZero() && !now.Before(m.peer.yieldAt) {
+		m.setRole(lb.RoleBackup, "the peer is MASTER, and does not hear this node")
 	}
 }
 
@@ -314,19 +313,19 @@ func (m *Machine) negotiate(now time.Time) {
 	mine, theirs := m.Claim(now).Claim, m.peer.entry.Claim
 	if m.role == lb.RoleMaster {
 		if theirs >= Master && !m.overrules && (theirs > mine || theirs == mine && !m.outranks()) {
-			m.become(lb.RoleBackup, "the peer is MASTER")
+			m.setRole(lb.RoleBackup, "the peer is MASTER")
 		}
 		return
 	}
 	switch {
-	case m.order:
+	case m.ordered:
 	case m.declines != "":
-		m.why = m.declines
+		m.reason = m.declines
 	case theirs >= Master:
-		m.why = "the peer is MASTER"
+		m.reason = "the peer is MASTER"
 	case theirs == Declines:
-		m.become(lb.RoleMaster, "the peer declines")
+		m.setRole(lb.RoleMaster, "the peer declines")
 	case theirs == Backup && m.outranks():
-		m.become(lb.RoleMaster, "this node has the higher rank")
+		m.setRole(lb.RoleMaster, "this node has the higher rank")
 	}
 }

@@ -16,16 +16,16 @@ const (
 	step      = 10 * time.Millisecond
 )
 
-// world is two nodes by a clock of its own. Packets arrive within a step.
-type world struct {
-	t     *testing.T
-	now   time.Time
-	nodes [2]*node
-	cut   [2]bool       // packets of a node are lost
-	grace time.Time     // no overlap counts before
-	both  time.Duration // since when both own the VIPs
-	most  time.Duration // the longest that both owned them while they could hear each other
-	log   []string
+// simulation runs two nodes by a simulated clock. Packets arrive within a step.
+type simulation struct {
+	t           *testing.T
+	now         time.Time
+	nodes       [2]*node
+	cut         [2]bool       // packets of a node are lost
+	grace       time.Time     // no overlap counts before
+	bothSince   time.Duration // since when both own the VIPs
+	longestBoth time.Duration // the longest that both owned them while they could hear each other
+	log         []string
 }
 
 // node is a node with a simplified BFD session.
@@ -52,8 +52,8 @@ type packet struct {
 	restart time.Duration
 }
 
-func newWorld(t *testing.T, ranks ...Rank) *world {
-	w := &world{t: t, now: time.Unix(1e9, 0)}
+func newSimulation(t *testing.T, ranks ...Rank) *simulation {
+	w := &simulation{t: t, now: time.Unix(1e9, 0)}
 	for i := range w.nodes {
 		w.nodes[i] = &node{rank: ranks[i], stored: lb.RoleUnknown}
 		w.start(i)
@@ -61,7 +61,7 @@ func newWorld(t *testing.T, ranks ...Rank) *world {
 	return w
 }
 
-func (w *world) start(i int) {
+func (w *simulation) start(i int) {
 	n := w.nodes[i]
 	n.Machine = NewMachine(n.rank, n.stored, n.lease, w.now)
 	n.keepLease()
@@ -69,19 +69,19 @@ func (w *world) start(i int) {
 	w.note(i, "starts as %s", n.role)
 }
 
-func (w *world) note(i int, format string, args ...any) {
+func (w *simulation) note(i int, format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf("%8s %d ", w.now.Sub(time.Unix(1e9, 0)), i)+fmt.Sprintf(format, args...))
 }
 
 // owns reports whether the node, or its kernel, answers for the VIPs.
-func (w *world) owns(i int) bool {
+func (w *simulation) owns(i int) bool {
 	n := w.nodes[i]
 	return n.stored.Owns() && w.now.Before(n.lease.Until)
 }
 
 // orphaned reports whether a process died, or stopped, while it did not see its peer: its kernel
 // answers for StartWait at most.
-func (w *world) orphaned(i int) bool {
+func (w *simulation) orphaned(i int) bool {
 	n := w.nodes[i]
 	return (!n.up || n.stopped) && n.lease.Alone
 }
@@ -89,13 +89,13 @@ func (w *world) orphaned(i int) bool {
 // keepLease passes the lease on, as the manager does: a node that yields stops answering.
 func (n *node) keepLease() { n.lease = n.Lease() }
 
-func (w *world) packetTo(i int, p packet) {
+func (w *simulation) packetTo(i int, p packet) {
 	if !w.cut[1-i] && w.nodes[i].up {
 		w.nodes[i].inbox = append(w.nodes[i].inbox, p)
 	}
 }
 
-func (w *world) transmit(i int) {
+func (w *simulation) transmit(i int) {
 	n := w.nodes[i]
 	n.checkLease(w.now)
 	n.sent = w.now
@@ -110,7 +110,7 @@ func (w *world) transmit(i int) {
 }
 
 // advance runs both nodes for a while.
-func (w *world) advance(d time.Duration) {
+func (w *simulation) advance(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(step) {
 		for i, n := range w.nodes {
 			if n.up && !n.stopped {
@@ -119,17 +119,17 @@ func (w *world) advance(d time.Duration) {
 		}
 		switch {
 		case w.cut[0] || w.cut[1]: // afterwards, sessions send every second until they are up (RFC 5880, 6.8.3)
-			w.grace, w.both = w.now.Add(time.Second), 0
+			w.grace, w.bothSince = w.now.Add(time.Second), 0
 		case w.now.Before(w.grace) || !w.owns(0) || !w.owns(1) || w.orphaned(0) || w.orphaned(1):
-			w.both = 0
+			w.bothSince = 0
 		default:
-			w.both += step
-			w.most = max(w.most, w.both)
+			w.bothSince += step
+			w.longestBoth = max(w.longestBoth, w.bothSince)
 		}
 	}
 }
 
-func (w *world) run(i int) {
+func (w *simulation) run(i int) {
 	n := w.nodes[i]
 	for range 3 { // answers are immediate
 		before, state, role := n.Claim(w.now), n.state, n.role
@@ -158,7 +158,7 @@ func (w *world) run(i int) {
 		}
 		n.Tick(w.now)
 		if n.role != role {
-			w.note(i, "%s: %s", n.role, n.why)
+			w.note(i, "%s: %s", n.role, n.reason)
 		}
 		n.keepLease()
 		n.stored = n.role
@@ -169,15 +169,15 @@ func (w *world) run(i int) {
 }
 
 // settled checks that exactly one node owns the VIPs.
-func (w *world) settled(want int) {
+func (w *simulation) settled(want int) {
 	w.t.Helper()
 	for i := range w.nodes {
 		if w.owns(i) != (i == want) {
 			w.t.Errorf("node %d owns: %t, want %t", i, w.owns(i), i == want)
 		}
 	}
-	if w.most > detection {
-		w.t.Errorf("both owned the VIPs for %s", w.most)
+	if w.longestBoth > detection {
+		w.t.Errorf("both owned the VIPs for %s", w.longestBoth)
 	}
 	if w.t.Failed() {
 		for _, line := range w.log {
@@ -187,7 +187,7 @@ func (w *world) settled(want int) {
 	}
 }
 
-func (w *world) kill(i int) { w.nodes[i].up = false; w.note(i, "is killed") }
+func (w *simulation) kill(i int) { w.nodes[i].up = false; w.note(i, "is killed") }
 
 var (
 	low  = Rank{Priority: 100}
@@ -198,7 +198,7 @@ var (
 // neither is before they have heard each other.
 func TestStartTogether(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, low, high)
+	w := newSimulation(t, low, high)
 	w.advance(5 * time.Second)
 	w.settled(1)
 	for i := range w.nodes { // both again, within the same boot
@@ -218,7 +218,7 @@ func TestTakeover(t *testing.T) {
 	for _, preempt := range []bool{false, true} {
 		first := high
 		first.Preempt = preempt
-		w := newWorld(t, first, low)
+		w := newSimulation(t, first, low)
 		w.advance(time.Second)
 		w.settled(0)
 		w.kill(0)
@@ -232,8 +232,8 @@ func TestTakeover(t *testing.T) {
 		} else {
 			w.settled(1)
 		}
-		if w.most > 0 {
-			t.Errorf("both owned the VIPs for %s", w.most)
+		if w.longestBoth > 0 {
+			t.Errorf("both owned the VIPs for %s", w.longestBoth)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestTakeover(t *testing.T) {
 // TestStopped checks that a process that was stopped is not MASTER when it continues.
 func TestStopped(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, high, low)
+	w := newSimulation(t, high, low)
 	w.advance(time.Second)
 	w.nodes[0].stopped = true
 	w.advance(detection + 2*step)
@@ -255,7 +255,7 @@ func TestStopped(t *testing.T) {
 // TestPartition checks that both nodes own the VIPs during a partition, and one soon after it.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, low, high)
+	w := newSimulation(t, low, high)
 	w.advance(time.Second)
 	w.cut = [2]bool{true, true}
 	w.advance(time.Second)
@@ -283,7 +283,7 @@ func TestUnplugged(t *testing.T) {
 		{[2]Rank{high, low}, [2]bool{true, true}, either}, // a cable between both
 		{[2]Rank{low, high}, [2]bool{true, true}, either},
 	} {
-		w := newWorld(t, c.ranks[0], c.ranks[1])
+		w := newSimulation(t, c.ranks[0], c.ranks[1])
 		w.advance(time.Second)
 		w.cut = [2]bool{true, true}
 		for i, n := range w.nodes {
@@ -309,7 +309,7 @@ func TestUnplugged(t *testing.T) {
 // switch that learns its topology first, does not take over from a MASTER.
 func TestLateNetwork(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, low, high)
+	w := newSimulation(t, low, high)
 	w.advance(5 * time.Second)
 	w.kill(1)
 	w.advance(time.Second)
@@ -325,7 +325,7 @@ func TestLateNetwork(t *testing.T) {
 // TestOneWay checks that a MASTER whose packets are lost yields to the peer that took over.
 func TestOneWay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, high, low)
+	w := newSimulation(t, high, low)
 	w.advance(time.Second)
 	w.cut[0] = true
 	w.advance(3 * time.Second)
@@ -342,21 +342,21 @@ func TestOperate(t *testing.T) {
 	t.Parallel()
 	preempting := high
 	preempting.Preempt = true
-	w := newWorld(t, preempting, low)
+	w := newSimulation(t, preempting, low)
 	w.advance(time.Second)
-	w.nodes[1].Operate(lb.RoleMaster, w.now)
-	w.advance(time.Second)
-	w.settled(1)
-	w.nodes[0].Operate(lb.RoleMaster, w.now)
-	w.advance(time.Second)
-	w.settled(0)
-	w.nodes[0].Operate(lb.RoleBackup, w.now)
+	w.nodes[1].SetByOperator(lb.RoleMaster, w.now)
 	w.advance(time.Second)
 	w.settled(1)
-	w.nodes[0].Operate(lb.RoleUnknown, w.now)
+	w.nodes[0].SetByOperator(lb.RoleMaster, w.now)
 	w.advance(time.Second)
 	w.settled(0)
-	w.nodes[0].Operate(lb.RoleStop, w.now)
+	w.nodes[0].SetByOperator(lb.RoleBackup, w.now)
+	w.advance(time.Second)
+	w.settled(1)
+	w.nodes[0].SetByOperator(lb.RoleUnknown, w.now)
+	w.advance(time.Second)
+	w.settled(0)
+	w.nodes[0].SetByOperator(lb.RoleStop, w.now)
 	w.advance(time.Second)
 	w.settled(1)
 	w.kill(1)
@@ -364,7 +364,7 @@ func TestOperate(t *testing.T) {
 	if w.owns(0) || w.owns(1) {
 		t.Error("a node in state STOP took over")
 	}
-	w.nodes[0].Operate(lb.RoleBackup, w.now)
+	w.nodes[0].SetByOperator(lb.RoleBackup, w.now)
 	w.advance(time.Second)
 	if w.owns(0) {
 		t.Error("the operator's BACKUP did not hold")
@@ -382,7 +382,7 @@ func TestOperate(t *testing.T) {
 // resumed.
 func TestMaintenance(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, high, low)
+	w := newSimulation(t, high, low)
 	w.advance(time.Second)
 	w.nodes[0].Decline("maintenance", w.now)
 	w.advance(100 * time.Millisecond)
@@ -398,7 +398,7 @@ func TestMaintenance(t *testing.T) {
 // TestRestart checks that the peer waits for a node that announced its restart.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, low, high)
+	w := newSimulation(t, low, high)
 	w.advance(time.Second)
 	n := w.nodes[1]
 	n.restart = RestartTime
@@ -441,7 +441,7 @@ func TestRandom(t *testing.T) {
 		a, b := low, high
 		a.Preempt, b.Preempt = r.IntN(2) == 0, r.IntN(2) == 0
 		a.Priority = uint8(99 + r.IntN(3))
-		w := newWorld(t, a, b)
+		w := newSimulation(t, a, b)
 		for range 20 {
 			i := r.IntN(2)
 			switch n := w.nodes[i]; r.IntN(5) {
@@ -464,7 +464,7 @@ func TestRandom(t *testing.T) {
 			}
 			w.advance(time.Duration(r.IntN(2000)) * time.Millisecond)
 		}
-		w.cut, w.grace, w.both = [2]bool{}, w.now.Add(time.Second), 0
+		w.cut, w.grace, w.bothSince = [2]bool{}, w.now.Add(time.Second), 0
 		w.nodes[0].unplugged, w.nodes[1].unplugged = false, false
 		for i, n := range w.nodes {
 			n.stopped = false

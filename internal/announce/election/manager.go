@@ -34,13 +34,12 @@ type Session struct {
 
 // Guard keeps leases where they outlive this process. Calls must be quick.
 type Guard interface {
-	// Own sets until when the kernel answers for the VIPs of an instance; the zero time: it
-	// does not.
+	// Own makes the kernel answer for the VIPs of an instance until a time; the zero time ends
+	// that.
 	Own(instance string, until time.Time)
-	// Keep makes the kernel answer for the VIPs of all instances except these, which are
-	// elected.
+	// Keep sets the elected instances. The kernel always answers for the VIPs of the others.
 	Keep(instances []string)
-	// Record keeps the earliest lease for the process that follows this one.
+	// Record stores the earliest lease for the next process.
 	Record(Lease)
 	// Recorded returns the lease that an earlier process has recorded.
 	Recorded() Lease
@@ -49,13 +48,13 @@ type Guard interface {
 // Status is a session and its election.
 type Status struct {
 	Session
-	BFD     bfd.Status
-	Role    lb.Role
-	Why     string
-	Since   time.Time // of the role
-	Speaks  bool      // the peer makes claims
-	Claim   Claim     // the peer's
-	Changes uint64    // of the role
+	BFD         bfd.Status
+	Role        lb.Role
+	Why         string
+	Since       time.Time // of the role
+	MakesClaims bool      // the peer takes part in elections
+	Claim       Claim     // the peer's
+	Changes     uint64    // of the role
 }
 
 // Manager runs the sessions and elections of this node.
@@ -66,17 +65,17 @@ type Manager struct {
 	notify   chan struct{} // capacity 1: roles may have changed
 	timer    chan struct{} // capacity 1: Next may have changed
 
-	mu        sync.Mutex
-	ctx       context.Context //nolint:containedctx // of Run: sessions that are set later run in it
-	running   sync.WaitGroup
-	paths     map[pathKey]*path
-	elections map[string]*election // by the instance's key
-	drained   bool                 // for maintenance
-	refused   bool                 // by nodes of the cluster
-	held      bool                 // connections of the cluster are missing here
-	quiet     bool                 // sessions end without a word: the daemon restarts
-	left      bool                 // leases belong to the next process
-	restart   time.Duration        // announced to peers
+	mu                 sync.Mutex
+	ctx                context.Context //nolint:containedctx // of Run: sessions that are set later run in it
+	running            sync.WaitGroup
+	paths              map[pathKey]*path
+	elections          map[string]*election // by the instance's key
+	drained            bool                 // for maintenance
+	refused            bool                 // by nodes of the cluster
+	connectionsMissing bool                 // this node lacks connections of the cluster
+	endQuietly         bool                 // the daemon restarts, so sessions end without a final packet
+	leasesHandedOver   bool                 // to the next process
+	restart            time.Duration        // announced to peers
 }
 
 // pathKey identifies the packets of a session.
@@ -99,14 +98,14 @@ type path struct {
 // election is the election of an instance.
 type election struct {
 	Session
-	machine *Machine
-	path    *path
-	since   time.Time
-	changes uint64
-	last    lb.Role
-	speaks  bool
-	claim   Claim
-	owned   time.Time // until when the kernel answers for the VIPs, as last set
+	machine     *Machine
+	path        *path
+	since       time.Time
+	changes     uint64
+	last        lb.Role
+	makesClaims bool
+	claim       Claim
+	owned       time.Time // end of the kernel's lease, as last set
 }
 
 // NewManager returns a manager without sessions. do runs a function in the network namespace.
@@ -141,14 +140,14 @@ func (m *Manager) Run(ctx context.Context) {
 		case <-m.timer:
 		}
 	}
-	m.leave()
+	m.handOver()
 	cancel()
 	m.running.Wait()
 }
 
-// leave hands the roles over to the peers, or asks the peers to wait for a restart. The kernel
-// answers for the VIPs as long as they wait.
-func (m *Manager) leave() {
+// handOver hands the roles over to the peers, or asks the peers to wait for a restart. The kernel
+// answers for the VIPs while they wait.
+func (m *Manager) handOver() {
 	if len(m.Roles()) == 0 {
 		return
 	}
@@ -157,7 +156,7 @@ func (m *Manager) leave() {
 		return
 	}
 	m.mu.Lock()
-	m.quiet, m.restart = true, RestartTime
+	m.endQuietly, m.restart = true, RestartTime
 	m.mu.Unlock()
 	started := time.Now()
 	for m.waitsForGrant() && time.Since(started) < grantTime {
@@ -171,15 +170,15 @@ func (m *Manager) leave() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.elections {
-		if e.leased() && e.machine.Granted() {
+		if e.hasLease() && e.machine.Granted() {
 			e.machine.Sent(started.Add(RestartTime))
 		}
 	}
-	m.renew()
-	m.left = true
+	m.renewLeases()
+	m.leasesHandedOver = true
 }
 
-// release ends all leases: this process does not own the VIPs any longer, nor does the next one.
+// release ends all leases, for this process and the next one.
 func (m *Manager) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +186,7 @@ func (m *Manager) release() {
 		m.guard.Own(instance, time.Time{})
 	}
 	m.guard.Record(Lease{Until: time.Now()})
-	m.left = true
+	m.leasesHandedOver = true
 }
 
 // waitsForGrant reports whether a peer has not agreed to wait yet.
@@ -195,7 +194,7 @@ func (m *Manager) waitsForGrant() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.elections {
-		if e.leased() && e.speaks && !e.machine.Granted() {
+		if e.hasLease() && e.makesClaims && !e.machine.Granted() {
 			return true
 		}
 	}
@@ -216,7 +215,7 @@ func (m *Manager) tick() time.Duration {
 			next = at
 		}
 	}
-	m.renew()
+	m.renewLeases()
 	return time.Until(next)
 }
 
@@ -260,7 +259,7 @@ func (m *Manager) Set(list []Session, roles map[string]lb.Role) {
 	for _, s := range list {
 		m.setElection(s, roles[s.Instance])
 	}
-	m.renew()
+	m.renewLeases()
 	m.signal()
 }
 
@@ -276,7 +275,7 @@ func (m *Manager) setElection(s Session, role lb.Role) {
 			role = lb.RoleMaster // this node owned the VIPs until now
 		}
 		e = &election{path: p, since: now, owned: now /* not notified yet */, machine: NewMachine(s.rank(netip.Addr{}), role, lease, now)}
-		e.machine.declines, e.machine.held = m.declines(), m.held
+		e.machine.declines, e.machine.demandsSuppressed = m.declineReason(), m.connectionsMissing
 		e.last, _ = e.machine.Role()
 		m.elections[s.Instance] = e
 	}
@@ -302,46 +301,44 @@ func (m *Manager) start(p *path) {
 func (m *Manager) endsQuietly() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.quiet
+	return m.endQuietly
 }
 
-// Operate records a role that an operator has set.
-func (m *Manager) Operate(instance string, role lb.Role) {
+// SetByOperator records a role that an operator has set.
+func (m *Manager) SetByOperator(instance string, role lb.Role) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if e := m.elections[instance]; e != nil {
-		m.update(e, func() { e.machine.Operate(role, time.Now()) })
+		m.update(e, func() { e.machine.SetByOperator(role, time.Now()) })
 	}
 }
 
 // Decline sets whether this node hands its roles over to its peers, for maintenance.
-func (m *Manager) Decline(on bool) { m.setDeclines(func() { m.drained = on }) }
+func (m *Manager) Decline(on bool) { m.updateDecline(func() { m.drained = on }) }
 
-// SetCluster sets whether connections of other nodes are missing here: this node then demands no
-// role of a MASTER. If nodes that serve refuse this one, it also hands its roles over. Connections
-// of the other nodes would break here.
+// SetCluster sets whether this node lacks connections of other nodes, which would break here: it
+// then does not preempt a MASTER. If serving nodes refuse this one, it also hands its roles over.
 func (m *Manager) SetCluster(held, refused bool) {
-	m.setDeclines(func() { m.held, m.refused = held, refused })
+	m.updateDecline(func() { m.connectionsMissing, m.refused = held, refused })
 }
 
-func (m *Manager) setDeclines(change func()) {
+func (m *Manager) updateDecline(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
-	why := m.declines()
+	why := m.declineReason()
 	for _, e := range m.elections {
 		if e.machine.declines != why {
 			m.update(e, func() { e.machine.Decline(why, time.Now()) })
 		}
-		if e.machine.held != m.held {
-			m.update(e, func() { e.machine.Hold(m.held, time.Now()) })
+		if e.machine.demandsSuppressed != m.connectionsMissing {
+			m.update(e, func() { e.machine.SuppressDemands(m.connectionsMissing, time.Now()) })
 		}
 	}
 }
 
-// declines returns why this node hands its roles over; empty: it does not. The caller holds the
-// lock.
-func (m *Manager) declines() string {
+// declineReason returns why this node hands its roles over, or "". The caller must hold mu.
+func (m *Manager) declineReason() string {
 	switch {
 	case m.drained:
 		return "maintenance"
@@ -363,7 +360,7 @@ func (m *Manager) update(e *election, change func()) {
 	if role, _ := e.machine.Role(); role != e.last {
 		e.last, e.since = role, now
 		e.changes++
-		m.renew()
+		m.renewLeases()
 		m.signal()
 	}
 	wake(m.timer)
@@ -378,11 +375,11 @@ func wake(c chan struct{}) {
 	}
 }
 
-// renew passes on the leases: of all instances to the kernel, and the earliest one to the next
-// process. A node that yields does not change the latter, since its VIPs are only about to be
-// removed. The caller holds the lock.
-func (m *Manager) renew() {
-	if m.left {
+// renewLeases passes the leases of all instances to the kernel, and stores the earliest one for the
+// next process. A node that yields does not change the latter, since it still has to remove its
+// VIPs. The caller must hold mu.
+func (m *Manager) renewLeases() {
+	if m.leasesHandedOver {
 		return
 	}
 	var first Lease
@@ -392,7 +389,7 @@ func (m *Manager) renew() {
 			e.owned = lease.Until
 			m.guard.Own(instance, lease.Until)
 		}
-		if !lease.Until.IsZero() && lease.before(first) {
+		if !lease.Until.IsZero() && lease.precedes(first) {
 			first = lease
 		}
 	}
@@ -401,17 +398,17 @@ func (m *Manager) renew() {
 	}
 }
 
-// before reports whether a lease takes precedence over another one for the next process: a peer
-// that sees this node takes over first.
-func (l Lease) before(other Lease) bool {
+// precedes reports whether the next process must respect a lease before another one: a peer that
+// sees this node takes over first.
+func (l Lease) precedes(other Lease) bool {
 	if other.Until.IsZero() || l.Alone != other.Alone {
 		return other.Until.IsZero() || other.Alone
 	}
 	return l.Until.Before(other.Until)
 }
 
-// leased reports whether the peer takes over if this node falls silent.
-func (e *election) leased() bool {
+// hasLease reports whether the peer takes over if this node falls silent.
+func (e *election) hasLease() bool {
 	lease := e.machine.Lease()
 	return !lease.Until.IsZero() && !lease.Alone
 }
@@ -433,7 +430,7 @@ func (m *Manager) Statuses() []Status {
 }
 
 func (e *election) status() Status {
-	s := Status{Session: e.Session, BFD: e.path.peer.Status(), Since: e.since, Changes: e.changes, Speaks: e.speaks, Claim: e.claim}
+	s := Status{Session: e.Session, BFD: e.path.peer.Status(), Since: e.since, Changes: e.changes, MakesClaims: e.makesClaims, Claim: e.claim}
 	s.Role, s.Why = e.machine.Role()
 	return s
 }

@@ -40,7 +40,7 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 	}
 	message, elects := Parse(extra)
 	if elects {
-		p.peer.Quicken()
+		p.peer.EnableQuickStart()
 	}
 	claims := map[uint32]Entry{}
 	for _, entry := range message.Entries {
@@ -52,7 +52,7 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 			continue
 		}
 		entry, speaks := claims[InstanceHash(instance)]
-		e.speaks, e.claim = speaks, entry.Claim
+		e.makesClaims, e.claim = speaks, entry.Claim
 		timeout := e.Path.Interval * time.Duration(e.Path.Multiplier)
 		m.update(e, func() {
 			e.machine.rank = e.rank(s.Local)
@@ -74,7 +74,7 @@ func (p *path) Lost(s bfd.Status) {
 	defer m.mu.Unlock()
 	for _, e := range m.elections {
 		if e.path == p {
-			e.speaks, e.claim = false, 0
+			e.makesClaims, e.claim = false, 0
 			m.update(e, func() { e.machine.Lost(!connected, time.Now()) })
 		}
 	}
@@ -97,15 +97,14 @@ func (m *Manager) connected(local netip.Addr) (connected bool) {
 		}
 		return err
 	})
-	return connected || err != nil // if it is unknown, ranks decide
+	return connected || err != nil // if unknown, the ranks decide
 }
 
-// changed signals a change of the session's state, which others show, and which leases depend on.
-// The caller holds the lock.
+// changed signals a change of the session's state. The caller must hold mu.
 func (p *path) changed(s bfd.Status) {
 	if s.State != p.state {
 		p.state = s.State
-		p.manager.renew()
+		p.manager.renewLeases()
 		p.manager.signal()
 	}
 }
@@ -127,5 +126,5 @@ func (p *path) Sent(_, detected time.Time, state bfd.State) {
 			})
 		}
 	}
-	m.renew()
+	m.renewLeases()
 }

@@ -20,9 +20,9 @@ func (noGuard) Keep([]string)         {}
 func (noGuard) Record(Lease)          {}
 func (noGuard) Recorded() (l Lease)   { return l }
 
-// listening returns the path of a manager's only election, which the test calls in place of a BFD
-// session, and a function for the role.
-func listening(t *testing.T, stored lb.Role) (*path, func() lb.Role) {
+// newListeningPath returns the path of a manager's only election, which the test calls in place of
+// a BFD session, and a function for the role.
+func newListeningPath(t *testing.T, stored lb.Role) (*path, func() lb.Role) {
 	t.Helper()
 	m := NewManager(noGuard{}, func(f func() error) error { return f() }, func() bool { return false })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -43,7 +43,7 @@ func claimOfMaster() []byte {
 // lease counts that it sends before the session is up.
 func TestPeerLeaves(t *testing.T) {
 	t.Parallel()
-	p, role := listening(t, lb.RoleBackup)
+	p, role := newListeningPath(t, lb.RoleBackup)
 	p.Heard(bfd.Status{State: bfd.Up, Remote: bfd.Up}, claimOfMaster())
 	if role() != lb.RoleBackup {
 		t.Fatalf("the node is %s although another one is MASTER", role())
@@ -67,7 +67,7 @@ func TestPeerLeaves(t *testing.T) {
 // TestConnected checks that a node is connected if the interface of its address has a carrier.
 func TestConnected(t *testing.T) {
 	t.Parallel()
-	p, _ := listening(t, lb.RoleBackup)
+	p, _ := newListeningPath(t, lb.RoleBackup)
 	for address, want := range map[string]bool{"127.0.0.1": true, "192.0.2.1": false} {
 		if got := p.manager.connected(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: %v, want %v", address, got, want)
@@ -139,7 +139,7 @@ func TestRefusedDeclines(t *testing.T) {
 		t.Errorf("a node that lacks connections of others claims %v", got)
 	}
 	m.SetCluster(false, false)
-	if got := machine.Claim(time.Now()).Claim; got != Demands {
+	if got := machine.Claim(time.Now()).Claim; got != Preempts {
 		t.Errorf("a node that has them claims %v", got)
 	}
 	if role, why := hear(); role != lb.RoleMaster {
@@ -151,7 +151,7 @@ func TestRefusedDeclines(t *testing.T) {
 // was up, and that waited for the link since.
 func TestOldClaims(t *testing.T) {
 	t.Parallel()
-	p, role := listening(t, lb.RoleMaster)
+	p, role := newListeningPath(t, lb.RoleMaster)
 	if role() != lb.RoleMaster {
 		t.Fatalf("the node begins as %s, want MASTER", role())
 	}

@@ -27,7 +27,7 @@ func listenAddrs(port uint16) (addrs []string, err error) {
 		case err != nil:
 			return nil, fmt.Errorf("listen at port %d: %w", port, err)
 		default:
-			l.Close() //nolint:errcheck // it was only a question
+			l.Close() //nolint:errcheck // nothing was sent
 			addrs = append(addrs, addr)
 		}
 	}

@@ -66,7 +66,7 @@ func (l *link) attack(t *testing.T, c *child, number int, hold byte, messages ..
 	n := neighbor(a.addr)
 	n.Passive, n.Hold = true, time.Duration(hold)*time.Second
 	c.call("SetNeighbor", n)
-	await.NoError(t, patience, func() (err error) {
+	await.NoError(t, testTimeout, func() (err error) {
 		if a.conn, err = a.dial(l); err != nil {
 			return err
 		}
@@ -110,9 +110,9 @@ func TestDeafNeighbor(t *testing.T) {
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
 	a := l.attack(t, c, 0, shortHold, open(shortHold, goodCapabilities...), message(keepaliveMessage))
 	c.established(a.addr)
-	routes := many(2000)
+	routes := manyRoutes(2000)
 	began := time.Now()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		for i := range routes {
 			routes[i].MED++
 			routes[i].Communities = []bgp.Community{bgp.Community(i)} // no two share an UPDATE
@@ -177,7 +177,7 @@ func TestMalformed(t *testing.T) {
 		number++
 	}
 	for addr, what := range broken {
-		await.NoError(t, patience, func() error {
+		await.NoError(t, testTimeout, func() error {
 			s, err := c.session(addr)
 			if err == nil && (s.State == Established || s.LastError == "") {
 				err = fmt.Errorf("%s: %+v", what, s)

@@ -13,11 +13,11 @@ import (
 
 const vip = "100.64.0.1/32"
 
-// best waits until FRR's path to the VIP is as it should be.
-func best(t testing.TB, f *routers.FRR, what string, is func(routers.Path, string) bool) {
+// awaitBestPath waits until FRR's path to the VIP is as it should be.
+func awaitBestPath(t testing.TB, f *routers.FRR, what string, is func(routers.Path, string) bool) {
 	t.Helper()
 	p := netip.MustParsePrefix(vip)
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		routes, err := f.Routes()
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func TestAttributes(t *testing.T) {
 			if asn == routerASN {
 				path, pref = "", 5000
 			}
-			best(t, f, "as announced", func(p routers.Path, communities string) bool {
+			awaitBestPath(t, f, "as announced", func(p routers.Path, communities string) bool {
 				return p.Valid && p.MED == 20 && p.LocalPref == pref && p.ASPath == path && communities == "65001:7" && p.NextHops[0] == "10.0.0.1"
 			})
 			text, err := f.Query("bgpd", "show bgp ipv4 unicast "+vip)
@@ -62,7 +62,7 @@ func TestAttributes(t *testing.T) {
 			c.call("SetRoutes", []bgp.Route{{Prefix: netip.MustParsePrefix(vip), Attributes: bgp.Attributes{
 				MED: 120, Communities: []bgp.Community{bgp.GracefulShutdown},
 			}}})
-			best(t, f, "shutting down", func(p routers.Path, communities string) bool {
+			awaitBestPath(t, f, "shutting down", func(p routers.Path, communities string) bool {
 				return p.MED == 120 && communities == "graceful-shutdown" && strings.Count(p.ASPath, fmt.Sprint(nodeASN)) <= 1
 			})
 		})
@@ -80,7 +80,7 @@ func TestPolicies(t *testing.T) {
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("SetNeighbor", neighbor("2001:db8::2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	seen(t, f, vip, "100.64.1.0/24", "2001:db8:1::1/128")
+	awaitPrefixes(t, f, vip, "100.64.1.0/24", "2001:db8:1::1/128")
 
 	p := Policies{
 		Sets: []bgp.DefinedSet{
@@ -105,11 +105,11 @@ func TestPolicies(t *testing.T) {
 		},
 	}
 	c.call("SetPolicies", p)
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 	if s, err := c.session("10.0.0.2"); err != nil || s.Sent != 1 {
 		t.Errorf("session: %+v, %v", s, err)
 	}
-	best(t, f, "changed by the policy", func(p routers.Path, communities string) bool {
+	awaitBestPath(t, f, "changed by the policy", func(p routers.Path, communities string) bool {
 		return p.MED == 80 && communities == "65001:7" && p.ASPath == fmt.Sprintf("65009 65009 %d", nodeASN)
 	})
 
@@ -128,8 +128,8 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	c.call("SetPolicies", p)
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 	c.call("SetPolicies", Policies{})
-	seen(t, f, vip, "100.64.1.0/24", "2001:db8:1::1/128")
-	best(t, f, "as announced", func(p routers.Path, communities string) bool { return p.MED == 0 && communities == "" })
+	awaitPrefixes(t, f, vip, "100.64.1.0/24", "2001:db8:1::1/128")
+	awaitBestPath(t, f, "as announced", func(p routers.Path, communities string) bool { return p.MED == 0 && communities == "" })
 }

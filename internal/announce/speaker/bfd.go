@@ -35,7 +35,7 @@ func (e *engine) disableBFD(p *peer) {
 func (e *engine) setBFD(p *peer, enable bool) {
 	p.hasBFD = enable
 	if err := e.update(p); err != nil {
-		e.unchanged(p, fmt.Errorf("change BFD: %w", err))
+		e.logUnchanged(p, fmt.Errorf("change BFD: %w", err))
 		p.hasBFD = !enable
 		return
 	}

@@ -30,10 +30,10 @@ protocol bgp six { local 2001:db8::2 as %[1]d; neighbor 2001:db8::1 as %[2]d; co
 	return b
 }
 
-// birdHas waits until BIRD's routes have these prefixes, and no others.
-func birdHas(t testing.TB, b *routers.BIRD, prefixes ...string) {
+// awaitBIRDRoutes waits until BIRD's routes have these prefixes, and no others.
+func awaitBIRDRoutes(t testing.TB, b *routers.BIRD, prefixes ...string) {
 	t.Helper()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		out, err := b.Birdc("show", "route")
 		if err != nil {
 			return err
@@ -63,7 +63,7 @@ func TestBIRD(t *testing.T) {
 		c.call("SetNeighbor", n)
 	}
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	birdHas(t, b, vip, "2001:db8:1::1/128")
+	awaitBIRDRoutes(t, b, vip, "2001:db8:1::1/128")
 	bfdUp(t, c, "10.0.0.2")
 	bfdUp(t, c, "2001:db8::2")
 	out, err := b.Birdc("show", "bfd", "sessions")
@@ -73,12 +73,12 @@ func TestBIRD(t *testing.T) {
 	t.Log(out)
 
 	labtest.Run(t, l.node, "ip", "link", "set", "eth0", "down")
-	birdHas(t, b)
+	awaitBIRDRoutes(t, b)
 	labtest.Run(t, l.node, "ip", "link", "set", "eth0", "up")
 	labtest.Run(t, l.node, "ip", "addr", "replace", "2001:db8::1/64", "dev", "eth0", "nodad")
-	birdHas(t, b, vip, "2001:db8:1::1/128")
+	awaitBIRDRoutes(t, b, vip, "2001:db8:1::1/128")
 	c.call("DeleteNeighbor", "2001:db8::2")
-	birdHas(t, b, vip)
+	awaitBIRDRoutes(t, b, vip)
 }
 
 // TestIntervals shows how gobgp v4.8.0 and FRR or BIRD send BFD packets. gobgp sends at its own
@@ -101,7 +101,7 @@ func TestIntervals(t *testing.T) {
 			c.call("SetNeighbor", n)
 			c.call("Start", bgp.Speaker{ASN: nodeASN})
 			bfdUp(t, c, "10.0.0.2")
-			ours, theirs := gaps(t, l.router)
+			ours, theirs := packetIntervals(t, l.router)
 			t.Logf("gobgp sends every %v to %v", ours[0], ours[len(ours)-1])
 			t.Logf("%s sends every %v to %v", router, theirs[0], theirs[len(theirs)-1])
 			await.Steady(t, 3*time.Second, func() error {
@@ -115,8 +115,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// gaps returns the times between BFD packets of the node and of the router, ascending.
-func gaps(t testing.TB, h *netnstest.Host) (node, router []time.Duration) {
+// packetIntervals returns the times between BFD packets of the node and of the router, ascending.
+func packetIntervals(t testing.TB, h *netnstest.Host) (node, router []time.Duration) {
 	t.Helper()
 	capture := []string{"tcpdump", "-ni", "eth0", "-tt", "-l", "udp port 3784 and ip"}
 	out := labtest.Run(t, h, append([]string{"timeout", "--preserve-status", "4"}, capture...)...)
@@ -160,7 +160,7 @@ func TestNeighborRestarts(t *testing.T) {
 	back := func(how string) {
 		t.Helper()
 		start := time.Now()
-		birdHas(t, b, vip)
+		awaitBIRDRoutes(t, b, vip)
 		t.Logf("%s: the route is back after %v", how, time.Since(start).Round(ms))
 		bfdUp(t, c, "10.0.0.2")
 	}

@@ -28,13 +28,13 @@ func TestChaos(t *testing.T) {
 	f := l.frr(t, nodeASN, "bfd 3 100 100")
 	c := startChild(t, l.node)
 	before := c.usage()
-	all := many(50)
+	all := manyRoutes(50)
 	var tasks sync.WaitGroup
 	for worker := range uint64(3) {
 		tasks.Go(func() {
 			r := rand.New(rand.NewPCG(*seed, worker))
 			for end := time.Now().Add(chaosTime); time.Now().Before(end); {
-				if err := c.disturb(r, all); err != nil {
+				if err := c.changeRandomly(r, all); err != nil {
 					t.Errorf("-seed=%d: %v", *seed, err)
 					return
 				}
@@ -56,10 +56,10 @@ func TestChaos(t *testing.T) {
 		c.call("DeleteNeighbor", key)
 	}
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	seen(t, f, all[0].Prefix.String(), all[1].Prefix.String())
+	awaitPrefixes(t, f, all[0].Prefix.String(), all[1].Prefix.String())
 	bfdUp(t, c, "10.0.0.2")
 	c.call("Stop", "test ends")
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		if after := c.usage(); after.Goroutines > before.Goroutines+2 {
 			return fmt.Errorf("goroutines: %d before, %d after", before.Goroutines, after.Goroutines)
 		}
@@ -67,8 +67,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// disturb changes something at random.
-func (c *child) disturb(r *rand.Rand, all []bgp.Route) error {
+// changeRandomly changes something at random.
+func (c *child) changeRandomly(r *rand.Rand, all []bgp.Route) error {
 	addrs := []string{"10.0.0.2", "2001:db8::2", "10.0.0.77"} // the last one does not exist
 	addr := addrs[r.IntN(len(addrs))]
 	switch r.IntN(12) {

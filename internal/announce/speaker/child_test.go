@@ -112,7 +112,7 @@ func startChild(t testing.TB, h *netnstest.Host) *child {
 		t.Fatal(err)
 	}
 	c := &child{t: t, process: p}
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		c.client, err = rpc.Dial("unix", path)
 		return err
 	})
@@ -123,7 +123,7 @@ func startChild(t testing.TB, h *netnstest.Host) *child {
 				t.Errorf("the speaker has had a %s", bad)
 			}
 		}
-		if raced(p.Output()) {
+		if hasRace(p.Output()) {
 			t.Error("the speaker has had a data race")
 		}
 		if t.Failed() {
@@ -133,14 +133,14 @@ func startChild(t testing.TB, h *netnstest.Host) *child {
 	return c
 }
 
-// raced reports whether an output has a data race of the speaker. gobgp v4.8.0 has some of its own:
-// its receiver reads what OPEN has negotiated while the next session begins.
-func raced(output string) bool {
+// hasRace reports whether an output has a data race of the speaker. gobgp v4.8.0 has some of its
+// own: its receiver reads what OPEN has negotiated while the next session begins.
+func hasRace(output string) bool {
 	for report := range strings.SplitSeq(output, "==================\n") {
 		if !strings.Contains(report, "WARNING: DATA RACE") {
 			continue
 		}
-		accesses := access.FindAllStringSubmatch(report, -1)
+		accesses := racingAccess.FindAllStringSubmatch(report, -1)
 		if len(accesses) != 2 || !strings.HasPrefix(accesses[0][1], gobgpPath) || !strings.HasPrefix(accesses[1][1], gobgpPath) {
 			return true
 		}
@@ -150,11 +150,11 @@ func raced(output string) bool {
 
 const gobgpPath = "github.com/osrg/gobgp/"
 
-// access matches an access in the report of a data race, and the function that made it.
-var access = regexp.MustCompile(`(?m)^ *(?:Previous )?(?i:read|write) at .*\n *(\S+)`)
+// racingAccess matches an access in the report of a data race, and the function that made it.
+var racingAccess = regexp.MustCompile(`(?m)^ *(?:Previous )?(?i:read|write) at .*\n *(\S+)`)
 
-// TestRaced checks which reports count.
-func TestRaced(t *testing.T) {
+// TestHasRace checks which reports count.
+func TestHasRace(t *testing.T) {
 	t.Parallel()
 	const report = "==================\nWARNING: DATA RACE\nRead at 0x0 by goroutine 42:\n  %s()\n      a.go:1 +0x714\n\n" +
 		"Previous write at 0x0 by goroutine 28:\n  %s()\n      b.go:2 +0x16c7\n==================\n"
@@ -163,11 +163,11 @@ func TestRaced(t *testing.T) {
 		read, write string
 		want        bool
 	}{{theirs, theirs, false}, {theirs, ours, true}, {ours, theirs, true}} {
-		if got := raced("INFO\n" + fmt.Sprintf(report, c.read, c.write) + "INFO\n"); got != c.want {
+		if got := hasRace("INFO\n" + fmt.Sprintf(report, c.read, c.write) + "INFO\n"); got != c.want {
 			t.Errorf("a race of %s and %s counts as ours: %v, want %v", c.read, c.write, got, c.want)
 		}
 	}
-	if raced("INFO\n") {
+	if hasRace("INFO\n") {
 		t.Error("no race counts")
 	}
 }
@@ -214,7 +214,7 @@ func (c *child) session(key string) (Session, error) {
 // established waits for a session.
 func (c *child) established(key string) {
 	c.t.Helper()
-	await.NoError(c.t, patience, func() error {
+	await.NoError(c.t, testTimeout, func() error {
 		s, err := c.session(key)
 		if err == nil && s.State != Established {
 			err = fmt.Errorf("session with %s is %+v", key, s)
@@ -223,7 +223,7 @@ func (c *child) established(key string) {
 	})
 }
 
-const patience = 30 * time.Second
+const testTimeout = 30 * time.Second
 
 // monitor prints changes of routes.
 func monitor() netnstest.Command {

@@ -8,21 +8,20 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// collided repairs a session that does not come up because both sides connected at the same time,
-// as happens when a link comes back. gobgp v4.8.0 may then choose the connection that the neighbor
-// closes, and leave the other one open without reading it. The neighbor would wait there for
-// minutes, and refuse all others. So this connection is ended, and the session begins again.
-func (e *engine) collided(p *peer) {
+// repairCollision restarts a session that does not come up because both sides connected at the same
+// time, as when a link comes up. gobgp v4.8.0 may then choose the connection that the neighbor
+// closes, and never read the other one, while the neighbor refuses new connections for minutes.
+func (e *engine) repairCollision(p *peer) {
 	addr, err := netip.ParseAddr(p.addr)
 	if err != nil || !endConnections(e.config.Port, addr) {
 		return
 	}
 	e.log.Info("BGP connections have collided; the session begins again", "neighbor", p.key)
-	e.unchanged(p, e.deletePeer(p))
-	e.addAgain(p.key, p.config)
+	e.logUnchanged(p, e.deletePeer(p))
+	e.readdPeer(p.key, p.config)
 }
 
-func (e *engine) addAgain(k string, n bgp.Neighbor) {
+func (e *engine) readdPeer(k string, n bgp.Neighbor) {
 	if err := e.addPeer(k, n); err != nil {
 		e.owner.requestRetry()
 	}

@@ -77,7 +77,7 @@ func TestCollisions(t *testing.T) {
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
 	for range 4 * rounds {
-		seen(t, f, vip)
+		awaitPrefixes(t, f, vip)
 		labtest.Run(t, l.node, "ip", "link", "set", "eth0", "down")
 		timeUntil(t, f, time.Now(), "no route", gone)
 		// The node connects 1.5 to 2 s after a pause of 1 s.

@@ -15,8 +15,8 @@ import (
 )
 
 // limitSending ends the session of a neighbor that sends, but does not read for its hold time (RFC
-// 9687). gobgp v4.8.0 would wait for it forever: the neighbor keeps routes that were withdrawn long
-// ago, and this process everything that it should be sent.
+// 9687). gobgp v4.8.0 would wait forever: the neighbor would keep withdrawn routes, and this
+// process all unsent messages.
 func (e *engine) limitSending(p *peer) {
 	neighbor, err := netip.ParseAddr(p.addr)
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *engine) limitSending(p *peer) {
 	limit := int(cmp.Or(p.config.Hold, defaultHold) / time.Millisecond)
 	eachConnection(neighbor, func(fd, local, remote int) {
 		if local == int(e.config.Port) || remote == int(cmp.Or(p.config.Port, bgp.DefaultPort)) {
-			e.unchanged(p, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, limit))
+			e.logUnchanged(p, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, limit))
 		}
 	})
 }

@@ -30,13 +30,13 @@ type engine struct {
 	unwatch context.CancelFunc
 	tasks   sync.WaitGroup // that end with unwatch; they take owner.mu
 
-	peers     map[string]*peer  // by key of the neighbor
-	refused   map[string]string // by key: why gobgp does not take a neighbor
-	complaint string            // the last error that was logged
-	routes    map[netip.Prefix]bgp.Attributes
-	sent      sentCounts
-	learned   *learned
-	problems  *problems
+	peers       map[string]*peer  // by key of the neighbor
+	refused     map[string]string // by key: why gobgp does not take a neighbor
+	loggedError string            // the last error that was logged
+	routes      map[netip.Prefix]bgp.Attributes
+	sent        sentCounts
+	learned     *learnedRoutes
+	problems    *problems
 
 	rules    *rules // nil: none yet
 	rulesOf  ruleContext
@@ -100,7 +100,7 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 	e.learned.enable(e.config.Install)
 	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{
 		OnPeerUpdate: e.peerEvent,
-		OnBestPath:   func(paths []*apiutil.Path, _ time.Time) { e.learned.changed(paths) },
+		OnBestPath:   func(paths []*apiutil.Path, _ time.Time) { e.learned.update(paths) },
 	}, server.WatchPeer(), server.WatchBestPath(false))
 	if err != nil {
 		cancel()
@@ -116,9 +116,9 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 func (e *engine) apply(w *wanted) error {
 	e.applyConfig(w.speaker)
 	if err := e.applyPolicy(w); err != nil {
-		return e.complain(err)
+		return e.logOnce(err)
 	}
-	return errors.Join(e.complain(e.applyRoutes(w.routes)), e.applyPeers(w.neighbors))
+	return errors.Join(e.logOnce(e.applyRoutes(w.routes)), e.applyPeers(w.neighbors))
 }
 
 // applyConfig applies the changes of the speaker that do not restart it.
@@ -130,20 +130,20 @@ func (e *engine) applyConfig(g bgp.Speaker) {
 		if !limit {
 			break
 		}
-		e.unchanged(p, e.update(p))
+		e.logUnchanged(p, e.update(p))
 	}
 }
 
-// complain logs an error of gobgp that is tried again, once.
-func (e *engine) complain(err error) error {
+// logOnce logs an error of gobgp unless it logged the same error before.
+func (e *engine) logOnce(err error) error {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != e.complaint && text != "" {
+	if text != e.loggedError && text != "" {
 		e.log.Error("BGP speaker cannot be changed; trying again", "error", err)
 	}
-	e.complaint = text
+	e.loggedError = text
 	return err
 }
 
@@ -184,7 +184,7 @@ func (e *engine) stop(reason string) {
 func (e *engine) cease(reason string) {
 	for _, p := range e.peers {
 		r := &api.DisablePeerRequest{Address: p.addr, Communication: reason}
-		e.unchanged(p, e.server.DisablePeer(context.Background(), r))
+		e.logUnchanged(p, e.server.DisablePeer(context.Background(), r))
 	}
 	for deadline := time.Now().Add(ceaseTime); time.Now().Before(deadline) && e.anyEstablished(); {
 		time.Sleep(time.Millisecond)

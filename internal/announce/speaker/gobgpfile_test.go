@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-const text = `
+const gobgpConfig = `
 [global.config]
   as = 64512
   router-id = "10.0.0.1"
@@ -65,7 +65,7 @@ func TestRead(t *testing.T) {
 	}
 	for _, name := range []string{"gobgp_loxilb.yaml", "gobgp.conf", "gobgpnode1.conf"} {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(gobgpConfig), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if got := FindFile(dir, "node1"); got != path {

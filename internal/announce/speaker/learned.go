@@ -18,8 +18,8 @@ import (
 // bgp it distinguishes them from another BGP speaker's routes, and they yield to static routes.
 const learnedMetric = 179
 
-// learned adds routes that neighbors announce to the kernel's main table.
-type learned struct {
+// learnedRoutes adds routes that neighbors announce to the kernel's main table.
+type learnedRoutes struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
@@ -35,12 +35,12 @@ type nextHop struct {
 	link string // of a link-local address
 }
 
-func newLearned(log *slog.Logger) *learned {
-	return &learned{log: log, best: map[netip.Prefix]nextHop{}, failed: map[netip.Prefix]bool{}}
+func newLearned(log *slog.Logger) *learnedRoutes {
+	return &learnedRoutes{log: log, best: map[netip.Prefix]nextHop{}, failed: map[netip.Prefix]bool{}}
 }
 
-// changed adds and removes the routes whose best path has changed.
-func (l *learned) changed(paths []*apiutil.Path) {
+// update adds and removes the routes whose best path has changed.
+func (l *learnedRoutes) update(paths []*apiutil.Path) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -83,14 +83,14 @@ func learnedRoute(p *apiutil.Path) (prefix netip.Prefix, hop nextHop, ok bool) {
 	return prefix, hop, !p.Withdrawal && p.PeerAddress.IsValid() && hop.addr.IsValid()
 }
 
-func (l *learned) add(prefix netip.Prefix, hop nextHop) {
+func (l *learnedRoutes) add(prefix netip.Prefix, hop nextHop) {
 	l.best[prefix] = hop
 	if l.enabled {
 		l.report(prefix, installRoute(prefix, hop))
 	}
 }
 
-func (l *learned) remove(prefix netip.Prefix) {
+func (l *learnedRoutes) remove(prefix netip.Prefix) {
 	if _, is := l.best[prefix]; !is {
 		return
 	}
@@ -102,9 +102,9 @@ func (l *learned) remove(prefix netip.Prefix) {
 }
 
 // report logs a route that the kernel does not take, once.
-func (l *learned) report(prefix netip.Prefix, err error) {
+func (l *learnedRoutes) report(prefix netip.Prefix, err error) {
 	if err != nil && !l.failed[prefix] {
-		l.log.Warn("route of a BGP neighbor is not in the kernel as it should be", "prefix", prefix, "error", err)
+		l.log.Warn("route of a BGP neighbor cannot be added to the kernel or removed", "prefix", prefix, "error", err)
 	}
 	if err != nil {
 		l.failed[prefix] = true
@@ -114,7 +114,7 @@ func (l *learned) report(prefix netip.Prefix, err error) {
 }
 
 // enable adds the learned routes to the kernel, or removes them.
-func (l *learned) enable(on bool) {
+func (l *learnedRoutes) enable(on bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if on == l.enabled {
@@ -131,7 +131,7 @@ func (l *learned) enable(on bool) {
 }
 
 // close ends all changes. The kernel keeps the routes while the daemon restarts.
-func (l *learned) close(keep bool) {
+func (l *learnedRoutes) close(keep bool) {
 	if !keep {
 		l.enable(false)
 	}

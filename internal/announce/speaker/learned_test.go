@@ -12,8 +12,8 @@ import (
 	"loxilb/test/netnstest/routers"
 )
 
-// announces has FRR announce a prefix, or no longer.
-func announces(t testing.TB, f *routers.FRR, prefix string, on bool) {
+// setAnnounced makes FRR announce or withdraw a prefix.
+func setAnnounced(t testing.TB, f *routers.FRR, prefix string, on bool) {
 	t.Helper()
 	family, no := "ipv4", ""
 	if strings.Contains(prefix, ":") {
@@ -36,8 +36,8 @@ func TestLearnedRoutes(t *testing.T) {
 	l := newLink(t)
 	f := l.frr(t, nodeASN)
 	const four, six = "198.51.100.0/24", "2001:db8:99::/48"
-	announces(t, f, four, true)
-	announces(t, f, six, true)
+	setAnnounced(t, f, four, true)
+	setAnnounced(t, f, six, true)
 	begin := func(install bool) *child {
 		c := startChild(t, l.node)
 		c.call("SetRoutes", []bgp.Route{route(vip)})
@@ -49,7 +49,7 @@ func TestLearnedRoutes(t *testing.T) {
 	received := func(c *child) {
 		t.Helper()
 		for _, key := range []string{"10.0.0.2", "2001:db8::2"} {
-			await.NoError(t, patience, func() error {
+			await.NoError(t, testTimeout, func() error {
 				s, err := c.session(key)
 				if err == nil && s.Received == 0 {
 					err = fmt.Errorf("not received: %+v", s)
@@ -60,29 +60,29 @@ func TestLearnedRoutes(t *testing.T) {
 	}
 	c := begin(false)
 	received(c)
-	inKernel(t, l.node)
+	awaitKernelRoutes(t, l.node)
 	c.call("Start", bgp.Speaker{ASN: nodeASN, Install: true})
-	inKernel(t, l.node, four, six)
-	announces(t, f, four, false)
-	inKernel(t, l.node, six)
-	announces(t, f, four, true)
-	inKernel(t, l.node, four, six)
+	awaitKernelRoutes(t, l.node, four, six)
+	setAnnounced(t, f, four, false)
+	awaitKernelRoutes(t, l.node, six)
+	setAnnounced(t, f, four, true)
+	awaitKernelRoutes(t, l.node, four, six)
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	inKernel(t, l.node)
+	awaitKernelRoutes(t, l.node)
 	c.call("Start", bgp.Speaker{ASN: nodeASN, Install: true})
-	inKernel(t, l.node, four, six)
+	awaitKernelRoutes(t, l.node, four, six)
 
 	labtest.Run(t, l.node, "ip", "route", "add", "203.0.113.0/24", "via", "10.0.0.2", "proto", "bgp", "metric", "20") // of another speaker
 	c.process.Signal(syscall.SIGKILL)
 	<-c.process.Done()
-	inKernel(t, l.node, four, six, "203.0.113.0/24")
+	awaitKernelRoutes(t, l.node, four, six, "203.0.113.0/24")
 	c = begin(false)
 	received(c)
-	inKernel(t, l.node, "203.0.113.0/24")
+	awaitKernelRoutes(t, l.node, "203.0.113.0/24")
 	c.call("Start", bgp.Speaker{ASN: nodeASN, Install: true})
-	inKernel(t, l.node, four, six, "203.0.113.0/24")
+	awaitKernelRoutes(t, l.node, four, six, "203.0.113.0/24")
 	c.call("Stop", "test")
-	inKernel(t, l.node, "203.0.113.0/24")
+	awaitKernelRoutes(t, l.node, "203.0.113.0/24")
 }
 
 // TestNoTransit checks that a node does not announce to one neighbor what another has announced,
@@ -96,14 +96,14 @@ func TestNoTransit(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := joinRouter(t, l, other)
-	announces(t, f, "198.51.100.0/24", true)
+	setAnnounced(t, f, "198.51.100.0/24", true)
 	c := startChild(t, l.node)
 	c.call("SetRoutes", []bgp.Route{route(vip)})
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("SetNeighbor", neighbor("10.0.1.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN, Install: true})
-	inKernel(t, l.node, "198.51.100.0/24")
-	seen(t, second, vip)
+	awaitKernelRoutes(t, l.node, "198.51.100.0/24")
+	awaitPrefixes(t, second, vip)
 }
 
 // TestTooManyPrefixes checks that a neighbor with too many routes does not fill the memory.
@@ -115,19 +115,19 @@ func TestTooManyPrefixes(t *testing.T) {
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN, MaxPrefixes: 2})
 	c.established("10.0.0.2")
-	announces(t, f, "198.51.100.0/24", true)
-	announces(t, f, "198.51.101.0/24", true)
-	await.NoError(t, patience, func() error {
+	setAnnounced(t, f, "198.51.100.0/24", true)
+	setAnnounced(t, f, "198.51.101.0/24", true)
+	await.NoError(t, testTimeout, func() error {
 		s, err := c.session("10.0.0.2")
 		if err == nil && (s.State != Established || s.Received != 2) {
 			err = fmt.Errorf("session: %+v", s)
 		}
 		return err
 	})
-	announces(t, f, "198.51.102.0/24", true)
+	setAnnounced(t, f, "198.51.102.0/24", true)
 	awaitSessionDown(t, c, "more than 2 prefixes")
 	c.call("DeleteNeighbor", "10.0.0.2")
-	announces(t, f, "198.51.102.0/24", false)
+	setAnnounced(t, f, "198.51.102.0/24", false)
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.established("10.0.0.2")
 }

@@ -55,7 +55,7 @@ func TestLinkReturns(t *testing.T) {
 	c.call("Start", bgp.Speaker{ASN: nodeASN, RouterID: netip.MustParseAddr("10.0.0.1")})
 	bfdUp(t, c, n.Key())
 	unlink()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		s, err := c.session(n.Key())
 		if err == nil && s.State == Established {
 			err = fmt.Errorf("session without a link: %+v", s)

@@ -78,7 +78,7 @@ func (e *engine) reset(p *peer, reason string) {
 	e.log.Info("BGP session is reset", "neighbor", p.key, "reason", reason)
 	e.disableBFD(p)
 	r := &api.ResetPeerRequest{Address: p.addr, Communication: reason}
-	e.unchanged(p, e.server.ResetPeer(context.Background(), r))
+	e.logUnchanged(p, e.server.ResetPeer(context.Background(), r))
 }
 
 // linkTo returns the index of the link to a neighbor on a connected network; 0: none.

@@ -17,7 +17,7 @@ import (
 // want.
 func awaitSessionDown(t testing.TB, c *child, want string) {
 	t.Helper()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		s, err := c.session("10.0.0.2")
 		if err == nil && (s.State == Established || !strings.Contains(s.LastError, want)) {
 			err = fmt.Errorf("the session is %+v, want it down by %q", s, want)
@@ -48,7 +48,7 @@ func TestPassword(t *testing.T) {
 			n.Password, n.Passive = password, passive
 			c.call("SetNeighbor", n)
 			c.established("10.0.0.2")
-			seen(t, f, vip)
+			awaitPrefixes(t, f, vip)
 		}
 	}
 	n.Password = "wrong"
@@ -80,7 +80,7 @@ func TestWrongASN(t *testing.T) {
 	awaitSessionDown(t, c, "peer as")
 	n.ASN = routerASN
 	c.call("SetNeighbor", n)
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 }
 
 // TestPortInUse checks that a port in use is reported, and used once it is free.
@@ -100,7 +100,7 @@ func TestPortInUse(t *testing.T) {
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 }
 
 // TestMultihop checks a session over a router, and that it needs Multihop.
@@ -117,7 +117,7 @@ func TestMultihop(t *testing.T) {
 	n.Multihop = 4
 	c.call("SetNeighbor", n)
 	c.established("192.0.2.9")
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 }
 
 // TestTimers checks that the timers of a neighbor are in effect.
@@ -151,9 +151,9 @@ func TestStop(t *testing.T) {
 	c.call("SetNeighbor", n)
 	for range 2 {
 		c.call("Start", bgp.Speaker{ASN: nodeASN, GracefulRestart: time.Minute})
-		seen(t, f, vip)
+		awaitPrefixes(t, f, vip)
 		c.call("Stop", "node is being drained")
-		seen(t, f)
+		awaitPrefixes(t, f)
 		s, err := f.Neighbor("10.0.0.1")
 		if err != nil || s.LastMessage != "node is being drained" {
 			t.Errorf("FRR was not notified: %+v, %v", s, err)
@@ -163,7 +163,7 @@ func TestStop(t *testing.T) {
 		c.call("Start", bgp.Speaker{ASN: nodeASN})
 		c.call("Stop", "")
 	}
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		if after := c.usage(); after.Goroutines > before.Goroutines+2 {
 			return fmt.Errorf("goroutines: %d before, %d after", before.Goroutines, after.Goroutines)
 		}
@@ -200,13 +200,13 @@ func TestRestarts(t *testing.T) {
 	}
 	g.Port = 1179
 	c.call("Start", g)
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		if established() == before {
 			return errors.New("the session is still the same")
 		}
 		return nil
 	})
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 }
 
 // TestUnnumbered checks a session without addresses, whose routes of both IP versions lead to
@@ -231,23 +231,23 @@ func TestUnnumbered(t *testing.T) {
 	c.call("SetRoutes", []bgp.Route{route(vip), route("2001:db8:1::1/128")})
 	c.call("SetNeighbor", bgp.Neighbor{Interface: "eth0", ASN: routerASN})
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	routes := seen(t, f, vip, "2001:db8:1::1/128")
+	routes := awaitPrefixes(t, f, vip, "2001:db8:1::1/128")
 	for prefix, paths := range routes {
 		if !paths[0].Valid || !strings.HasPrefix(paths[0].NextHops[0], "fe80::") {
 			t.Errorf(`%v: got %+v, want paths[0].Valid, paths[0].NextHops[0] begins with "fe80::"`, prefix, paths)
 		}
 	}
-	inKernel(t, l.router, vip, "2001:db8:1::1/128")
+	awaitKernelRoutes(t, l.router, vip, "2001:db8:1::1/128")
 	c.established("eth0")
 
 	c.call("SetPolicies", Policies{Apps: []bgp.Application{{Neighbor: "eth0", Reject: true}}})
-	seen(t, f)
+	awaitPrefixes(t, f)
 	c.call("SetPolicies", Policies{})
-	seen(t, f, vip, "2001:db8:1::1/128")
+	awaitPrefixes(t, f, vip, "2001:db8:1::1/128")
 	c.call("SetNeighbor", bgp.Neighbor{Interface: "eth0", ASN: routerASN, BFD: bgp.BFD{Interval: 100 * ms}})
 	bfdUp(t, c, "eth0")
 	c.call("DeleteNeighbor", "eth0")
-	seen(t, f)
+	awaitPrefixes(t, f)
 }
 
 // TestRouterID checks that a node does not select a VIP as its router id: others may have it, too.
@@ -285,5 +285,5 @@ func TestNoIPv6(t *testing.T) {
 	c.call("SetRoutes", []bgp.Route{route(vip)})
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
-	seen(t, f, vip)
+	awaitPrefixes(t, f, vip)
 }

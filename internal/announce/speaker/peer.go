@@ -62,7 +62,7 @@ func (e *engine) addPeer(k string, n bgp.Neighbor) error {
 	addr := n.Addr
 	if !addr.IsValid() {
 		var err error
-		if addr, err = router(n.Interface); err != nil {
+		if addr, err = routerOnLink(n.Interface); err != nil {
 			return e.refuse(k, err)
 		}
 		e.owner.requestRetry() // policies may name the neighbor
@@ -103,8 +103,8 @@ func (e *engine) deletePeer(p *peer) error {
 	return nil
 }
 
-// unchanged logs that gobgp does not change a neighbor, if err is not nil.
-func (e *engine) unchanged(p *peer, err error) {
+// logUnchanged logs that gobgp does not change a neighbor, if err is not nil.
+func (e *engine) logUnchanged(p *peer, err error) {
 	if err != nil {
 		e.log.Error("BGP neighbor cannot be changed", "neighbor", p.key, "error", err)
 	}
@@ -218,7 +218,7 @@ func (e *engine) tooManyPrefixes(p *peer) {
 			return
 		}
 		p.pause = nil
-		e.unchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
+		e.logUnchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// policy has the users' decisions about routes.
+// policy holds the sets, policies and applications that users have configured.
 type policy struct {
 	sets     []bgp.DefinedSet
 	policies []bgp.Policy
@@ -26,8 +26,8 @@ type policy struct {
 // mayReject reports whether some routes may not be announced.
 func (p *policy) mayReject() bool { return len(p.apps) > 0 }
 
-// same reports whether two policies are equal.
-func (p *policy) same(o *policy) bool {
+// equal reports whether two policies are equal.
+func (p *policy) equal(o *policy) bool {
 	return reflect.DeepEqual(p, o)
 }
 
@@ -45,7 +45,7 @@ const (
 	prependMark = ownPrefix + "prepend-"
 )
 
-// rules are the policies of a speaker as gobgp takes them.
+// rules are the compiled policies of a speaker, in gobgp's form.
 type rules struct {
 	request      *api.SetPoliciesRequest
 	importReject bool // routes that no statement decides about
@@ -227,7 +227,7 @@ func (b *ruleBuilder) application(a bgp.Application) ([]*api.Statement, error) {
 	return append(statements, b.rest(a, of)), nil
 }
 
-// rest decides about the routes that no policy of an application decides about.
+// rest returns the statement for routes that no policy of an application decides about.
 func (b *ruleBuilder) rest(a bgp.Application, of *neighborSet) *api.Statement {
 	s := &api.Statement{
 		Name:       b.name("rest"),

@@ -11,8 +11,8 @@ import (
 	"loxilb/test/netnstest/routers"
 )
 
-// many returns routes to n addresses.
-func many(n int) []bgp.Route {
+// manyRoutes returns routes to n addresses.
+func manyRoutes(n int) []bgp.Route {
 	routes := make([]bgp.Route, n)
 	a := netip.MustParseAddr("100.64.0.1")
 	for i := range routes {
@@ -33,7 +33,7 @@ func TestManyRoutes(t *testing.T) {
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("Start", bgp.Speaker{ASN: nodeASN})
 	c.established("10.0.0.2")
-	routes := many(10_000)
+	routes := manyRoutes(10_000)
 	count := func(n int) func(map[netip.Prefix][]routers.Path) bool {
 		return func(r map[netip.Prefix][]routers.Path) bool { return len(r) == n }
 	}
@@ -58,7 +58,7 @@ func TestManyRoutes(t *testing.T) {
 	}
 	c.call("SetRoutes", routes)
 	timeUntil(t, f, time.Now(), "all routes", count(len(routes)))
-	c.call("SetPolicies", refusals(routes[:100]))
+	c.call("SetPolicies", rejectEach(routes[:100]))
 	timeUntil(t, f, time.Now(), "refused routes", count(len(routes)-100))
 	var counts []time.Duration // of announced routes: gobgp applies all policies to all of them
 	for range 20 {
@@ -77,8 +77,8 @@ func TestManyRoutes(t *testing.T) {
 	checkMedian(t, "SetRoutes that changes one of them", 200*ms, calls)
 }
 
-// refusals returns a policy for each route, which keeps it from all neighbors.
-func refusals(routes []bgp.Route) (p Policies) {
+// rejectEach returns a policy for each route, which keeps it from all neighbors.
+func rejectEach(routes []bgp.Route) (p Policies) {
 	app := bgp.Application{Neighbor: bgp.AllNeighbors}
 	for i, r := range routes {
 		name := strconv.Itoa(i)

@@ -137,7 +137,7 @@ func (e *engine) sessionChanged(p *peer, state *apiutil.PeerState) {
 	established := state.SessionState == gobgp.BGP_FSM_ESTABLISHED
 	if established == p.status.established {
 		if state.SessionState == gobgp.BGP_FSM_IDLE && p.pause == nil {
-			e.collided(p)
+			e.repairCollision(p)
 		}
 		return
 	}

@@ -149,7 +149,7 @@ func (s *Speaker) SetRoutes(_ context.Context, routes []bgp.Route) error {
 func (s *Speaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
 	p := &policy{sets, policies, apps}
 	s.mu.Lock()
-	same := p.same(s.wanted.policy)
+	same := p.equal(s.wanted.policy)
 	s.mu.Unlock()
 	if same {
 		return nil

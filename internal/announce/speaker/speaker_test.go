@@ -75,11 +75,11 @@ func neighbor(addr string) bgp.Neighbor {
 
 func route(prefix string) bgp.Route { return bgp.Route{Prefix: netip.MustParsePrefix(prefix)} }
 
-// seen waits until FRR has exactly these prefixes.
-func seen(t testing.TB, f *routers.FRR, prefixes ...string) map[netip.Prefix][]routers.Path {
+// awaitPrefixes waits until FRR has exactly these prefixes.
+func awaitPrefixes(t testing.TB, f *routers.FRR, prefixes ...string) map[netip.Prefix][]routers.Path {
 	t.Helper()
 	var routes map[netip.Prefix][]routers.Path
-	await.NoError(t, patience, func() (err error) {
+	await.NoError(t, testTimeout, func() (err error) {
 		if routes, err = f.Routes(); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func TestAnnounce(t *testing.T) {
 	c.call("SetNeighbor", neighbor("10.0.0.2"))
 	c.call("SetNeighbor", neighbor("2001:db8::2"))
 	c.call("SetRoutes", []bgp.Route{route("100.64.0.1/32"), route("2001:db8:1::1/128")})
-	routes := seen(t, f, "100.64.0.1/32", "2001:db8:1::1/128")
+	routes := awaitPrefixes(t, f, "100.64.0.1/32", "2001:db8:1::1/128")
 	for prefix, next := range map[string]string{"100.64.0.1/32": "10.0.0.1", "2001:db8:1::1/128": "2001:db8::1"} {
 		p := routes[netip.MustParsePrefix(prefix)][0]
 		if p.NextHops[0] != next || p.ASPath != fmt.Sprint(nodeASN) || !p.Valid {
@@ -117,9 +117,9 @@ func TestAnnounce(t *testing.T) {
 	c.established("10.0.0.2")
 	c.established("2001:db8::2")
 	c.call("SetRoutes", []bgp.Route{route("100.64.0.2/32")})
-	seen(t, f, "100.64.0.2/32")
+	awaitPrefixes(t, f, "100.64.0.2/32")
 	c.call("DeleteNeighbor", "10.0.0.2")
-	seen(t, f)
+	awaitPrefixes(t, f)
 	c.call("Stop", "test ends")
 	if s := c.sessions(); len(s) != 1 || s[0].State != "Idle" {
 		t.Errorf("sessions after Stop: %+v", s)

@@ -78,7 +78,7 @@ func apiConditions(c bgp.Conditions) (*api.Conditions, error) {
 		if m.from.Set == "" {
 			continue
 		}
-		how, err := word(m.from.Match, map[string]api.MatchSet_Type{
+		how, err := enumValue(m.from.Match, map[string]api.MatchSet_Type{
 			"": api.MatchSet_TYPE_ANY, "any": api.MatchSet_TYPE_ANY, "all": api.MatchSet_TYPE_ALL, "invert": api.MatchSet_TYPE_INVERT,
 		})
 		if err != nil {
@@ -87,14 +87,14 @@ func apiConditions(c bgp.Conditions) (*api.Conditions, error) {
 		*m.to = &api.MatchSet{Type: how, Name: m.from.Set}
 	}
 	for _, f := range c.Families {
-		afi, err := word(f, map[string]api.Family_Afi{"ipv4-unicast": api.Family_AFI_IP, "ipv6-unicast": api.Family_AFI_IP6})
+		afi, err := enumValue(f, map[string]api.Family_Afi{"ipv4-unicast": api.Family_AFI_IP, "ipv6-unicast": api.Family_AFI_IP6})
 		if err != nil {
 			return nil, err
 		}
 		a.AfiSafiIn = append(a.AfiSafiIn, &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST})
 	}
 	if c.ASPathLength != (bgp.Length{}) {
-		how, err := word(c.ASPathLength.Operator, map[string]api.Comparison{
+		how, err := enumValue(c.ASPathLength.Operator, map[string]api.Comparison{
 			"eq": api.Comparison_COMPARISON_EQ, "ge": api.Comparison_COMPARISON_GE, "le": api.Comparison_COMPARISON_LE,
 		})
 		if err != nil {
@@ -103,14 +103,14 @@ func apiConditions(c bgp.Conditions) (*api.Conditions, error) {
 		a.AsPathLength = &api.AsPathLength{Type: how, Length: c.ASPathLength.Value}
 	}
 	var err error
-	a.RpkiResult, err = word(c.RPKI, map[string]api.ValidationState{
+	a.RpkiResult, err = enumValue(c.RPKI, map[string]api.ValidationState{
 		"": 0, "none": api.ValidationState_VALIDATION_STATE_NONE, "valid": api.ValidationState_VALIDATION_STATE_VALID,
 		"invalid": api.ValidationState_VALIDATION_STATE_INVALID, "not-found": api.ValidationState_VALIDATION_STATE_NOT_FOUND,
 	})
 	if err != nil {
 		return nil, err
 	}
-	a.RouteType, err = word(c.RouteType, map[string]api.Conditions_RouteType{
+	a.RouteType, err = enumValue(c.RouteType, map[string]api.Conditions_RouteType{
 		"": 0, "internal": api.Conditions_ROUTE_TYPE_INTERNAL, "external": api.Conditions_ROUTE_TYPE_EXTERNAL, "local": api.Conditions_ROUTE_TYPE_LOCAL,
 	})
 	return a, err
@@ -119,7 +119,7 @@ func apiConditions(c bgp.Conditions) (*api.Conditions, error) {
 func apiActions(x bgp.Actions) (*api.Actions, error) {
 	a := &api.Actions{}
 	var err error
-	a.RouteAction, err = word(x.Disposition, map[string]api.RouteAction{
+	a.RouteAction, err = enumValue(x.Disposition, map[string]api.RouteAction{
 		"": 0, "none": 0, "accept-route": api.RouteAction_ROUTE_ACTION_ACCEPT, "reject-route": api.RouteAction_ROUTE_ACTION_REJECT,
 	})
 	if err != nil {
@@ -164,7 +164,7 @@ func apiCommunities(s bgp.SetCommunity) (*api.CommunityAction, error) {
 	if s.Option == "" && len(s.Values) == 0 {
 		return nil, nil
 	}
-	how, err := word(s.Option, map[string]api.CommunityAction_Type{
+	how, err := enumValue(s.Option, map[string]api.CommunityAction_Type{
 		"add": api.CommunityAction_TYPE_ADD, "remove": api.CommunityAction_TYPE_REMOVE, "replace": api.CommunityAction_TYPE_REPLACE,
 	})
 	if err != nil {
@@ -198,8 +198,8 @@ func apiPrepend(p bgp.Prepend) (*api.AsPrependAction, error) {
 	return &api.AsPrependAction{Asn: uint32(asn), Repeat: uint32(p.Repeat)}, nil
 }
 
-// word returns the meaning of a word.
-func word[K ~string, T any](text K, words map[K]T) (T, error) {
+// enumValue returns the API's value of a word.
+func enumValue[K ~string, T any](text K, words map[K]T) (T, error) {
 	value, known := words[text]
 	if !known {
 		return value, fmt.Errorf("%q is not known", text)
@@ -209,7 +209,7 @@ func word[K ~string, T any](text K, words map[K]T) (T, error) {
 
 // apiSet returns a set as gobgp takes it.
 func apiSet(s bgp.DefinedSet) (*api.DefinedSet, error) {
-	t, err := word(s.Type, map[bgp.SetType]api.DefinedType{
+	t, err := enumValue(s.Type, map[bgp.SetType]api.DefinedType{
 		bgp.PrefixSet:         api.DefinedType_DEFINED_TYPE_PREFIX,
 		bgp.NeighborSet:       api.DefinedType_DEFINED_TYPE_NEIGHBOR,
 		bgp.CommunitySet:      api.DefinedType_DEFINED_TYPE_COMMUNITY,

@@ -30,7 +30,7 @@ func timeUntil(t testing.TB, f *routers.FRR, start time.Time, what string, is fu
 			t.Fatal(err)
 		case is(routes):
 			return passed
-		case passed > patience:
+		case passed > testTimeout:
 			t.Fatalf("FRR has not %s after %v: %v", what, passed, routes)
 		}
 	}
@@ -156,7 +156,7 @@ func TestFailures(t *testing.T) {
 // bfdUp waits until BFD with a neighbor is up.
 func bfdUp(t testing.TB, c *child, key string) {
 	t.Helper()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		s, err := c.session(key)
 		if err == nil && s.BFD != "Up" {
 			err = fmt.Errorf("BFD is not up: %+v", s)
@@ -185,8 +185,8 @@ func TestGracefulRestart(t *testing.T) {
 			}
 			c := begin()
 			c.call("SetRoutes", routes)
-			seen(t, f, vip, "100.64.0.2/32", "2001:db8:1::1/128")
-			inKernel(t, l.router, vip, "100.64.0.2/32", "2001:db8:1::1/128")
+			awaitPrefixes(t, f, vip, "100.64.0.2/32", "2001:db8:1::1/128")
+			awaitKernelRoutes(t, l.router, vip, "100.64.0.2/32", "2001:db8:1::1/128")
 			changes := watchRoutes(t, l)
 			if killed {
 				c.process.Signal(syscall.SIGKILL)
@@ -194,7 +194,7 @@ func TestGracefulRestart(t *testing.T) {
 				c.call("Stop", "")
 				c.process.Signal(syscall.SIGKILL)
 			}
-			await.NoError(t, patience, func() error {
+			await.NoError(t, testTimeout, func() error {
 				s, err := f.Neighbor("10.0.0.1")
 				if err == nil && s.State == Established {
 					err = fmt.Errorf("FRR has not noticed that the daemon stopped: %+v", s)
@@ -224,7 +224,7 @@ func TestGracefulRestart(t *testing.T) {
 			c.call("SetRoutes", append(routes, route("100.64.0.3/32"))) // the only change that the kernel may see
 			timeUntil(t, f, time.Now(), "another route", has("100.64.0.3/32"))
 			var got []string
-			await.NoError(t, patience, func() error {
+			await.NoError(t, testTimeout, func() error {
 				if got = changes(); !strings.Contains(strings.Join(got, "\n"), "100.64.0.3") {
 					return fmt.Errorf("the added route is missing in the changes %q", got)
 				}
@@ -246,7 +246,7 @@ func watchRoutes(t testing.TB, l *link) func() []string {
 		t.Fatal(err)
 	}
 	n := 0
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		n++ // a new route each time: an existing one causes no message
 		labtest.Run(t, l.router, "ip", "route", "add", fmt.Sprintf("192.0.2.%d/32", n), "dev", "lo")
 		if !strings.Contains(p.Output(), "192.0.2.") {
@@ -265,10 +265,10 @@ func watchRoutes(t testing.TB, l *link) func() []string {
 	}
 }
 
-// inKernel waits until the kernel of a host has routes by BGP to exactly these prefixes.
-func inKernel(t testing.TB, h *netnstest.Host, prefixes ...string) {
+// awaitKernelRoutes waits until the kernel of a host has routes by BGP to exactly these prefixes.
+func awaitKernelRoutes(t testing.TB, h *netnstest.Host, prefixes ...string) {
 	t.Helper()
-	await.NoError(t, patience, func() error {
+	await.NoError(t, testTimeout, func() error {
 		out := labtest.Run(t, h, "ip", "-4", "route", "show", "proto", "bgp") + labtest.Run(t, h, "ip", "-6", "route", "show", "proto", "bgp")
 		for _, p := range prefixes {
 			host := strings.TrimSuffix(strings.TrimSuffix(p, "/32"), "/128")

@@ -29,8 +29,8 @@ const solicitTime = time.Second
 // advertisements.
 const advertiseTime = 10 * time.Second
 
-// router returns the link-local address of the router on a link, from the kernel's neighbors.
-func router(link string) (netip.Addr, error) {
+// routerOnLink returns the link-local address of the router on a link, from the kernel's neighbors.
+func routerOnLink(link string) (netip.Addr, error) {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("interface %s: %w", link, err)
@@ -142,8 +142,8 @@ func (e *engine) unnumbered() map[string]bool {
 		if !n.Addr.IsValid() {
 			links[n.Interface] = p != nil && p.status.established
 		}
-		if p != nil && !p.status.established && p.moved() {
-			e.unchanged(p, e.deletePeer(p))
+		if p != nil && !p.status.established && p.mustReadd() {
+			e.logUnchanged(p, e.deletePeer(p))
 			e.owner.requestRetry()
 		}
 	}
@@ -174,15 +174,15 @@ func linkLocalOf(addr netip.Addr) (linkLocalAddr, error) {
 	return linkLocalAddr{i.Index, local}, nil
 }
 
-// moved reports whether a link-local neighbor must be added again: the router has another address,
-// or the interface was made again.
-func (p *peer) moved() bool {
+// mustReadd reports whether a link-local neighbor must be added again: the router has another
+// address, or the interface was made again.
+func (p *peer) mustReadd() bool {
 	addr, err := netip.ParseAddr(p.addr)
 	if err != nil || addr.Zone() == "" {
 		return false
 	}
 	if !p.config.Addr.IsValid() {
-		if addr, err = router(p.config.Interface); err != nil {
+		if addr, err = routerOnLink(p.config.Interface); err != nil {
 			return false
 		}
 	}

@@ -202,7 +202,7 @@ func (r *reader) typed(v, kind value) {
 	}
 	metadata, _ := v.member("metadata")
 	spec, ok := v.member("spec")
-	if !ok && k.Bare && metadata != nil && metadata.isObject() {
+	if !ok && k.SpecOptional && metadata != nil && metadata.isObject() {
 		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
 	}
 	if !ok || !spec.isObject() {

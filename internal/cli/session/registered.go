@@ -24,7 +24,7 @@ func RegisteredCommands(o *Options) Commands {
 		}
 		commands[Get] = append(commands[Get], r.kind(o).Get(o))
 		commands[Describe] = append(commands[Describe], r.kind(o).Describe(o))
-		if !r.about.OwnDelete {
+		if !r.about.CustomDelete {
 			commands[Delete] = append(commands[Delete], r.delete(o))
 		}
 		if r.about.Set != nil {
@@ -46,7 +46,7 @@ func registeredOf(k kinds.Any) registered { return registered{k, k.About(), k.Co
 // createVerb returns the verb that creates or changes an object: set for a kind with a single
 // object, otherwise create.
 func (r registered) createVerb() Verb {
-	if r.Only() != "" {
+	if r.OnlyKey() != "" {
 		return Set
 	}
 	return Create
@@ -109,7 +109,7 @@ func (r registered) describeHelp() Help {
 // single object takes none.
 func (r registered) command(verb Verb) *cobra.Command {
 	example := "loxicmd " + string(verb) + " " + r.words.Command
-	if r.Only() != "" {
+	if r.OnlyKey() != "" {
 		return &cobra.Command{Use: r.words.Command, Aliases: r.words.Aliases, Example: "  " + example, Args: cobra.NoArgs}
 	}
 	example += " " + r.about.Sample
@@ -135,7 +135,7 @@ func (r registered) delete(o *Options) *cobra.Command {
 func (r registered) create(o *Options) *cobra.Command {
 	cmd := r.command(r.createVerb())
 	cmd.Short = "Create or change " + r.about.Singular
-	if r.Only() != "" {
+	if r.OnlyKey() != "" {
 		cmd.Short = "Set up " + r.about.Singular
 	}
 	body := r.NewBody()

@@ -55,7 +55,7 @@ func TestCreateRegistered(t *testing.T) {
 	}
 	k := kinds.Kind[note, note]{
 		Words: kinds.Words{Name: "note", Command: "note", List: "noteAttr"},
-		API:   kinds.API[note, note]{Path: "/config/note", One: "/name/{name}"},
+		API:   kinds.API[note, note]{Path: "/config/note", ObjectPath: "/name/{name}"},
 		CLI: kinds.CLI[note]{
 			Texts: kinds.Texts{Singular: "a note", Plural: "notes", Argument: "NAME", Sample: "todo"},
 			Set:   func(n *note, name string) { n.Name = name },

@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// sampleClient returns a client by chance, with an age in whole seconds.
-func sampleClient(r *rand.Rand) report.ClientCopy {
-	c := sample(r)
+// randomClient returns a random client, with an age in whole seconds.
+func randomClient(r *rand.Rand) report.ClientCopy {
+	c := randomConnection(r)
 	return report.ClientCopy{
 		Protocol: c.Protocol, Ranged: r.IntN(2) == 0, Client: c.Client.Addr(), VIP: c.VIP, Mark: c.Mark, Endpoint: c.Endpoint,
 		Idle: time.Duration(r.Uint32()) * time.Second,
@@ -26,7 +26,7 @@ func TestClientRoundTrip(t *testing.T) {
 	var all []byte
 	var want []report.ClientCopy
 	for range 2000 {
-		c := sampleClient(r)
+		c := randomClient(r)
 		before := len(all)
 		all = AppendClient(all, &c)
 		length := 22
@@ -59,7 +59,7 @@ func TestClientRoundTrip(t *testing.T) {
 func FuzzDecodeClient(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 10 {
-		c := sampleClient(r)
+		c := randomClient(r)
 		f.Add(AppendClient(nil, &c))
 	}
 	noMark := append([]byte{clientMark}, make([]byte, clientHead-1+4+2*(4+2)+markLength)...)

@@ -8,21 +8,21 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestPacked checks that a frame of packed records says the same as one of others, also beyond the
-// paths that a frame numbers, and that no part of it is taken for a record.
+// TestPacked checks that packed records decode to the same connections as others, also with more
+// paths than a frame can number, and that a truncated record is refused.
 func TestPacked(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
 	var paths []report.ConnectionCopy
 	for range 300 {
-		paths = append(paths, sample(r))
+		paths = append(paths, randomConnection(r))
 	}
 	for range 20 {
 		var list []report.ConnectionCopy
 		var packer Packer
 		var frame []byte
 		for range 1000 {
-			c := sample(r)
+			c := randomConnection(r)
 			one := paths[r.IntN(len(paths))]
 			if one.Client.Addr().Is4() == c.Client.Addr().Is4() {
 				c.VIP, c.Endpoint = one.VIP, one.Endpoint
@@ -81,7 +81,7 @@ func TestPackedLength(t *testing.T) {
 func established(is6 bool) report.ConnectionCopy {
 	r := rand.New(rand.NewPCG(3, 4))
 	for {
-		c := sample(r)
+		c := randomConnection(r)
 		if c.Numbers.Sent == 0 || c.Client.Addr().Is6() != is6 || c.Mark != 0 {
 			continue
 		}
@@ -96,7 +96,7 @@ func FuzzPacked(f *testing.F) {
 	var packer Packer
 	var frame []byte
 	for range 20 {
-		c := sample(r)
+		c := randomConnection(r)
 		frame = packer.Append(packer.Append(frame, &c), &c)
 		f.Add(frame)
 	}

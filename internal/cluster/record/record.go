@@ -1,4 +1,4 @@
-// Package record encodes connections for other nodes, in 28 to 94 bytes.
+// Package record encodes connections for other nodes, in 28 to 94 bytes each.
 //
 // A record holds the whole state of a connection, so records of one connection may be lost,
 // repeated, and arrive in any order (Merge). It names services and endpoints by address and holds
@@ -193,7 +193,7 @@ func decodeHead(c *report.ConnectionCopy, b []byte) (form byte, sctp bool, rest 
 	return form, sctp, b[headLength:], nil
 }
 
-// check returns why a decoded record is not one that Append makes, or nil.
+// check returns an error if Append cannot have made a decoded record.
 func check(c *report.ConnectionCopy, form byte) error {
 	if form&formIPv6 != 0 && !isIPv6(c) || form&formMark != 0 && c.Mark == 0 || !isPlausible(c) {
 		return fmt.Errorf("%w: form %#x, %s > %s", ErrMalformed, form, c.Client, c.VIP)

@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// sample returns a connection by chance.
-func sample(r *rand.Rand) report.ConnectionCopy {
+// randomConnection returns a random connection.
+func randomConnection(r *rand.Rand) report.ConnectionCopy {
 	is6 := r.IntN(2) == 0
 	at := func() netip.AddrPort {
 		var b [16]byte
@@ -60,8 +60,8 @@ func sample(r *rand.Rand) report.ConnectionCopy {
 	return c
 }
 
-// normal is the only form of an age that Append knows.
-func normal(c report.ConnectionCopy) report.ConnectionCopy {
+// withRoundedAge returns a connection with its age as Append encodes it.
+func withRoundedAge(c report.ConnectionCopy) report.ConnectionCopy {
 	c.Idle = decodeAge(encodeAge(c.Idle))
 	return c
 }
@@ -74,7 +74,7 @@ func TestRoundTrip(t *testing.T) {
 	var all []byte
 	var want []report.ConnectionCopy
 	for range 2000 {
-		c := sample(r)
+		c := randomConnection(r)
 		before := len(all)
 		all = Append(all, &c)
 		most := 45
@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 		if n := len(all) - before; n > most || n > MaxLength {
 			t.Errorf("%d bytes, want at most %d: %+v", n, most, c)
 		}
-		want = append(want, normal(c))
+		want = append(want, withRoundedAge(c))
 	}
 	for i, c := range want {
 		got, rest, err := Decode(all)
@@ -117,7 +117,7 @@ func TestLengths(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
-		c := sample(r)
+		c := randomConnection(r)
 		b := Append(nil, &c)
 		if want := lengthOf(b[0], c.Protocol == lb.SCTP); len(b) != want {
 			t.Errorf("a record of form %#x has %d bytes, not %d", b[0], len(b), want)
@@ -125,8 +125,8 @@ func TestLengths(t *testing.T) {
 	}
 }
 
-// TestAges checks that an age is never encoded as less, by at most an eighth more, and does not
-// grow when it is encoded again.
+// TestAges checks that an encoded age is 0 to 12.5 % longer than the age, and does not grow when it
+// is encoded again.
 func TestAges(t *testing.T) {
 	t.Parallel()
 	for d := time.Duration(0); d < 2*time.Hour; d += d/50 + 3*time.Millisecond {
@@ -147,7 +147,7 @@ func TestAges(t *testing.T) {
 // believed.
 func TestNumbersFarApart(t *testing.T) {
 	t.Parallel()
-	c := sample(rand.New(rand.NewPCG(3, 4)))
+	c := randomConnection(rand.New(rand.NewPCG(3, 4)))
 	c.Protocol = lb.TCP
 	for _, d := range []uint32{1 << 23, 1 << 30, 1 << 31, ^uint32(1 << 30)} {
 		c.Numbers = report.TCPNumbers{Sent: 5, ReplySent: 9, ReplyAcked: 5 - d, Acked: 9 - d}
@@ -168,7 +168,7 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 500 {
-		history := life(r, sample(r))
+		history := life(r, randomConnection(r))
 		want := history[0]
 		for _, c := range history {
 			want = Merge(want, c)
@@ -221,7 +221,7 @@ func TestMergeLives(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 500 {
-		earlier := sample(r)
+		earlier := randomConnection(r)
 		later := earlier
 		later.Generation++
 		later.Numbers.Sent += 1 + uint32(r.IntN(1<<20))
@@ -240,7 +240,7 @@ func TestMergeLives(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(9, 10))
 	for range 20 {
-		c := sample(r)
+		c := randomConnection(r)
 		f.Add(Append(nil, &c))
 	}
 	f.Add([]byte{0xff})
@@ -261,7 +261,7 @@ func FuzzDecode(f *testing.F) {
 
 // BenchmarkAppend measures the encoder, per record.
 func BenchmarkAppend(b *testing.B) {
-	c := sample(rand.New(rand.NewPCG(11, 12)))
+	c := randomConnection(rand.New(rand.NewPCG(11, 12)))
 	buf := make([]byte, 0, MaxLength)
 	for b.Loop() {
 		buf = Append(buf[:0], &c)
@@ -270,7 +270,7 @@ func BenchmarkAppend(b *testing.B) {
 
 // BenchmarkDecode measures the decoder, per record.
 func BenchmarkDecode(b *testing.B) {
-	c := sample(rand.New(rand.NewPCG(11, 12)))
+	c := randomConnection(rand.New(rand.NewPCG(11, 12)))
 	buf := Append(nil, &c)
 	for b.Loop() {
 		if _, _, err := Decode(buf); err != nil {

@@ -10,8 +10,8 @@ const (
 	protocolJoining = "loxilb-joining"
 )
 
-// claimOf returns a configuration with which a server reports whether its node announces VIPs.
-func claimOf(c *tls.Config, own *Hello) *tls.Config {
+// withClaim returns a configuration with which a server reports whether its node announces VIPs.
+func withClaim(c *tls.Config, own *Hello) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{protocolServing}
 	if own.Joining {
@@ -20,9 +20,9 @@ func claimOf(c *tls.Config, own *Hello) *tls.Config {
 	return c
 }
 
-// readClaim returns a configuration with which a client learns the server's claim, even if it then
-// rejects its certificate. selected receives the protocol that the server has selected.
-func readClaim(c *tls.Config, selected *string) *tls.Config {
+// withClaimReader returns a configuration with which a client learns the server's claim, even if it
+// then rejects its certificate. selected receives the protocol that the server has selected.
+func withClaimReader(c *tls.Config, selected *string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{protocolServing, protocolJoining}
 	verify := c.VerifyConnection

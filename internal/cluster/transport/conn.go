@@ -36,13 +36,13 @@ const (
 
 // ErrRefused reports that one of two nodes refuses the other, because they are incompatible.
 type ErrRefused struct {
-	Sentence string
-	Node     string // name of the peer; empty: it is not known
-	Serves   bool   // the peer claims to announce its VIPs
-	Known    bool   // the peer has a certificate that this node accepts
+	Text      string
+	Node      string // name of the peer; empty: it is not known
+	Serves    bool   // the peer claims to announce its VIPs
+	Certified bool   // the peer has a certificate that this node accepts
 }
 
-func (e *ErrRefused) Error() string { return e.Sentence }
+func (e *ErrRefused) Error() string { return e.Text }
 
 // Conn is a connection to a peer, over which the node that has dialed sends records.
 type Conn struct {
@@ -76,17 +76,17 @@ func Dial(ctx context.Context, address string, own *Hello, credentials *Credenti
 	if err != nil {
 		return nil, err
 	}
-	tune(plain)
+	limitBuffers(plain)
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
 	selected := ""
-	secured := tls.Client(plain, readClaim(credentials.Config(), &selected))
+	secured := tls.Client(plain, withClaimReader(credentials.Config(), &selected))
 	c := newConn(secured)
 	if err := c.greet(ctx, own, credentials); err != nil {
 		_ = plain.Close()
 		var refused *ErrRefused
 		if errors.As(err, &refused) {
-			refused.Known = secured.ConnectionState().HandshakeComplete
+			refused.Certified = secured.ConnectionState().HandshakeComplete
 			refused.Serves = selected == protocolServing
 			if c.Peer.Node != "" { // nodes of older versions have a Hello only
 				refused.Serves = !c.Peer.Joining
@@ -101,8 +101,8 @@ func Dial(ctx context.Context, address string, own *Hello, credentials *Credenti
 	return c, nil
 }
 
-// tune bounds the data that the kernel holds for a peer.
-func tune(c net.Conn) {
+// limitBuffers bounds the data that the kernel holds for a peer.
+func limitBuffers(c net.Conn) {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		_ = tcp.SetWriteBuffer(socketBuffer)
 	}
@@ -126,10 +126,10 @@ func (c *Conn) greet(ctx context.Context, own *Hello, credentials *Credentials) 
 		return ErrSelf
 	}
 	if w.Refused != "" {
-		return &ErrRefused{Sentence: w.Refused}
+		return &ErrRefused{Text: w.Refused}
 	}
-	if err := cmp.Or(own.Judge(&c.Peer), c.Certified(credentials)); err != nil {
-		return &ErrRefused{Sentence: err.Error()}
+	if err := cmp.Or(own.CheckCompatible(&c.Peer), c.Certified(credentials)); err != nil {
+		return &ErrRefused{Text: err.Error()}
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	defer cancel()
 	deadline, _ := ctx.Deadline()
 	_ = plain.SetDeadline(deadline)
-	secured := tls.Server(plain, claimOf(h.Credentials.Config(), own))
+	secured := tls.Server(plain, withClaim(h.Credentials.Config(), own))
 	if err := secured.HandshakeContext(ctx); err != nil {
 		return nil, describeAlert(err)
 	}
@@ -163,15 +163,15 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 		return nil, describeAlert(err)
 	}
 	c.Peer.Build = clip(c.Peer.Build, maxBuild)
-	judged := own.Judge(&c.Peer)
+	judged := own.CheckCompatible(&c.Peer)
 	if judged == nil {
 		judged = c.Certified(h.Credentials)
 	}
 	if judged == nil {
-		judged = h.Judge(c.Remote(), &c.Peer)
+		judged = h.CheckPeer(c.Remote(), &c.Peer)
 	}
 	w := welcome{Hello: *own}
-	w.Hello.NewTable = own.NewTable && !h.Has(c.Peer.Node)
+	w.Hello.NewTable = own.NewTable && !h.HasConnectionsOf(c.Peer.Node)
 	if judged != nil {
 		w.Refused = judged.Error()
 	}
@@ -181,14 +181,14 @@ func accept(ctx context.Context, plain net.Conn, h *Host) (*Conn, error) {
 	// A node sends something at once, unless it has noticed that this node is connected by another
 	// address. Until then, the new connection must not replace the previous one.
 	if _, err := c.read.Peek(1); err != nil {
-		return nil, fmt.Errorf("%w: %w", errLeft, err)
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	}
 	_ = plain.SetDeadline(time.Time{})
 	return c, nil
 }
 
-// errLeft reports that a node has greeted this one, and then sends nothing.
-var errLeft = errors.New("the node sends nothing after its greeting")
+// errSilent reports that a node has greeted this one, and then sends nothing.
+var errSilent = errors.New("the node sends nothing after its greeting")
 
 func (c *Conn) sendJSON(k kind, v any) error {
 	b, err := json.Marshal(v)
@@ -240,13 +240,13 @@ func (c *Conn) SendState(state []byte) error { return c.send(kindState, state) }
 // SendBulkEnd reports that all connections were sent.
 func (c *Conn) SendBulkEnd() error { return c.send(kindBulkEnd, nil) }
 
-// Ping sends a sign of life, whether this node announces its VIPs, and whether routers may have
-// begun to send its packets to the peer. Older nodes read the first byte only.
+// Ping keeps the connection alive. It reports whether this node announces its VIPs, and whether
+// routers may have begun to send its packets to the peer. Older nodes read the first byte only.
 func (c *Conn) Ping(serves, rerouted bool) error {
-	return c.send(kindPing, []byte{flag(serves), flag(rerouted)})
+	return c.send(kindPing, []byte{boolByte(serves), boolByte(rerouted)})
 }
 
-func flag(set bool) byte {
+func boolByte(set bool) byte {
 	if set {
 		return 1
 	}
@@ -273,7 +273,7 @@ func (c *Conn) ReadAcks(yield func(applied uint64)) error {
 	}
 }
 
-// next reads a frame of a peer that sends some each PingEvery.
+// next reads a frame. The peer sends at least one per PingEvery.
 func (c *Conn) next() (kind, []byte, error) {
 	_ = c.conn.SetReadDeadline(time.Now().Add(MaxSilence))
 	return readFrame(c.read, c.buf)

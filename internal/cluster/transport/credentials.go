@@ -151,7 +151,7 @@ func (i *identity) verify(chain []*x509.Certificate) (*x509.Certificate, error) 
 			first = err
 		}
 	}
-	return nil, &ErrRefused{Sentence: i.refuse(first).Error()}
+	return nil, &ErrRefused{Text: i.refuse(first).Error()}
 }
 
 // cause returns the reason of a file error without the path, which the sentence names already.

@@ -15,15 +15,15 @@ const (
 	kindWelcome                 // JSON
 	kindRecords                 // records, one after the other
 	kindBulkEnd                 // all connections that the sender had have been sent
-	kindPing                    // nothing, as a sign of life
-	kindAck                     // how many records have been applied: 8 bytes
+	kindPing                    // keeps the connection alive
+	kindAck                     // number of applied records: 8 bytes
 	kindClients                 // records of clients, one after the other; since version 2
 	kindState                   // the node's state, JSON; FeatureState
 	kindPacked                  // records that may refer to earlier ones; FeaturePacked
 	kindEnds                    // an age, and packed records of ended connections; FeatureEnds
 )
 
-// MaxFrame is the most bytes that a frame holds.
+// MaxFrame is the maximum length of a frame's payload.
 const MaxFrame = 64 << 10
 
 const frameHead = 4 // the kind, and the length in 3 bytes

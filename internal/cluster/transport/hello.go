@@ -44,7 +44,7 @@ func Features() []Feature { return []Feature{FeatureState, FeatureSCTP, FeatureP
 // Hello is a node's greeting before it exchanges connections.
 type Hello struct {
 	Version     int    `json:"version"`     // newest version of the protocol
-	Oldest      int    `json:"oldest"`      // and the oldest one
+	Oldest      int    `json:"oldest"`      // oldest version of the protocol
 	Build       string `json:"build"`       // of loxilb, for users
 	Node        string `json:"node"`        // name; certified
 	Self        int    `json:"self"`        // number by --self; -1: none
@@ -59,7 +59,7 @@ type Hello struct {
 	Features []Feature `json:"features"` // features of the node; none: an older node
 }
 
-// welcome is the answer to a Hello: the other node's, or why it refuses.
+// welcome is the answer to a Hello: the other node's Hello, or why it refuses.
 type welcome struct {
 	Hello   Hello  `json:"hello"`
 	Refused string `json:"refused,omitempty"`
@@ -87,14 +87,14 @@ func clip(s string, most int) string {
 	return string([]rune(s)[:most]) + "..."
 }
 
-// TakesClients reports whether the node understands records of clients.
-func (h *Hello) TakesClients() bool { return h.Version >= clientsVersion }
+// SupportsClients reports whether the node understands records of clients.
+func (h *Hello) SupportsClients() bool { return h.Version >= clientsVersion }
 
-// Takes reports whether the node supports a feature; all nodes support "".
-func (h *Hello) Takes(f Feature) bool { return f == "" || slices.Contains(h.Features, f) }
+// Supports reports whether the node supports a feature; all nodes support "".
+func (h *Hello) Supports(f Feature) bool { return f == "" || slices.Contains(h.Features, f) }
 
-// Judge returns why the nodes must not exchange connections, or nil.
-func (h *Hello) Judge(peer *Hello) error {
+// CheckCompatible returns an error if the nodes must not exchange connections.
+func (h *Hello) CheckCompatible(peer *Hello) error {
 	switch {
 	case peer.Boot == h.Boot:
 		return ErrSelf

@@ -85,7 +85,7 @@ func (f keyFile) parse(files [][]byte) (*identity, error) {
 	return i, err
 }
 
-// keysOf returns the keys of a file, one a line. It skips empty lines and comments (#).
+// keysOf returns the keys of a file, one per line. It skips empty lines and comments (#).
 func keysOf(data []byte) (keys [][]byte, err error) {
 	number := 0
 	for line := range bytes.Lines(data) {

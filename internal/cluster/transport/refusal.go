@@ -18,13 +18,13 @@ func describeAlert(err error) error {
 		return err
 	}
 	if !strings.Contains(remote.Err.Error(), "certificate") {
-		return foreign(remote.Err)
+		return describeForeign(remote.Err)
 	}
-	return &ErrRefused{Sentence: fmt.Sprintf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%v)", remote.Err)}
+	return &ErrRefused{Text: fmt.Sprintf("the peer does not accept this node's certificate: does it have the same --cluster-key, or --cluster-ca? (%v)", remote.Err)}
 }
 
-func foreign(err error) error {
-	return &ErrRefused{Sentence: fmt.Sprintf("the peer does not speak the protocol between nodes: is it the --cluster-listen address of a loxilb? (%v)", err)}
+func describeForeign(err error) error {
+	return &ErrRefused{Text: fmt.Sprintf("the peer does not speak the protocol between nodes: is it the --cluster-listen address of a loxilb? (%v)", err)}
 }
 
 // describeDial explains why the greeting of a server failed. The server may not be a loxilb.
@@ -32,11 +32,11 @@ func describeDial(err error) error {
 	var head tls.RecordHeaderError
 	switch {
 	case errors.As(err, &head):
-		return &ErrRefused{Sentence: "the peer does not speak TLS: is it the --cluster-listen address of a loxilb?"}
+		return &ErrRefused{Text: "the peer does not speak TLS: is it the --cluster-listen address of a loxilb?"}
 	case errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("the peer accepts connections, and does not answer within %v: %w", handshakeTime, err)
 	case strings.HasPrefix(err.Error(), "tls: "): // the peer sent no TLS handshake
-		return foreign(err)
+		return describeForeign(err)
 	}
 	return describeAlert(err)
 }

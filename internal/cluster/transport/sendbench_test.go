@@ -57,7 +57,7 @@ func dialSink(b *testing.B) *Conn {
 		return &Hello{Version: Version, Oldest: Oldest, Node: name, Boot: name, Self: -1, Features: Features()}, c
 	}
 	own, credentials := node("sink")
-	h := &Host{Hello: func() *Hello { return own }, Credentials: credentials, Judge: func(string, *Hello) error { return nil }, Has: func(string) bool { return false }}
+	h := &Host{Hello: func() *Hello { return own }, Credentials: credentials, CheckPeer: func(string, *Hello) error { return nil }, HasConnectionsOf: func(string) bool { return false }}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

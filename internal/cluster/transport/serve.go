@@ -21,14 +21,14 @@ const acceptPause = 100 * time.Millisecond
 
 // Host describes the local node to its server.
 type Host struct {
-	Hello       func() *Hello // the node's present greeting
-	Credentials *Credentials
-	IsNode      func(host string) bool               // reports whether a node is configured there
-	Judge       func(from string, peer *Hello) error // returns why the node refuses a compatible peer
-	Has         func(node string) bool               // reports whether this process has received all of a node's connections
-	Handle      func(*Conn)                          // exchanges connections with a node
-	Refused     func(from string, err error)         // gets connections that were turned away
-	Failing     func(err error)                      // called when no connection can be accepted for now
+	Hello            func() *Hello // returns the node's current greeting
+	Credentials      *Credentials
+	IsNode           func(host string) bool               // reports whether a node is configured there
+	CheckPeer        func(from string, peer *Hello) error // returns why the node refuses a compatible peer
+	HasConnectionsOf func(node string) bool               // reports whether this process has received all of a node's connections
+	Handle           func(*Conn)                          // exchanges connections with a node
+	Refused          func(from string, err error)         // called for each refused connection
+	Failing          func(err error)                      // called when no connection can be accepted for now
 }
 
 // Serve accepts nodes at a listener until ctx ends, and closes it. Places are reserved for the
@@ -83,7 +83,7 @@ func (h *Host) Serve(ctx context.Context, l net.Listener) error {
 			<-greeting
 			if err == nil {
 				h.Handle(c)
-			} else if !errors.Is(err, ErrSelf) && !(errors.Is(err, errLeft) && errors.Is(err, io.EOF)) {
+			} else if !errors.Is(err, ErrSelf) && !(errors.Is(err, errSilent) && errors.Is(err, io.EOF)) {
 				h.Refused(plain.RemoteAddr().String(), err)
 			}
 		})

@@ -54,7 +54,7 @@ func TestAcceptFails(t *testing.T) {
 	var failing atomic.Int32
 	h := &Host{
 		Hello: func() *Hello { return own }, Credentials: credentials, IsNode: func(string) bool { return true },
-		Judge: func(string, *Hello) error { return nil }, Has: func(string) bool { return false }, Handle: func(*Conn) {}, Refused: func(string, error) {},
+		CheckPeer: func(string, *Hello) error { return nil }, HasConnectionsOf: func(string) bool { return false }, Handle: func(*Conn) {}, Refused: func(string, error) {},
 		Failing: func(err error) {
 			failing.Add(1)
 			if !errors.Is(err, syscall.EMFILE) {

@@ -83,7 +83,7 @@ func (e *Elections) Owning() bool {
 	now := e.desired.Snapshot()
 	stored := e.desired.Instances.Set(now)
 	for instance, s := range e.manager.Roles() {
-		if s.BFD.State == bfd.Up && s.Speaks && (s.Role == lb.RoleMaster || stored[instance].Role.Owns()) {
+		if s.BFD.State == bfd.Up && s.MakesClaims && (s.Role == lb.RoleMaster || stored[instance].Role.Owns()) {
 			return true
 		}
 	}
@@ -157,7 +157,7 @@ func (e *Elections) follow() error {
 		stored := cmp.Or(here[instance].Role, lb.RoleUnknown)
 		expected, known := e.expected[instance]
 		if known && stored != expected {
-			e.manager.Operate(instance, stored)
+			e.manager.SetByOperator(instance, stored)
 			s = e.manager.Roles()[instance]
 		}
 		e.expected[instance] = stored

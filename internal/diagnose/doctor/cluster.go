@@ -61,7 +61,7 @@ var remedies = []struct{ part, command string }{
 	{"upgrade one version after the other", "upgrade the node with the older versions step by step"},
 	{"use builds with the same", "install the same build of loxilb on both nodes"},
 	{"cannot be resolved", "look the name up on this machine (getent ahosts NAME); correct the name or the resolver, or write addresses into --cluster"},
-	{"it has gone", "nothing if the node was removed for good: it is forgotten after a minute. Otherwise start loxilb there, and loxicmd create clusternode with its address here"},
+	{"it has left", "nothing if the node was removed for good: it is forgotten after a minute. Otherwise start loxilb there, and loxicmd create clusternode with its address here"},
 	{"is not in --cluster", "loxicmd create clusternode with the address of the node, or add it to --cluster"},
 	{"sends no connections to this node", "loxicmd get cluster at that node; add this node to its --cluster if it is not listed there"},
 	{"connection refused", "start loxilb with --cluster there, or correct the address and the port (22222, or --cluster-listen) in --cluster; if the node was removed for good, loxicmd delete clusternode, or remove it from --cluster"},

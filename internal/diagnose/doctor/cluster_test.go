@@ -10,7 +10,7 @@ import (
 func TestRemovedNode(t *testing.T) {
 	t.Parallel()
 	for why, want := range map[string]string{
-		"it has gone, and its address is not in --cluster":     "forgotten after a minute",
+		"it has left, and its address is not in --cluster":     "forgotten after a minute",
 		"dial tcp 10.0.0.2:22222: connect: connection refused": "loxicmd delete clusternode",
 		"dial tcp 10.0.0.2:22222: i/o timeout":                 "loxicmd delete clusternode",
 	} {

@@ -82,10 +82,10 @@ func services() []message {
 
 func clusterNodes() []message {
 	return []message{
-		{"a node is turned away", "error is the reason: it is incompatible, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a different --cluster-node on each"},
-		{"VIPs are not announced: nodes that serve refuse this one", "reason is why. Connections would break at this starting node.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
-		{"there is no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. error is the reason.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
-		{"a node of the cluster is not connected", "", "loxicmd get cluster; see error"},
+		{"refused a node", "error is the reason: it is incompatible, or has another key.", "see error; use the same --cluster-key and --hash-seed on all nodes, and a different --cluster-node on each"},
+		{"VIPs are not announced: serving nodes refuse this one", "reason is why. Connections would break at this starting node.", "correct the flag that reason names, and restart this node; if the other nodes are wrong, stop them: this one then announces after 10 s"},
+		{"the table has no room for the connections of a node of the cluster", "The table could not grow at once; it grows as they arrive. error is the reason.", "see error; is there memory left, and is --ct-max the same on all nodes?"},
+		{"cannot connect to a node of the cluster", "", "loxicmd get cluster; see error"},
 		{"connection to a node of the cluster is lost", "The node gets all connections again once it is back.", "loxicmd get cluster; see error"},
 		{"the name of a node of the cluster cannot be resolved", "Addresses found before stay in use.", "fix the name or the resolver, or write addresses; names are looked up every 10 s"},
 		{"the key or certificates of the cluster cannot be used: the previous ones stay in use", "A file of --cluster-key, or of --cluster-ca, --cluster-cert and --cluster-cert-key, has changed; error is the problem.", "correct the file: it is read every second"},
@@ -118,7 +118,7 @@ func routing() []message {
 		{"BGP neighbor cannot be added; trying again", "error is the reason, such as no router on the link.", "fix what error names"},
 		{"BGP neighbor cannot be changed", "", "delete the neighbor and create it again"},
 		{"BGP session ended", "The neighbor has lost the routes of this node, unless graceful restart keeps them; reason is why.", "check the neighbor and the link to it; the session begins again automatically"},
-		{"route of a BGP neighbor is not in the kernel as it should be", "The kernel refused it, for instance because the next hop is not reachable.", "add a route to the next hop, or have the neighbor set itself as the next hop"},
+		{"route of a BGP neighbor cannot be added to the kernel or removed", "The kernel refused it, for instance because the next hop is not reachable.", "add a route to the next hop, or have the neighbor set itself as the next hop"},
 		{"routes that an earlier process learned cannot be removed", "Packets may follow routes that no neighbor announces any longer.", "remove them: ip route del PREFIX proto bgp"},
 		{"link changes cannot be followed; trying again", "A session whose link goes down ends only after its hold time.", ifItGoesOn},
 	}
@@ -210,7 +210,7 @@ func state() []message {
 		{"state record kept without being understood: it is not served until a loxilb runs that knows it", "", "run the newer loxilb that wrote it, or put or delete the object to replace it"},
 		{"new state journal failed, the old one stays in use", "Nothing is lost; the journal grows.", "free space on dir"},
 		{"state snapshot failed, the journals keep everything", "Nothing is lost; a start takes longer.", "free space on dir"},
-		{"duplicate VIPs are not found", "The socket that hears other hosts could not be opened; all else works.", "see error, and restart loxilb"},
+		{"duplicate VIPs cannot be detected", "The socket that receives frames of other hosts could not be opened; all else works.", "see error, and restart loxilb"},
 		{"role cannot be stored; trying again", "Routes, VIPs and peers still follow the former role.", "free space on the state directory, or fix its permissions"},
 		{"the session of --ka cannot be stored", "This node neither speaks BFD with its peer nor changes roles.", "see error; fix --ka or the state directory, and restart loxilb"},
 		{"a MASTER that was killed might stay MASTER at its next start", "The file of leases cannot be opened, so the next start cannot tell how long it was away.", "free space on the state directory, or fix its permissions"},

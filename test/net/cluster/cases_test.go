@@ -173,7 +173,7 @@ func (e *experiment) killNode(node int) {
 }
 
 // joinTime matches the log message of a node that has received the connections of all others.
-var joinTime = regexp.MustCompile(`the connections of the other nodes are here" took=([0-9.a-zµ]+)`)
+var joinTime = regexp.MustCompile(`received the connections of the other nodes" took=([0-9.a-zµ]+)`)
 
 // rejoin removes a node's connection table, and restarts the node while others have many
 // connections.

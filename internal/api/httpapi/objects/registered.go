@@ -54,7 +54,7 @@ func (a *API) HandleRegistered(mux *http.ServeMux) {
 				rest.RefuseError(http.StatusBadRequest, err).Write(w)
 				return
 			}
-			r.remove(w, req, cmp.Or(r.Only(), key))
+			r.remove(w, req, cmp.Or(r.OnlyKey(), key))
 		})
 	}
 }
@@ -177,7 +177,7 @@ func (r *registered) createFrom(w http.ResponseWriter, req *http.Request, comple
 		}
 		wanted := object
 		if stored := r.Find(tx, key); stored != nil {
-			wanted = r.Add(stored, object, body)
+			wanted = r.Merge(stored, object, body)
 		}
 		if err := r.put(tx, wanted); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (r *registered) remove(w http.ResponseWriter, req *http.Request, key string
 		var notes rest.Warnings
 		defer func() { notes.Write(w) }()
 		if stored := r.Find(tx, key); stored != nil {
-			if why := r.Spare(stored, req.URL.Query()); why != "" {
+			if why := r.KeepReason(stored, req.URL.Query()); why != "" {
 				notes.Add("%s %s is not deleted: %s", r.About().Name, key, why)
 				return nil
 			}

@@ -11,9 +11,9 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestTwin checks that a node which is silent for a while loses its place to a process of its own
-// address, which has restarted, and to no other node of its name.
-func TestTwin(t *testing.T) {
+// TestSameName checks that a process at the address of a silent node replaces it, as the node has
+// restarted, and that another node with its name does not.
+func TestSameName(t *testing.T) {
 	t.Parallel()
 	all := newNodes(t, 1)
 	node, _ := all.start(0, newTable(), nil)
@@ -31,23 +31,23 @@ func TestTwin(t *testing.T) {
 		defer s.mu.Unlock()
 		return s.isSuspected()
 	}
-	first, _ := all.intrudeFrom(t, "127.0.0.1", greeting("first"))
+	first, _ := all.connectAsNodeFrom(t, "127.0.0.1", greeting("first"))
 	_, _ = first.Write(ping())
 	eventually(t, "the node is not suspected", isSilent)
-	if _, answer := all.intrudeFrom(t, "127.0.0.9", greeting("twin")); !strings.Contains(answer, `both named \"evil\"`) {
+	if _, answer := all.connectAsNodeFrom(t, "127.0.0.9", greeting("twin")); !strings.Contains(answer, `both named \"evil\"`) {
 		t.Errorf("a twin of a busy node gets %q", answer)
 	}
-	if _, answer := all.intrudeFrom(t, "127.0.0.1", greeting("again")); answer == "" || strings.Contains(answer, "refused") {
+	if _, answer := all.connectAsNodeFrom(t, "127.0.0.1", greeting("again")); answer == "" || strings.Contains(answer, "refused") {
 		t.Errorf("a node that restarts gets %q", answer)
 	}
 }
 
-// ping returns a sign of life.
+// ping returns the frame of a ping.
 func ping() []byte { return []byte{5, 0, 0, 0} }
 
-// TestTwinAddresses checks that a node tells a second address of a node from a second node of its
-// name.
-func TestTwinAddresses(t *testing.T) {
+// TestSecondAddress checks that a node distinguishes a second address of a node from a second node
+// with its name.
+func TestSecondAddress(t *testing.T) {
 	t.Parallel()
 	first := &peer{address: "10.0.0.1:1", boot: "one", now: report.ClusterPeer{Node: "a", State: report.PeerUp}}
 	second := &peer{address: "10.0.0.2:1"}
