@@ -22,9 +22,9 @@ type fakePrograms struct {
 func (d *fakePrograms) Drops() (map[string]uint64, error)           { return maps.Clone(d.drops), nil }
 func (d *fakePrograms) DropsBefore() (time.Time, map[string]uint64) { return d.began, d.before }
 func (d *fakePrograms) Exchanged() bool                             { return true }
-func (d *fakePrograms) RollBack() error                               { d.back++; return nil }
+func (d *fakePrograms) RollBack() error                             { d.back++; return nil }
 func (d *fakePrograms) FollowFormer() error                         { d.followed++; return nil }
-func (d *fakePrograms) RollForward() error                            { d.forward++; return nil }
+func (d *fakePrograms) RollForward() error                          { d.forward++; return nil }
 func (d *fakePrograms) KeepPrograms() error                         { d.kept++; return nil }
 
 // TestGoBack checks that the former programs are restored once if drops jump, and replaced again if

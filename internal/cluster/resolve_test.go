@@ -109,7 +109,7 @@ func TestForgetSources(t *testing.T) {
 	stop()
 	eventually(t, "the node is not shown as gone", func() bool {
 		s := node.Status()
-		return len(s.Peers) == 1 && strings.Contains(s.Peers[0].Reason, "it has gone")
+		return len(s.Peers) == 1 && strings.Contains(s.Peers[0].Reason, "it has left")
 	})
 	eventually(t, "the node is not forgotten", func() bool { return len(node.Status().Peers) == 0 })
 	departed := func(count int) func() bool {

@@ -19,7 +19,7 @@ func memoryLeft(root string) uint64 {
 	if kilobytes, ok := numberAfter(path.Join(root, "proc/meminfo"), "MemAvailable:"); ok {
 		left = kilobytes << 10
 	}
-	for line := range strings.Lines(read(path.Join(root, "proc/self/cgroup"))) {
+	for line := range strings.Lines(readOrEmpty(path.Join(root, "proc/self/cgroup"))) {
 		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
 		controllers, group, _ := strings.Cut(rest, ":")
 		switch controllers {
@@ -63,7 +63,7 @@ func number(file string) (uint64, bool) {
 
 // numberAfter reads the number after a word at the beginning of a line.
 func numberAfter(file, word string) (uint64, bool) {
-	for line := range strings.Lines(read(file)) {
+	for line := range strings.Lines(readOrEmpty(file)) {
 		if w := strings.Fields(line); len(w) >= 2 && w[0] == word {
 			n, err := strconv.ParseUint(w[1], 10, 64)
 			return n, err == nil
