@@ -15,8 +15,8 @@ const (
 	// maxRefusedRetry is the longest pause between attempts if one of two nodes refuses the
 	// other: incompatible nodes stay so until their configuration changes.
 	maxRefusedRetry = 5 * time.Second
-	// selfRetryInterval is how often an address is tried that was this node's own, or another one of a
-	// connected node: another node may have it by then.
+	// selfRetryInterval is how often an address is tried that was this node's own, or another one
+	// of a connected node: another node may have it by then.
 	selfRetryInterval = 10 * time.Second
 	// A connection that ends within shortTime is short. Only maxShort of them in a row are made
 	// again at once: each one costs a copy of all connections. Further ones wait for shortWait,

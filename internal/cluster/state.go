@@ -208,10 +208,10 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	}
 }
 
-// askAgain disconnects the node, which connects again and sends all connections, if many were dropped
-// because their services were not here: parked records are few, and wait for a short time. late:
-// services were missing for longer than that. Each change of the own services causes this once. The
-// caller has locked the source.
+// askAgain disconnects the node, which connects again and sends all connections, if many were
+// dropped because their services were not here: parked records are few, and wait for a short time.
+// late: services were missing for longer than that. Each change of the own services causes this
+// once. The caller has locked the source.
 func (s *source) askAgain(changes int, late bool) {
 	const many = maxParked / 4 // connections of removed endpoints are dropped, too
 	missed := s.dropped - s.asked

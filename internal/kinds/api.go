@@ -20,9 +20,9 @@ type API[T, B any] struct {
 	Show       func(*T) *B         // as a POST body
 	Fields     map[string]string   // B's names of fields in errors, if they differ
 
-	// Merge merges the object of a posted body into the stored one; nil: the posted one replaces it.
+	// Merge merges the object of a posted body into the stored one; nil: the body replaces it.
 	Merge func(stored, posted T, body *B) T
-	// Key returns the key of a deleted object from the path and parameters; nil: the path is the key.
+	// Key returns a deleted object's key from the path and parameters; nil: the path is the key.
 	Key func(name string, parameters url.Values) (string, error)
 	// Peer returns the address of another node that an object contains, and its field; nil: objects
 	// contain none.

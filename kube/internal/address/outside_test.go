@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestAddressOutsidePools checks that a service cannot share an address of another namespace that is
-// in no pool, unless they have a common key, and that only pools have addresses if that is set.
+// TestAddressOutsidePools checks that a service cannot share an address of another namespace that
+// is in no pool, unless they have a common key, and that only pools have addresses if that is set.
 func TestAddressOutsidePools(t *testing.T) {
 	t.Parallel()
 	a := New()

@@ -154,9 +154,9 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 	return t.untilNext(next), err
 }
 
-// enterDue adds the endpoints whose connections end now, and returns the endpoints of the next walk.
-// While many connections of others are queued, endpoints wait for each other: each walk may visit
-// the whole table.
+// enterDue adds the endpoints whose connections end now, and returns the endpoints of the next
+// walk. While many connections of others are queued, endpoints wait for each other: each walk may
+// visit the whole table.
 func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	now, before := time.Now(), t.ends
 	queued, late := 0, false

@@ -134,7 +134,7 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	return ctx.Err()
 }
 
-// extend makes groups, and returns how many there are to grow to: fewer if there is memory for some.
+// extend makes groups, and returns how many there are to grow to: fewer if memory is short.
 func (t *Table) extend(goal uint32) (uint32, error) {
 	err := t.shared.Conntrack.Extend(goal)
 	if err == nil {
