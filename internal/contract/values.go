@@ -17,8 +17,8 @@ func AllValues() []Value { return allRows(Values()) }
 
 func serviceValues() []Section[Value] {
 	const (
-		noNGAP = "this build does not read NGAP messages: balance their associations with --sctp --select=persist"
-		noTLS  = "this build does not terminate TLS: let the endpoints do it"
+		noNGAP = "loxilb does not read NGAP messages; balance their associations with --sctp --select=persist"
+		noTLS  = "loxilb does not terminate TLS; let the endpoints do it"
 	)
 	return []Section[Value]{
 		{"Bodies of any POST or PUT", []Value{
@@ -34,7 +34,7 @@ func serviceValues() []Section[Value] {
 			{`"sel":7`, Better, "the endpoint depends on the TEID alone and stays when others come and go; connections, counters and drains by tunnel; only UDP at port 2152; Linux 6.6 or newer"},
 			{`"security":1`, Unsupported, noTLS},
 			{`"security":2`, Unsupported, noTLS},
-			{`"host":"a.example"`, Unsupported, "this build does not read HTTP: let HAProxy or Envoy at the endpoints choose by host"},
+			{`"host":"a.example"`, Unsupported, "loxilb does not read HTTP; let HAProxy or Envoy at the endpoints choose by host"},
 			{`"proxyprotocolv2":true`, Better, "without a proxy, also for IPv6, GSO packets, repeated segments and SACK; TCP in modes default, onearm and fullnat"},
 			{`"snat":true`, Unsupported, "a firewall rule with doSnat translates sources"},
 			{`"inactiveTimeOut":90000`, Differs, "above 86400 is refused; with --compat, in POST and files, it means the default, with a header Warning or a log line; apply and config/import refuse it"},

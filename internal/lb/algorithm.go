@@ -25,7 +25,7 @@ const (
 	QUIC             Algorithm = 101 // not in the contract either
 )
 
-const noNGAP = "NGAP messages are not read, so balance their associations: --sctp with --select=persist"
+const noNGAP = "loxilb does not read NGAP messages; balance their associations with --sctp --select=persist"
 
 func algorithms() []choice[Algorithm] {
 	return []choice[Algorithm]{

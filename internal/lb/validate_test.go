@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:69-70/udp helper=tftp endpoints=10.1.0.1:69-70", `helper "tftp" is for services with one port (allowed: none, or a single port)`},
 		{
 			v4 + " select=n2",
-			`select "n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, ` +
+			`select "n2" is not part of this build: loxilb does not read NGAP messages; balance their associations with --sctp --select=persist (allowed: rr, ` +
 				`hash, priority, persist, lc, n3, random or quic)`,
 		},
 		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},

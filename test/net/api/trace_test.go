@@ -191,7 +191,7 @@ func TestTraceLimits(t *testing.T) {
 	before := attachedPrograms(t, r)
 	plain := programTags(t, before)
 	for _, c := range []struct{ words, want string }{
-		{"reason bad-luck", `reason "bad-luck" is none for which packets are dropped.*no-endpoint`},
+		{"reason bad-luck", `reason "bad-luck" is not a reason for drops.*no-endpoint`},
 		{"service nobody", `service "nobody" does not exist`},
 		{"interface eth9", `interface "eth9" does not exist.*client`},
 		{"host 1.2.3", `host "1.2.3" is neither`},

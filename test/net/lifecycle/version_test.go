@@ -161,7 +161,7 @@ func TestUpgrade(t *testing.T) {
 					k.clients.AwaitAnswers()
 					k.wantCounts()
 				}
-				const tried, replaced = "the programs of this version passed their trial", "the programs of another version were replaced"
+				const tried, replaced = "the programs of this version passed their trial", "replaced the programs of another version"
 				if log := k.Log(); !strings.Contains(log, tried) || !strings.Contains(log, replaced) {
 					t.Errorf("the log does not report that programs were replaced:\n%s", log)
 				}

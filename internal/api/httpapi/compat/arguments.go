@@ -57,7 +57,7 @@ type unavailable struct {
 }
 
 // noHosts is the remedy for services selected by the header Host.
-const noHosts = "HTTP is not read here, so let HAProxy or Envoy at the endpoints choose by host"
+const noHosts = "loxilb does not read HTTP; let HAProxy or Envoy at the endpoints choose by host"
 
 // Unavailable returns all unsupported arguments.
 type Unavailable []unavailable
@@ -65,7 +65,7 @@ type Unavailable []unavailable
 // NewUnavailable finds them among the properties of a service.
 func NewUnavailable(entry v1.Properties[v1.LoadbalanceEntry]) Unavailable {
 	list := []unavailable{
-		{Name: "security", instead: "TLS is not ended here, so let the endpoints end it", allowed: "0"},
+		{Name: "security", instead: "loxilb does not terminate TLS; let the endpoints do it", allowed: "0"},
 		{Name: "snat", instead: "a firewall rule with doSnat translates sources", allowed: "false"},
 		{Name: "host", instead: noHosts, allowed: "none"},
 	}

@@ -144,7 +144,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
 		{
 			arg(`,"sel":5`), "serviceArguments.sel",
-			`"n2" is not part of this build: NGAP messages are not read, so balance their associations: --sctp with --select=persist (allowed: rr, hash, ` +
+			`"n2" is not part of this build: loxilb does not read NGAP messages; balance their associations with --sctp --select=persist (allowed: rr, hash, ` +
 				`priority, persist, lc, n3, random or quic)`,
 		},
 		{arg(`,"sel":8`), "serviceArguments.sel", `"8" is not known`},
