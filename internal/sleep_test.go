@@ -17,7 +17,7 @@ func sleeps() map[string]int {
 	return map[string]int{
 		"test/net/lifecycle/soak_ends_test.go": 1, // generates traffic
 		"test/net/network/fulltable_test.go":   2, // measures CPU time at rest
-		"test/net/page/fixture_test.go":          1, // plots fill, for screenshots
+		"test/net/page/fixture_test.go":        1, // plots fill, for screenshots
 	}
 }
 
