@@ -219,9 +219,9 @@ func compareChanges(t *testing.T, many, few *api) {
 		at := func(d []time.Duration, percent int) time.Duration {
 			return d[len(d)*percent/100].Round(10 * time.Microsecond)
 		}
-		t.Logf("%s one among %d others: median %v, 90 %% %v, 99 %% %v; alone: %v, %v, %v", step.name, manyServices,
-			at(beside, 50), at(beside, 90), at(beside, 99), at(alone, 50), at(alone, 90), at(alone, 99))
-		if at(beside, 50) > 4*at(alone, 50) {
+		t.Logf("%s one among %d others: 10 %% %v, median %v, 90 %% %v, 99 %% %v; alone: %v, %v, %v, %v", step.name, manyServices,
+			at(beside, 10), at(beside, 50), at(beside, 90), at(beside, 99), at(alone, 10), at(alone, 50), at(alone, 90), at(alone, 99))
+		if at(beside, 10) > 4*at(alone, 10) { // the least disturbed: other tests run beside
 			t.Errorf("to %s one service takes longer among others", step.name)
 		}
 	}
