@@ -59,7 +59,7 @@ func TestDebian(t *testing.T) {
 // it.
 func (m *machine) installs() {
 	m.t.Helper()
-	before := m.run("find", "/", "-xdev", "-iname", "*loxi*", "-not", "-path", "/proc/*")
+	before := m.loxilbFiles()
 	m.run("dpkg", "--install", "/"+packages()+"/old.deb")
 	if s := m.property("ActiveState"); s != "active" || m.property("UnitFileState") != "enabled" {
 		m.t.Errorf("after the installation the service is %s", s)
@@ -159,12 +159,27 @@ func (m *machine) removes(r *rig.Rig) {
 		m.t.Errorf("after the next installation, the service does not exist: %s", out)
 	}
 	m.run("dpkg", "--purge", "loxilb")
-	if out, _ := m.try("find", "/", "-xdev", "-iname", "*loxi*", "-not", "-path", "/proc/*"); out != "" {
+	if out := m.loxilbFiles(); out != "" {
 		m.t.Errorf("the purge has left %s", out)
 	}
 	if _, err := m.try("getent", "group", "loxilb"); err == nil {
 		m.t.Error("the purge has left the group")
 	}
+}
+
+// loxilbFiles lists the machine's files that are named after loxilb, apart from the checkout, which
+// has the packages and whose folder usually has that name.
+func (m *machine) loxilbFiles() string {
+	m.t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	find := []string{"find", "/", "-xdev", "-iname", "*loxi*", "-not", "-path", "/proc/*", "-not", "-path", dir + "/*"}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		find = append(find, "-not", "-path", dir)
+	}
+	return m.run(find...)
 }
 
 // TestUnit checks the unit's exposure by systemd-analyze.
