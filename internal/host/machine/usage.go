@@ -42,18 +42,13 @@ func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
 
 // MemoryUsed returns the percentage of the machine's memory that is not available to programs.
 func MemoryUsed() (float64, error) {
-	value := map[string]float64{}
-	for line := range strings.Lines(readOrEmpty("/proc/meminfo")) {
-		if name, rest, ok := strings.Cut(line, ":"); ok {
-			n, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
-			value[name], _ = strconv.ParseFloat(n, 64)
-		}
-	}
-	total, available := value["MemTotal"], value["MemAvailable"]
-	if total <= 0 || available > total {
+	const meminfo = "/proc/meminfo"
+	total, _ := numberAfter(meminfo, "MemTotal:")
+	available, _ := numberAfter(meminfo, "MemAvailable:")
+	if total == 0 || available > total {
 		return 0, errors.New("/proc/meminfo does not have MemTotal and MemAvailable")
 	}
-	return 100 * (1 - available/total), nil
+	return 100 * (1 - float64(available)/float64(total)), nil
 }
 
 // DiskUsed returns the percentage of a path's file system that is not available to users.

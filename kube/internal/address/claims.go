@@ -39,7 +39,7 @@ func (a *Allocator) add(service string, c netip.Addr, as tenant) {
 	}
 }
 
-// leave takes an address from a service, but not the address from the service's list.
+// leave removes a service from an address. The service's list of addresses stays.
 func (a *Allocator) leave(h *holder, service string) tenant {
 	was := h.services[service]
 	for _, p := range was.ports {
@@ -57,8 +57,8 @@ func (a *Allocator) leave(h *holder, service string) tenant {
 	return was
 }
 
-// release takes all addresses from a service, and returns its former claims. Callers must pass
-// these to freed at last.
+// release takes all addresses from a service, and returns its former claims. The caller must pass
+// these to freed after all other changes.
 func (a *Allocator) release(service string) map[netip.Addr]claim {
 	had := make(map[netip.Addr]claim, len(a.services[service]))
 	for place, c := range a.services[service] {
@@ -72,7 +72,7 @@ func (a *Allocator) release(service string) map[netip.Addr]claim {
 	return had
 }
 
-// freed has former addresses of a service found again that nobody has now.
+// freed lets searches find the former addresses of a service that no service has now.
 func (a *Allocator) freed(had map[netip.Addr]claim) {
 	for c := range had {
 		if a.holders[c] != nil {

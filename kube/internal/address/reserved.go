@@ -25,21 +25,15 @@ func (r *Reserved) by(c netip.Addr) string {
 	if who, ok := r.Addresses[c]; ok {
 		return who
 	}
-	for p, who := range r.Prefixes {
-		if p.Contains(c) {
-			return who
-		}
-	}
-	return ""
+	p, _ := r.prefixOf(c)
+	return r.Prefixes[p]
 }
 
 // last returns the end of the reserved addresses that begin with c. A prefix is one step, as an
 // IPv6 network has too many.
 func (r *Reserved) last(c netip.Addr) (last netip.Addr, reserved bool) {
-	for p := range r.Prefixes {
-		if p.Contains(c) {
-			return lastOf(p), true
-		}
+	if p, ok := r.prefixOf(c); ok {
+		return lastOf(p), true
 	}
 	_, reserved = r.Addresses[c]
 	return c, reserved
@@ -89,7 +83,10 @@ func (a *Allocator) countReserved(p *Pool, u *PoolUsage) {
 		}
 	}
 	for c := range a.reserved.Addresses {
-		if p.Contains(c) && !a.reserved.inPrefix(c) {
+		if !p.Contains(c) {
+			continue
+		}
+		if _, counted := a.reserved.prefixOf(c); !counted {
 			u.take(1, c.Is6())
 		}
 	}
@@ -100,14 +97,14 @@ func (a *Allocator) countReserved(p *Pool, u *PoolUsage) {
 	}
 }
 
-// inPrefix reports whether a reserved prefix has an address.
-func (r *Reserved) inPrefix(c netip.Addr) bool {
+// prefixOf returns a reserved prefix that contains an address, if there is one.
+func (r *Reserved) prefixOf(c netip.Addr) (p netip.Prefix, ok bool) {
 	for p := range r.Prefixes {
 		if p.Contains(c) {
-			return true
+			return p, true
 		}
 	}
-	return false
+	return netip.Prefix{}, false
 }
 
 // take makes a pool n addresses smaller.

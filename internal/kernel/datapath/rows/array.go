@@ -93,7 +93,7 @@ func Grow(n int, arrays ...*Array) error {
 	}
 	all := slices.Concat(runs...)
 	var failed atomic.Bool
-	atOnce(all, func(r *run) { r.make(&failed) })
+	atOnce(all, func(r *run) { r.makeSegments(&failed) })
 	if failed.Load() {
 		return giveUp(all)
 	}
@@ -124,6 +124,7 @@ func (a *Array) runs(n int) (runs []*run) {
 	return runs
 }
 
+// atOnce calls do for all runs concurrently, and waits.
 func atOnce(runs []*run, do func(*run)) {
 	var all sync.WaitGroup
 	for _, r := range runs {
@@ -143,8 +144,8 @@ func giveUp(runs []*run) (err error) {
 	return err
 }
 
-// make makes the segments, until a run fails.
-func (r *run) make(failed *atomic.Bool) {
+// makeSegments makes the segments of a run, until one of any run fails.
+func (r *run) makeSegments(failed *atomic.Bool) {
 	for i := range r.made {
 		m, err := r.array.newSegment(int(r.first) + i)
 		if err != nil {
@@ -160,6 +161,7 @@ func (r *run) make(failed *atomic.Bool) {
 	}
 }
 
+// newSegment makes a segment that is in no outer map yet.
 func (a *Array) newSegment(segment int) (*ebpf.Map, error) {
 	if a.noMemory > 0 && segment >= a.noMemory {
 		return nil, unix.ENOMEM
