@@ -32,8 +32,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// inOwnProcess runs a test in a process of its own, as it counts or limits what belongs to the
-// process.
+// inOwnProcess runs a test in a process of its own, for tests that count or limit descriptors or
+// goroutines of the process.
 func inOwnProcess(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	const mark = "HEALTH_ALONE"
@@ -49,8 +49,8 @@ func inOwnProcess(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// unansweringPort returns a port that answers no SYN: its listener, which has all addresses of
-// 127.0.0.0/8, has a full backlog.
+// unansweringPort returns a port that answers no SYN on any address of 127.0.0.0/8, as the backlog
+// of its listener is full.
 func unansweringPort(t *testing.T) uint16 {
 	t.Helper()
 	open := func() int {
@@ -78,10 +78,11 @@ func unansweringPort(t *testing.T) uint16 {
 	return uint16(port)
 }
 
-// nthAddress returns a different address for each number.
+// nthAddress returns a different loopback address for each number.
 func nthAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}) }
 
-// leaksNothing runs a monitor, and checks that it leaves no descriptor and no goroutine.
+// leaksNothing runs a monitor during f, and checks that it then leaves no descriptor and no
+// goroutine.
 func leaksNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	t.Helper()
 	if c.Log == nil {
@@ -109,8 +110,8 @@ func leaksNothing(t *testing.T, c Config, f func(m *Monitor)) {
 	})
 }
 
-// TestManyDead checks that 10,000 targets without any answer are down, that those that answer are
-// up meanwhile, that few goroutines are used, and that nothing is left.
+// TestManyDead checks that 10,000 targets that never answer are down, that a target that answers is
+// up meanwhile, and that the monitor uses few goroutines and leaves none.
 func TestManyDead(t *testing.T) {
 	inOwnProcess(t, func(t *testing.T) {
 		const targets = 10000
@@ -141,8 +142,8 @@ func TestManyDead(t *testing.T) {
 	})
 }
 
-// TestStopped checks that a process that is stopped for a while reports no target as down when it
-// continues.
+// TestStopped checks that a process that was stopped (SIGSTOP) for a second reports no target as
+// down when it continues.
 func TestStopped(t *testing.T) {
 	inOwnProcess(t, func(t *testing.T) {
 		m := start(t, Config{})
@@ -181,8 +182,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestFewDescriptors checks that with too low a limit of files no state is wrong, and that the log
-// has one sentence.
+// TestFewDescriptors checks that all states are right although the limit of open files is too low,
+// and that the shortage is logged once.
 func TestFewDescriptors(t *testing.T) {
 	inOwnProcess(t, func(t *testing.T) {
 		var out output
@@ -191,7 +192,8 @@ func TestFewDescriptors(t *testing.T) {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 			t.Fatal(err)
 		}
-		// As if others had used most of them: the monitor assumes too many.
+		// The monitor assumes more descriptors than there are, as if other parts of the
+		// process used the rest.
 		leaksNothing(t, Config{Descriptors: 1000, Log: slog.New(slog.NewTextHandler(&out, nil))}, func(m *Monitor) {
 			p := lb.Probe{Type: lb.ProbeTCP, Interval: 500 * time.Millisecond, Timeout: 200 * time.Millisecond, Fall: 1}
 			for i := range 300 {
@@ -199,7 +201,7 @@ func TestFewDescriptors(t *testing.T) {
 			}
 			p.Request, p.Response = "x", "y"
 			for i := range 100 {
-				m.Set(fmt.Sprint("asked", i), Target{Addr: nthAddress(i), Port: port, Probe: p})
+				m.Set(fmt.Sprint("request", i), Target{Addr: nthAddress(i), Port: port, Probe: p})
 			}
 			p.Request, p.Response = "", ""
 			m.Set("open", at(open, p))
@@ -213,9 +215,9 @@ func TestFewDescriptors(t *testing.T) {
 				m.Remove(fmt.Sprint(i))
 			}
 			for i := range 100 {
-				m.Remove(fmt.Sprint("asked", i))
+				m.Remove(fmt.Sprint("request", i))
 			}
-			labtest.Eventually(t, calm+patience, func(context.Context) error {
+			labtest.Eventually(t, shortageEnd+patience, func(context.Context) error {
 				if n := strings.Count(out.String(), "\n"); n != 2 {
 					return fmt.Errorf("%d lines, want 2:\n%s", n, &out)
 				}
@@ -225,8 +227,8 @@ func TestFewDescriptors(t *testing.T) {
 	})
 }
 
-// TestLeavesNothing checks that probes of all types, of endpoints with all kinds of behavior, leave
-// nothing.
+// TestLeavesNothing checks that probes of all types, of endpoints that answer, are silent or refuse
+// connections, leave no descriptor and no goroutine.
 func TestLeavesNothing(t *testing.T) {
 	inOwnProcess(t, func(t *testing.T) {
 		open := listen(t, "127.0.0.1:0") // accepts, and never sends

@@ -23,11 +23,11 @@ import (
 
 var long = flag.Bool("long", false, "measure for half a minute each")
 
-// TestServer is not a test: it is the server process of those that measure, which accepts
-// connections until its input ends.
+// TestServer is not a test: it is the server process of TestCost. It accepts connections until its
+// input ends.
 func TestServer(t *testing.T) {
 	if os.Getenv("HEALTH_SERVER") == "" {
-		t.Skip("serves others")
+		t.Skip("only runs in the server process of TestCost")
 	}
 	l, err := net.Listen("tcp", "0.0.0.0:0")
 	if err != nil {
@@ -57,8 +57,8 @@ func processCPU(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// kernelCost returns the CPU time of the kernel's part of a probe: half a handshake, with both
-// sides on this machine, by reused sockets, 250 in a row.
+// kernelCost returns the CPU time of the kernel's part of a probe: the first half of a handshake by
+// a reused socket, with both sides on this machine, in batches of 250.
 func kernelCost(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()
@@ -71,8 +71,8 @@ func kernelCost(t *testing.T, target func(i int) netip.Addr, port uint16) time.D
 	for round := range rounds {
 		time.Sleep(busyTick)
 		for i := range row {
-			q := probe.Question{To: netip.AddrPortFrom(target(round*row+i), port), Probe: lb.Probe{Timeout: time.Minute}}
-			if _, err := c.Start(q, func(probe.Answer, error) {}); err != nil {
+			spec := probe.Spec{To: netip.AddrPortFrom(target(round*row+i), port), Probe: lb.Probe{Timeout: time.Minute}}
+			if _, err := c.Start(spec, func(probe.Answer, error) {}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -104,8 +104,8 @@ func TestCost(t *testing.T) {
 	measureCost(t, nthAddress, port)
 }
 
-// TestOwnCost does the same with the endpoints' part on another machine: a program at the other end
-// of the link, which only answers SYNs. The result is what probes cost the machine that sends them.
+// TestOwnCost is TestCost without the endpoints' part: a program at the other end of a link only
+// answers SYNs. The result is what probes cost the machine that sends them.
 func TestOwnCost(t *testing.T) {
 	if !*long {
 		t.Skip("takes half a minute, and idle CPUs: make test-long")
@@ -140,7 +140,7 @@ func measureCost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 	for i := range targets {
 		m.Set(fmt.Sprint(i), Target{Addr: target(i), Port: port, Probe: lb.Probe{Type: lb.ProbeTCP}})
 	}
-	probed := func(successes int) { // the last target stands for all: reading each would cost CPU time
+	probed := func(successes int) { // checks only the last target: reading all would cost CPU time
 		t.Helper()
 		await.NoError(t, time.Minute, func() error {
 			if st, _ := m.Status(fmt.Sprint(targets - 1)); st.Successes < successes {
@@ -167,6 +167,6 @@ func measureCost(t *testing.T, target func(i int) netip.Addr, port uint16) {
 		t.Errorf("%d of %d targets were not up all the time", failed, targets)
 	}
 	if whole > 2*kernel {
-		t.Errorf("%v for each probe, want less than twice of what a connector takes alone", whole)
+		t.Errorf("%v for each probe, want less than twice the time of a connector alone", whole)
 	}
 }

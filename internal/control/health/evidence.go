@@ -6,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// longest bounds the characters kept of a result.
-const longest = 200
+// maxResult bounds the number of characters of a result.
+const maxResult = 200
 
-// clause makes text of an endpoint fit to be shown: one short line of printable characters.
-func clause(what string) string {
-	if !strings.ContainsFunc(what, notShown) && len(what) <= longest {
-		return what
+// sanitize makes text from an endpoint safe to display: one short line of printable characters.
+func sanitize(text string) string {
+	if !strings.ContainsFunc(text, isUnprintable) && len(text) <= maxResult {
+		return text
 	}
 	var b strings.Builder
 	n := 0
-	for _, r := range what {
-		if n++; n > longest {
+	for _, r := range text {
+		if n++; n > maxResult {
 			b.WriteString("...")
 			break
 		}
-		if notShown(r) {
+		if isUnprintable(r) {
 			r = '?'
 		}
 		b.WriteRune(r)
@@ -29,4 +29,4 @@ func clause(what string) string {
 	return b.String()
 }
 
-func notShown(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+func isUnprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }

@@ -17,16 +17,16 @@ type Target struct {
 	Addr   netip.Addr
 	Port   uint16
 	Probe  lb.Probe
-	Source netip.Addr // an address of this machine that probes leave from; zero: the kernel's choice
-	// In mode dsr, probes go to the VIP at the endpoint, in the outer header that packets of
-	// clients get.
-	VIP    netip.Addr // zero: to Addr
+	Source netip.Addr // source address of probes; zero: the kernel's choice
+	// In mode dsr, the destination of probes is the VIP, and they are encapsulated like packets
+	// of clients.
+	VIP    netip.Addr // zero: the destination is Addr
 	Tunnel lb.Tunnel
 
 	ProxyHeader bool // the endpoint expects the PROXY protocol
 }
 
-// State is whether a target is up.
+// State is the health of a target.
 type State uint8
 
 // The states.
@@ -46,7 +46,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Change is a state that became another.
+// Change is a change of a target's state.
 type Change struct {
 	At       time.Time
 	From, To State
@@ -60,21 +60,21 @@ type Status struct {
 	ProbeState State // the state by probes and Override, without Eject
 	ProbeSince time.Time
 	Evidence   string   // a sentence: the probe, its target, the result, and the counts
-	History    []Change // the last ones, oldest first
+	History    []Change // the last changes, oldest first
 	// How long the last successful probes waited for their answer; 0: no probe was successful,
 	// or its type does not measure this.
 	MinDelay, AvgDelay, MaxDelay time.Duration
-	Failures, Successes          int           // in a row
+	Failures, Successes          int           // consecutive ones; one of them is 0
 	First, Last                  time.Time     // when the first and the last of these probes began
-	Fall                         int           // failures in a row that make it down
+	Fall                         int           // consecutive failures that make the target down
 	Interval                     time.Duration // between two probes
 	Overridden                   bool          // ProbeState is set by Override
-	Unconfirmed                  bool          // it was never up, and fewer than Fall probes in a row have failed
-	Undecided                    bool          // the last probe has ended without an answer to its question
+	Unconfirmed                  bool          // the target was never up, and fewer than Fall consecutive probes have failed
+	Undecided                    bool          // the last probe ended without evidence
 	Checked                      time.Time     // when the last probe ended
 	Downs                        uint64        // how often State has become Down
-	WasDown                      time.Duration // for how long, before Since
-	Failed                       uint64        // probes that have failed in all
+	WasDown                      time.Duration // total time in State Down before Since
+	Failed                       uint64        // total number of failed probes
 }
 
 // Downtime is the total time in State Down, until a time.
@@ -85,8 +85,8 @@ func (s *Status) Downtime(now time.Time) time.Duration {
 	return s.WasDown
 }
 
-// resolved returns the target without members that others replace.
-func (t Target) resolved() Target {
+// withDefaults returns the target with defaults in place of zero values, and with the probe's port.
+func (t Target) withDefaults() Target {
 	t.Addr, t.Source = t.Addr.Unmap(), t.Source.Unmap()
 	p := &t.Probe
 	if p.Port != 0 {
@@ -101,21 +101,21 @@ func (t Target) resolved() Target {
 	return t
 }
 
-// sameSubject reports whether one target's state applies to the other.
-func (t Target) sameSubject(u Target) bool {
+// sameEndpoint reports whether the state of one target also applies to the other.
+func (t Target) sameEndpoint(u Target) bool {
 	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
-// sameQuestion reports whether one target's probe also answers the other's.
-func (t Target) sameQuestion(u Target) bool {
+// sameProbe reports whether a probe of one target has the same result as a probe of the other.
+func (t Target) sameProbe(u Target) bool {
 	for _, x := range []*Target{&t, &u} {
 		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0
 	}
 	return reflect.DeepEqual(t, u)
 }
 
-func (t Target) question() probe.Question {
-	return probe.Question{To: t.probeAddr(), From: t.Source, ProxyHeader: t.ProxyHeader, Probe: t.Probe}
+func (t Target) spec() probe.Spec {
+	return probe.Spec{To: t.probeAddr(), From: t.Source, ProxyHeader: t.ProxyHeader, Probe: t.Probe}
 }
 
 // probeAddr returns the destination of probes: the VIP, or the endpoint's own address.
@@ -126,7 +126,7 @@ func (t Target) probeAddr() netip.AddrPort {
 	return netip.AddrPortFrom(t.Addr, t.Port)
 }
 
-// subject returns the beginning of the evidence: probe and target.
+// subject returns the beginning of the evidence: the type of the probe, and its target.
 func (t Target) subject() string {
 	at := ""
 	if t.VIP.IsValid() {

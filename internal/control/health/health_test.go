@@ -30,7 +30,7 @@ func (c *notifications) changed(string) { c.n.Add(1) }
 
 func (c *notifications) count() int { return int(c.n.Load()) }
 
-// output is a log that can be read while it is written.
+// output is the output of a log. It can be read while it is written.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -96,14 +96,16 @@ func at(a netip.AddrPort, p lb.Probe) Target { return Target{Addr: a.Addr(), Por
 
 var errBad = errors.New("bad")
 
-// scripted answers probes by a function of the test.
-type scripted func(context.Context, probe.Question) (probe.Answer, error)
+// scripted is a function of a test that answers probes.
+type scripted func(context.Context, probe.Spec) (probe.Answer, error)
 
 type scriptedProber struct {
 	answer scripted
-	q      probe.Question
+	spec   probe.Spec
 }
 
-func (p scriptedProber) Probe(ctx context.Context) (probe.Answer, error) { return p.answer(ctx, p.q) }
+func (p scriptedProber) Probe(ctx context.Context) (probe.Answer, error) {
+	return p.answer(ctx, p.spec)
+}
 
-func (s scripted) prober(q probe.Question) probe.Prober { return scriptedProber{s, q} }
+func (s scripted) prober(spec probe.Spec) probe.Prober { return scriptedProber{s, spec} }

@@ -14,23 +14,24 @@ import (
 // Config has the dependencies and options of a Monitor.
 type Config struct {
 	Log *slog.Logger
-	// Changed is called when a target's State or ProbeState changes: only by Run, one call at a
-	// time and without locks, so it may call the Monitor, and may be slow. Several changes of a
-	// target meanwhile may be one call; a target that was removed may get one, too.
+	// Run calls Changed when a target's State or ProbeState has changed: one call at a time and
+	// without locks, so Changed may be slow, and may call the Monitor. There may be one call
+	// for several changes of a target, and a call for a target that was removed.
 	Changed func(key string)
-	// Descriptors bounds concurrent probes; 0: the process's limit of open files, less an
-	// eighth.
+	// Descriptors is the maximum number of concurrent probes; 0: the process's limit of open
+	// files, less an eighth.
 	Descriptors int
-	// Files is the directory that files of probes (CA, certificate, key) are below.
+	// Files is the directory of probes' files (CA, certificate, key).
 	Files string
-	// Redirect redirects packets of a socket from a target's Addr to its VIP; for targets with
-	// a VIP.
+	// Redirect sets the destination address of a socket's packets to the VIP of a target that
+	// has one.
 	Redirect func(fd int, t Target) error
 	// Prober replaces probe.New, for tests.
-	Prober func(probe.Question) probe.Prober
+	Prober func(probe.Spec) probe.Prober
 }
 
-// atOnce is the number of new targets probed at once. More are spread over time, like later probes.
+// atOnce is the number of new targets that are probed immediately. The first probes of further ones
+// are spread over time.
 const atOnce = 32
 
 // Monitor probes targets, and tracks their states. Its methods are safe for concurrent use, before
@@ -39,38 +40,36 @@ type Monitor struct {
 	config   Config
 	sockets  *probe.Sockets
 	shortage shortage
-	wake     chan struct{} // capacity 1: something is due earlier than Run expects
+	wake     chan struct{} // capacity 1: a probe is due earlier than Run expects
 
-	mu      sync.Mutex
-	targets map[string]*target
-	queue   probe.Queue[*target]
-	fresh   int // targets that wait for their first probe
-	// unproven is the number of probed targets that were never up.
-	unproven int
-	daily    int // probes a day of all
-	running  int // running probes, including cancelled ones
+	mu       sync.Mutex
+	targets  map[string]*target
+	queue    probe.Queue[*target]
+	unprobed int // number of targets that wait for their first probe
+	unproven int // number of targets that are probed and were never up
+	daily    int // probes per day, of all targets
+	running  int // number of running probes, including cancelled ones
 	limit    int // limit of running
 	changed  map[string]struct{}
 	notify   chan struct{} // capacity 1: changed has members
 }
 
-// target is a probed target.
+// target is a target and its state.
 type target struct {
-	probe.QueueItem // when the next probe is due, or can be tried
+	probe.QueueItem // when the next probe is due, or is retried
 	key             string
 	Target
-	prober probe.Prober
-	phase  time.Time // when the next probe is due, whenever it can be tried
-	first  bool      // not probed yet
-	set    time.Time // when its probes began
-	// unproven: it is probed, and was never up.
-	unproven bool
-	daily    int  // probes a day
-	run      *run // the probe that runs
+	prober   probe.Prober // nil: runner.connector probes it
+	phase    time.Time    // when the next probe is due, apart from retries
+	unprobed bool         // it waits for its first probe
+	begun    time.Time    // when its probes began
+	unproven bool         // it is probed, and was never up
+	daily    int          // probes per day
+	run      *run         // the running probe; nil: none
 	verdict
 }
 
-// Due is the target's place in the queue.
+// Due implements probe.Queue.
 func (t *target) Due() *probe.QueueItem { return &t.QueueItem }
 
 // New returns a Monitor that does nothing until Run.
@@ -86,10 +85,11 @@ func New(c Config) *Monitor {
 	return m
 }
 
-// Set adds a target, or changes it in place: its state and history stay. If the address, port or
-// type of probe changes, its state becomes unknown; overrides and ejections stay.
+// Set adds or changes a target. A changed target keeps its state and history, unless the address,
+// port or type of probe has changed: then its probe state becomes unknown, and only overrides and
+// ejections stay.
 func (m *Monitor) Set(key string, wanted Target) {
-	wanted = wanted.resolved()
+	wanted = wanted.withDefaults()
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,86 +97,86 @@ func (m *Monitor) Set(key string, wanted Target) {
 	if t == nil {
 		t = &target{key: key, Target: wanted, verdict: verdict{since: now}}
 		m.targets[key] = t
-		m.begin(t, now)
+		m.startProbing(t, now)
 		return
 	}
 	before := t.Target
 	t.Target = wanted
 	switch {
-	case !before.sameSubject(wanted):
+	case !before.sameEndpoint(wanted):
 		state := t.state()
-		m.halt(t)
+		m.stopProbing(t)
 		t.prober = nil
-		t.verdict = verdict{since: now, override: t.override, overrideReason: t.overrideReason, passive: t.passive, probeStateSeen: t.override, notedSince: now}
+		t.verdict = verdict{since: now, override: t.override, overrideReason: t.overrideReason, ejection: t.ejection, lastProbeState: t.override, probeSince: now}
 		if t.state() != state {
-			m.announce(t)
+			m.addChanged(t)
 		}
-		m.begin(t, now)
-	case !before.sameQuestion(wanted):
-		m.halt(t)
-		t.restart()
-		m.begin(t, now)
+		m.startProbing(t, now)
+	case !before.sameProbe(wanted):
+		m.stopProbing(t)
+		t.resetCounts()
+		m.startProbing(t, now)
 	case wanted.Probe.Type != lb.ProbeNone:
-		m.budget(t, int(24*time.Hour/wanted.Probe.Interval))
+		m.setDaily(t, int(24*time.Hour/wanted.Probe.Interval))
 		if t.phase.Sub(now) > wanted.Probe.Interval {
 			t.phase = now.Add(rand.N(wanted.Probe.Interval))
-			m.push(t, t.phase)
+			m.schedule(t, t.phase)
 		}
 	}
 }
 
-// question returns a target's question.
-func (m *Monitor) question(t Target) probe.Question {
-	q := t.question()
+// spec returns the probe of a target, with the redirection to its VIP.
+func (m *Monitor) spec(t Target) probe.Spec {
+	spec := t.spec()
 	if t.VIP.IsValid() && m.config.Redirect != nil {
-		q.Endpoint, q.Redirect = t.Addr, func(fd int) error { return m.config.Redirect(fd, t) }
+		spec.Endpoint, spec.Redirect = t.Addr, func(fd int) error { return m.config.Redirect(fd, t) }
 	}
-	return q
+	return spec
 }
 
-// budget notes how often a target is probed.
-func (m *Monitor) budget(t *target, daily int) {
+// setDaily sets how often a target is probed per day.
+func (m *Monitor) setDaily(t *target, daily int) {
 	m.daily += daily - t.daily
 	t.daily = daily
 }
 
-// begin schedules the first probe of a target.
-func (m *Monitor) begin(t *target, now time.Time) {
+// startProbing schedules the first probe of a target.
+func (m *Monitor) startProbing(t *target, now time.Time) {
 	if t.Probe.Type == lb.ProbeNone {
 		state := t.state()
-		t.probed, t.what = Up, "not probed, and so taken to be up"
+		t.probed, t.result = Up, "not probed, so assumed to be up"
 		m.recordChange(t, state, now)
 		return
 	}
 	switch {
 	case m.config.Prober != nil:
-		t.prober = m.config.Prober(m.question(t.Target))
+		t.prober = m.config.Prober(m.spec(t.Target))
 	case t.plainConnect():
 		t.prober = nil
 	default:
 		before := t.prober
-		t.prober = probe.New(m.question(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
-		probe.Remember(t.prober, before)
+		t.prober = probe.New(m.spec(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
+		probe.TransferState(before, t.prober)
 	}
-	m.budget(t, int(24*time.Hour/t.Probe.Interval))
+	m.setDaily(t, int(24*time.Hour/t.Probe.Interval))
 	m.setUnproven(t, !t.wasUp)
-	t.first, t.set = true, now
-	m.fresh++
+	t.unprobed, t.begun = true, now
+	m.unprobed++
 	t.phase = now
-	if m.fresh > atOnce {
+	if m.unprobed > atOnce {
 		t.phase = now.Add(rand.N(min(t.Probe.Interval, time.Second)))
 	}
-	m.push(t, t.phase)
+	m.schedule(t, t.phase)
 }
 
-// halt stops probing a target. The result of a running probe is ignored.
-func (m *Monitor) halt(t *target) {
+// stopProbing removes a target's probes. The result of a running probe is ignored.
+func (m *Monitor) stopProbing(t *target) {
 	m.queue.Remove(t)
-	m.budget(t, 0)
+	m.setDaily(t, 0)
 	m.setUnproven(t, false)
-	if t.first {
-		t.first = false
-		m.fresh--
+	if t.unprobed {
+		t.unprobed = false
+		m.unprobed--
 	}
 	if t.run != nil {
 		t.run.cancel()
@@ -184,8 +184,8 @@ func (m *Monitor) halt(t *target) {
 	}
 }
 
-// push schedules a probe of the target.
-func (m *Monitor) push(t *target, at time.Time) {
+// schedule schedules the next probe of a target.
+func (m *Monitor) schedule(t *target, at time.Time) {
 	next, ok := m.queue.Next()
 	m.queue.Push(t, at)
 	if !ok || at.Before(next) {
@@ -193,17 +193,17 @@ func (m *Monitor) push(t *target, at time.Time) {
 	}
 }
 
-// Remove forgets a target.
+// Remove removes a target.
 func (m *Monitor) Remove(key string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.targets[key]; t != nil {
-		m.halt(t)
+		m.stopProbing(t)
 		delete(m.targets, key)
 	}
 }
 
-// Status returns the state of a target.
+// Status returns the status of a target; false: the target is not set.
 func (m *Monitor) Status(key string) (Status, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,8 +216,8 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return s, true
 }
 
-// State returns a target's state, and its state without clients' handshakes. It is ten times as
-// fast as Status. false: the target is not set.
+// State returns a target's State and ProbeState; false: the target is not set. It is ten times as
+// fast as Status.
 func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,8 +228,8 @@ func (m *Monitor) State(key string) (state, probe State, ok bool) {
 	return t.state(), t.probeState(), true
 }
 
-// Override sets an agent's report about a target, and its reason. It holds until the next Override;
-// Unknown returns the target to its probes, which never stop. An unknown key is ignored.
+// Override sets an agent's report about a target, and the evidence for it. It takes precedence over
+// probes, which continue, until the next call; Unknown withdraws it. An unknown key is ignored.
 func (m *Monitor) Override(key string, s State, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -240,36 +240,37 @@ func (m *Monitor) Override(key string, s State, evidence string) {
 	}
 }
 
-// Eject reports that clients' handshakes with a target fail, and why; "": they do not. It holds
-// until the next Eject, whatever the target's probes report, but an Override precedes it. It is
-// ignored for an unknown key.
+// Eject makes a target down because clients' handshakes with it fail, and sets the evidence; "":
+// they succeed again. It takes precedence over probes until the next call, but an Override takes
+// precedence over it. An unknown key is ignored.
 func (m *Monitor) Eject(key, evidence string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t := m.targets[key]; t != nil {
 		state := t.state()
-		if t.Probe.Type == lb.ProbeNone && t.passive != "" {
-			t.what = "not probed; clients' handshakes succeed again"
+		if t.Probe.Type == lb.ProbeNone && t.ejection != "" {
+			t.result = "not probed; clients' handshakes succeed again"
 		}
-		t.passive = evidence
+		t.ejection = evidence
 		m.recordChange(t, state, time.Now())
 	}
 }
 
-// recordChange reports a change of a target's state.
+// recordChange records the state of a target if it is no longer the one before.
 func (m *Monitor) recordChange(t *target, before State, now time.Time) {
 	if t.recordState(before, now, t.subject()) {
-		m.announce(t)
+		m.addChanged(t)
 	}
 }
 
-func (m *Monitor) announce(t *target) {
+// addChanged causes a call of Changed for a target.
+func (m *Monitor) addChanged(t *target) {
 	m.changed[t.key] = struct{}{}
 	signal(m.notify)
 }
 
-// announcing calls Changed until ctx ends.
-func (m *Monitor) announcing(ctx context.Context) {
+// notifyChanges calls Changed for changed targets until ctx ends.
+func (m *Monitor) notifyChanges(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -26,14 +26,14 @@ func probeEverySecond(fall, rise int) lb.Probe {
 	return lb.Probe{Type: lb.ProbeHTTP, Interval: time.Second, Timeout: 900 * time.Millisecond, Fall: fall, Rise: rise}
 }
 
-// script gives the answers that the test sets.
+// script answers probes as the test requests.
 type script struct {
-	bad    atomic.Bool
-	probes atomic.Int32
-	waited bool // next has waited for a probe
+	bad    atomic.Bool  // probes fail
+	probes atomic.Int32 // number of probes
+	waited bool         // next was called before
 }
 
-func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
+func (s *script) probe(context.Context, probe.Spec) (probe.Answer, error) {
 	s.probes.Add(1)
 	if s.bad.Load() {
 		return probe.Answer{}, errBad
@@ -41,8 +41,8 @@ func (s *script) ask(context.Context, probe.Question) (probe.Answer, error) {
 	return probe.Answer{What: "good", Delay: time.Millisecond}, nil
 }
 
-// next waits for the next probe of target a, at first for the first one, which may be over by now.
-// It returns the status at that time.
+// next waits for the next probe of target a, and returns the status after it. The first call waits
+// for the first probe, which may have ended already.
 func (s *script) next(t *testing.T, m *Monitor) Status {
 	t.Helper()
 	n := s.probes.Load()
@@ -68,14 +68,14 @@ func want(t *testing.T, s Status, state State, evidence string) {
 	}
 }
 
-// TestFallRise checks that one result decides the first state, and fall failures or rise successes
-// in a row each later one. A success resets the failure count.
+// TestFallRise checks that one result determines the first state, and that each later change of the
+// state needs fall consecutive failures or rise consecutive successes.
 func TestFallRise(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		var changes notifications
-		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m := start(t, Config{Prober: scripted(s.probe).prober, Changed: changes.changed})
 		m.Set("a", at(one, probeEverySecond(3, 2)))
 		known, _ := m.Status("a")
 		want(t, known, Unknown, "http 192.0.2.1:80: not probed yet")
@@ -110,13 +110,13 @@ func TestFallRise(t *testing.T) {
 	})
 }
 
-// TestFirstDown checks that one failure decides the first state, too.
+// TestFirstDown checks that one failure is enough for the first state.
 func TestFirstDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		s.bad.Store(true)
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		m.Set("a", at(two, probeEverySecond(100, 100)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 		if st, _ := m.Status("a"); st.Since != st.History[0].At {
@@ -125,13 +125,13 @@ func TestFirstDown(t *testing.T) {
 	})
 }
 
-// TestDowntime checks that the number of times that a target went down is counted, and the total
-// duration, including the current one.
+// TestDowntime checks how often a target was down, and the total time, including the current
+// downtime.
 func TestDowntime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		m.Set("a", at(one, probeEverySecond(1, 1)))
 		var last Status
 		for _, bad := range []bool{false, true, true, false, false, true} {
@@ -153,12 +153,12 @@ func TestDowntime(t *testing.T) {
 	})
 }
 
-// TestHistoryLength checks that the last changes are kept, the oldest first.
+// TestHistoryLength checks that a status has the last changes, the oldest first.
 func TestHistoryLength(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		m.Set("a", at(one, probeEverySecond(1, 1)))
 		for i := range 50 {
 			s.bad.Store(i%2 == 1)
@@ -176,13 +176,13 @@ func TestHistoryLength(t *testing.T) {
 	})
 }
 
-// TestOverride checks that an agent's state holds until the agent withdraws it. Probes continue,
-// and their state returns.
+// TestOverride checks that an agent's report is in effect until the agent withdraws it. Probes
+// continue meanwhile, and their state is in effect afterwards.
 func TestOverride(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		m.Override("a", Down, "lost") // unknown target
 		m.Set("a", at(one, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
@@ -205,13 +205,13 @@ func TestOverride(t *testing.T) {
 	})
 }
 
-// TestEject checks that failing handshakes make a target down whatever its probes report, that the
-// probes' state stays known, and that an agent's report overrides both.
+// TestEject checks that an ejection makes a target down whatever its probes report, that ProbeState
+// still has the probes' state, and that an agent's report takes precedence over both.
 func TestEject(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		m.Eject("a", "lost") // unknown target
 		m.Set("a", at(one, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
@@ -243,14 +243,14 @@ func TestEject(t *testing.T) {
 	})
 }
 
-// TestEjectedAndDown checks that a target that is ejected and then also fails its probes reports
-// both, with the times.
+// TestEjectedAndDown checks that State and ProbeState of a target that is ejected, and whose probes
+// fail later, have different times.
 func TestEjectedAndDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		var changes notifications
-		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m := start(t, Config{Prober: scripted(s.probe).prober, Changed: changes.changed})
 		m.Set("a", at(one, probeEverySecond(2, 1)))
 		s.next(t, m)
 		m.Eject("a", "passive: 3 SYNs")
@@ -271,14 +271,14 @@ func TestEjectedAndDown(t *testing.T) {
 	})
 }
 
-// TestInPlace checks that a changed probe keeps state and history, but not the count of results,
-// and that another address or type starts from nothing.
+// TestInPlace checks that a target whose probe changes keeps its state and history, but not its
+// counts, and that a target with another address or type of probe keeps nothing.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		var changes notifications
-		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m := start(t, Config{Prober: scripted(s.probe).prober, Changed: changes.changed})
 		m.Set("a", at(one, probeEverySecond(2, 2)))
 		s.next(t, m)
 		s.bad.Store(true)
@@ -304,23 +304,23 @@ func TestInPlace(t *testing.T) {
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 		m.Set("a", at(two, lb.Probe{Type: lb.ProbeNone}))
 		st, _ = m.Status("a")
-		want(t, st, Up, "2001:db8::2: not probed, and so taken to be up")
+		want(t, st, Up, "2001:db8::2: not probed, so assumed to be up")
 		n := s.probes.Load()
 		time.Sleep(time.Minute)
 		if s.probes.Load() != n {
-			t.Error("the endpoint is probed although its probe is switched off")
+			t.Error("the endpoint is probed although its probe is off")
 		}
 		m.Set("a", at(two, probeEverySecond(1, 1)))
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
 	})
 }
 
-// TestSooner checks that a shorter interval takes effect at once, not after the longer one.
+// TestSooner checks that a shorter interval takes effect immediately.
 func TestSooner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		p := probeEverySecond(3, 2)
 		p.Interval = 24 * time.Hour
 		m.Set("a", at(one, p))
@@ -340,8 +340,8 @@ func TestOldResult(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var ended atomic.Int32
-		hangs := func(ctx context.Context, q probe.Question) (probe.Answer, error) {
-			if q.Probe.Request == "/hangs" {
+		hangs := func(ctx context.Context, spec probe.Spec) (probe.Answer, error) {
+			if spec.Probe.Request == "/hangs" {
 				<-ctx.Done()
 				time.Sleep(time.Second) // slow to stop, too
 				ended.Add(1)
@@ -371,14 +371,14 @@ func TestOldResult(t *testing.T) {
 	})
 }
 
-// TestSlow checks that targets whose probes never end delay no other.
+// TestSlow checks that targets that never answer do not delay the probes of another one.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
 	synctest.Test(t, func(t *testing.T) {
 		var probes atomic.Int32
-		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {
-			if q.To == two {
+		m := start(t, Config{Prober: scripted(func(ctx context.Context, spec probe.Spec) (probe.Answer, error) {
+			if spec.To == two {
 				<-ctx.Done()
 				return probe.Answer{}, ctx.Err()
 			}
@@ -398,15 +398,15 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestUndecided checks that a result without a verdict counts neither way, and does not interrupt a
-// series of failures.
+// TestUndecided checks that an inconclusive probe counts neither as a failure nor as a success, and
+// does not interrupt a series of failures.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		var open atomic.Bool
-		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {
-			a, err := s.ask(ctx, q)
+		m := start(t, Config{Prober: scripted(func(ctx context.Context, spec probe.Spec) (probe.Answer, error) {
+			a, err := s.probe(ctx, spec)
 			if open.Load() {
 				return probe.Answer{}, fmt.Errorf("silence %w", probe.ErrUndecided)
 			}
@@ -421,7 +421,7 @@ func TestUndecided(t *testing.T) {
 			st := s.next(t, m)
 			want(t, st, Up, "http 192.0.2.1:80: silence is inconclusive")
 			if !st.Undecided {
-				t.Errorf("%+v is decided", st)
+				t.Errorf("got %+v, want it undecided", st)
 			}
 		}
 		open.Store(false)
@@ -431,13 +431,13 @@ func TestUndecided(t *testing.T) {
 	})
 }
 
-// TestEvidence checks that data of endpoints is escaped for display, and truncated to the length of
-// a sentence.
+// TestEvidence checks that text from endpoints is truncated, and its unprintable characters
+// replaced.
 func TestEvidence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := start(t, Config{Prober: scripted(func(_ context.Context, q probe.Question) (probe.Answer, error) {
-			if q.To == one {
+		m := start(t, Config{Prober: scripted(func(_ context.Context, spec probe.Spec) (probe.Answer, error) {
+			if spec.To == one {
 				return probe.Answer{}, errors.New("\x1b[2Jgone\n\xff" + strings.Repeat("é", 1000))
 			}
 			return probe.Answer{What: "good\x00"}, nil
@@ -446,14 +446,14 @@ func TestEvidence(t *testing.T) {
 		m.Set("b", at(two, probeEverySecond(1, 1)))
 		time.Sleep(time.Second)
 		st, _ := m.Status("a")
-		want(t, st, Down, "http 192.0.2.1:80: ?[2Jgone??"+strings.Repeat("é", longest-10)+"..., 1 of 1")
+		want(t, st, Down, "http 192.0.2.1:80: ?[2Jgone??"+strings.Repeat("é", maxResult-10)+"..., 1 of 1")
 		st, _ = m.Status("b")
 		want(t, st, Up, "http [2001:db8::2]:80: good?, 1 of 1")
 	})
 }
 
-// TestSpread checks that targets that are set together are first probed within a second, and then
-// spread over their interval.
+// TestSpread checks that targets that are set together get their first probe within a second, and
+// that their later probes are spread over the interval.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	for interval, targets := range map[time.Duration]int32{200 * time.Millisecond: 300, 2 * time.Second: 2000, time.Minute: 2000} {
@@ -461,7 +461,7 @@ func TestSpread(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var count atomic.Int32
-				m := start(t, Config{Prober: scripted(func(context.Context, probe.Question) (probe.Answer, error) {
+				m := start(t, Config{Prober: scripted(func(context.Context, probe.Spec) (probe.Answer, error) {
 					count.Add(1)
 					return probe.Answer{}, nil
 				}).prober})

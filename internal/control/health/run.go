@@ -13,40 +13,41 @@ import (
 )
 
 const (
-	// tick is the least time between two rounds. All work due by then is done in one round:
-	// waking up costs more than a probe.
+	// tick is the least time between two rounds. A round starts all probes that are due by
+	// then: waking up costs more than a probe.
 	tick = 10 * time.Millisecond
-	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred
-	// probes in a row use the CPU's caches well; fifty cost a third more per probe.
-	busyTick = 50 * time.Millisecond
-	busy     = 2000 * 86400
-	// share is the time per probe in a round, so probes due at once, as after a pause of the
-	// process, do not all start at once.
-	share = 20 * time.Microsecond
-	// retryDelay is the delay before a probe is retried that had no file descriptor.
+	// With more than busyDaily probes per day (2,000 per second), rounds are busyTick apart.
+	// Two hundred consecutive probes use the CPU's caches well; with fifty, each costs a third
+	// more.
+	busyTick  = 50 * time.Millisecond
+	busyDaily = 2000 * 86400
+	// probeTime is the time per probe in a round. It limits the probes of a round, so probes
+	// that are due at the same time, as after a pause of the process, do not all start at once.
+	probeTime = 20 * time.Microsecond
+	// retryDelay is the delay until a probe without a file descriptor is retried.
 	retryDelay = time.Second
 )
 
-// run is a probe that runs.
+// run is a running probe.
 type run struct {
 	cancel func()
 	begun  time.Time
 }
 
-// rounds is a Monitor that runs.
-type rounds struct {
+// runner runs a Monitor: it starts and collects probes in rounds.
+type runner struct {
 	*Monitor
 	ctx       context.Context
 	connector *probe.Connector
 	probes    sync.WaitGroup
 }
 
-// Run probes until ctx ends, and leaves nothing running.
+// Run probes until ctx ends. It returns after all goroutines that it has started.
 func (m *Monitor) Run(ctx context.Context) {
-	r := rounds{Monitor: m, ctx: ctx}
-	var announcing sync.WaitGroup
-	announcing.Go(func() { m.announcing(ctx) })
-	defer announcing.Wait()
+	r := runner{Monitor: m, ctx: ctx}
+	var notifier sync.WaitGroup
+	notifier.Go(func() { m.notifyChanges(ctx) })
+	defer notifier.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -56,14 +57,14 @@ func (m *Monitor) Run(ctx context.Context) {
 			break
 		}
 		m.mu.Lock()
-		m.shortage.hit(time.Now())
+		m.shortage.record(time.Now())
 		m.mu.Unlock()
 		if !sleep(ctx, timer, retryDelay, nil) {
 			return
 		}
 	}
 	defer r.stop()
-	for sleep(ctx, timer, r.pause(), nil) {
+	for sleep(ctx, timer, r.roundInterval(), nil) {
 		if idle := r.idle(); idle > 0 && !sleep(ctx, timer, idle, m.wake) {
 			return
 		}
@@ -73,17 +74,17 @@ func (m *Monitor) Run(ctx context.Context) {
 	}
 }
 
-// pause returns the least wait for the next round.
-func (r *rounds) pause() time.Duration {
+// roundInterval returns the least time until the next round.
+func (r *runner) roundInterval() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.daily > busy {
+	if r.daily > busyDaily {
 		return busyTick
 	}
 	return tick
 }
 
-// sleep waits for a time or wake; false: ctx has ended.
+// sleep waits for d, or until wake is signaled. It returns false if ctx has ended.
 func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan struct{}) bool {
 	timer.Reset(d)
 	select {
@@ -94,8 +95,8 @@ func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan 
 	return ctx.Err() == nil
 }
 
-// stop ends all probes, without a result.
-func (r *rounds) stop() {
+// stop cancels all probes.
+func (r *runner) stop() {
 	r.mu.Lock()
 	for _, t := range r.targets {
 		if t.run != nil {
@@ -109,8 +110,8 @@ func (r *rounds) stop() {
 	r.sockets.Close()
 }
 
-// idle returns the time until the next work.
-func (r *rounds) idle() time.Duration {
+// idle returns the time until there is something to do.
+func (r *runner) idle() time.Duration {
 	if r.connector.Running() > 0 {
 		return 0
 	}
@@ -126,40 +127,43 @@ func (r *rounds) idle() time.Duration {
 	return idle
 }
 
-// startDue starts due probes, the longest waiting first, until the round's time is over.
-func (r *rounds) startDue() {
+// startDue starts the probes that are due, in the order of their times, and as many as one round
+// allows.
+func (r *runner) startDue() {
 	now := time.Now()
-	for n := r.pause() / share; n > 0 && r.startNext(now); n-- {
+	for n := r.roundInterval() / probeTime; n > 0 && r.startNext(now); n-- {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shortage.check(now)
 }
 
-func (r *rounds) startNext(now time.Time) bool {
+// startNext starts the next probe. It returns false if none is due, or none can be started.
+func (r *runner) startNext(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at, ok := r.queue.Next(); !ok || at.After(now) {
 		return false
 	}
 	if r.running >= r.limit {
-		r.shortage.hit(now)
+		r.shortage.record(now)
 		return false
 	}
 	if r.running+r.connector.Idle() >= r.limit {
-		r.connector.DropIdle() // another one may need the descriptor
+		r.connector.DropIdle() // another probe may need the descriptor
 	}
 	t, _ := r.queue.Pop(now)
-	if t.run != nil { // it has timed out, and is about to end
+	if t.run != nil { // the previous probe has timed out, and is about to end
 		r.queue.Push(t, now.Add(tick))
 		return true
 	}
-	// The second probe of a target comes at a random time within its interval, and later ones
-	// follow that: so targets that began together spread, and stay apart.
+	// The second probe of a target is due at a random time within the first interval, and later
+	// probes at multiples of the interval after it. So the probes of targets that were set
+	// together are spread over the interval.
 	interval := t.Probe.Interval
-	if t.first {
-		t.first = false
-		r.fresh--
+	if t.unprobed {
+		t.unprobed = false
+		r.unprobed--
 		t.phase = now.Add(rand.N(interval) + 1)
 	} else {
 		t.phase = t.phase.Add(interval * (1 + now.Sub(t.phase)/interval))
@@ -169,15 +173,15 @@ func (r *rounds) startNext(now time.Time) bool {
 	return true
 }
 
-// start starts a probe.
-func (r *rounds) start(t *target) {
+// start starts a probe. The caller holds mu.
+func (r *runner) start(t *target) {
 	r.running++
 	current := &run{begun: time.Now()}
 	t.run = current
 	if t.prober == nil {
-		attempt, err := r.connector.Start(r.question(t.Target), func(a probe.Answer, err error) { r.end(t, current, a, err) })
+		attempt, err := r.connector.Start(r.spec(t.Target), func(a probe.Answer, err error) { r.end(t, current, a, err) })
 		if err != nil {
-			r.ended(t, current, probe.Answer{}, err)
+			r.endLocked(t, current, probe.Answer{}, err)
 			return
 		}
 		current.cancel = func() {
@@ -197,14 +201,15 @@ func (r *rounds) start(t *target) {
 	})
 }
 
-func (r *rounds) end(t *target, current *run, a probe.Answer, err error) {
+// end records the result of a probe, unless the target's probe has changed since it began.
+func (r *runner) end(t *target, current *run, a probe.Answer, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ended(t, current, a, err)
+	r.endLocked(t, current, a, err)
 }
 
-// ended counts the result, unless the target's probe has changed.
-func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
+// endLocked is end for a caller that holds mu.
+func (r *runner) endLocked(t *target, current *run, a probe.Answer, err error) {
 	r.running--
 	if t.run != current || r.ctx.Err() != nil {
 		return
@@ -214,23 +219,23 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 	state := t.state()
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
-		r.shortage.hit(now)
+		r.shortage.record(now)
 		r.queue.Push(t, now.Add(retryDelay))
 		fallthrough
 	case errors.Is(err, probe.ErrNotSent), errors.Is(err, probe.ErrUndecided):
-		t.what, t.of = clause(err.Error()), 0
+		t.result, t.required = sanitize(err.Error()), 0
 		return
 	case err != nil:
-		t.failure(clause(err.Error()), t.Probe.Fall, current.begun)
+		t.failure(sanitize(err.Error()), t.Probe.Fall, current.begun)
 	default:
-		t.success(clause(a.What), a.Delay, t.Probe.Rise, current.begun)
+		t.success(sanitize(a.What), a.Delay, t.Probe.Rise, current.begun)
 	}
 	t.checked = now
 	r.recordChange(t, state, now)
 	r.followUnproven(t, now, current.begun)
 }
 
-// plainConnect reports whether a Connector can do the probe: nothing is sent or received.
+// plainConnect reports whether a Connector can perform the probe, as it sends and receives no data.
 func (t Target) plainConnect() bool {
 	return t.Probe.Type == lb.ProbeTCP && t.Probe.Request == "" && t.Probe.Response == ""
 }

@@ -7,36 +7,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calm is the time without a lack of descriptors after which it is reported as over.
-const calm = 10 * time.Second
+// shortageEnd is how long all probes must get a file descriptor until a shortage is over.
+const shortageEnd = 10 * time.Second
 
-// shortage logs once when probes lack file descriptors, and once when that ends.
+// shortage logs the beginning and the end of a shortage of file descriptors, once each.
 type shortage struct {
 	log         *slog.Logger
-	first, hits time.Time // zero: there is none
+	first, last time.Time // when probes got none; first is zero if there is no shortage
 }
 
-// hit notes that a probe did not get one.
-func (s *shortage) hit(now time.Time) {
+// record records that a probe did not get a descriptor.
+func (s *shortage) record(now time.Time) {
 	if !s.isReported() {
 		s.first = now
-		s.log.Warn("probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often")
+		s.log.Warn("probes are delayed: too few file descriptors")
 	}
-	s.hits = now
+	s.last = now
 }
 
-// isReported reports whether it was reported.
+// isReported reports whether there is a shortage.
 func (s *shortage) isReported() bool { return !s.first.IsZero() }
 
 // check logs the end of a shortage.
 func (s *shortage) check(now time.Time) {
-	if s.isReported() && now.Sub(s.hits) > calm {
-		s.log.Info("there are descriptors for all probes again", "after", s.hits.Sub(s.first).Round(time.Millisecond))
+	if s.isReported() && now.Sub(s.last) > shortageEnd {
+		s.log.Info("probes are no longer delayed: enough file descriptors", "after", s.last.Sub(s.first).Round(time.Millisecond))
 		s.first = time.Time{}
 	}
 }
 
-// descriptors bounds concurrent probes: the process's limit less an eighth for everything else.
+// descriptors returns the limit of concurrent probes: the process's limit of open files, less an
+// eighth for everything else.
 func descriptors() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

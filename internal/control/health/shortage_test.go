@@ -14,8 +14,8 @@ import (
 	"loxilb/internal/control/health/probe"
 )
 
-// TestShortage checks that the number of simultaneous probes is bounded, and that the others are
-// late, but not left out. The shortage is reported once, and its end once.
+// TestShortage checks that the number of simultaneous probes is limited, and that the other probes
+// are delayed, but not omitted. The shortage is logged once, and its end once.
 func TestShortage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func TestShortage(t *testing.T) {
 		var quick atomic.Bool
 		var out output
 		m := start(t, Config{Descriptors: 10, Log: slog.New(slog.NewTextHandler(&out, nil)), Prober: scripted(
-			func(ctx context.Context, _ probe.Question) (probe.Answer, error) {
+			func(ctx context.Context, _ probe.Spec) (probe.Answer, error) {
 				n := running.Add(1)
 				defer running.Add(-1)
 				most.Store(max(most.Load(), n))
@@ -45,22 +45,22 @@ func TestShortage(t *testing.T) {
 			}
 		}
 		quick.Store(true)
-		time.Sleep(2 * calm)
-		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "there are descriptors for all probes again") {
+		time.Sleep(2 * shortageEnd)
+		if n := strings.Count(out.String(), "\n"); n != 2 || !strings.Contains(out.String(), "probes are no longer delayed") {
 			t.Errorf("%d lines, want 2:\n%s", n, &out)
 		}
 	})
 }
 
-// TestNoDescriptor checks that a probe that got no descriptor gives no verdict about its target,
-// and is retried.
+// TestNoDescriptor checks that a probe without a descriptor does not affect the state of its
+// target, and is retried.
 func TestNoDescriptor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var short atomic.Bool
 		var out output
 		m := start(t, Config{Log: slog.New(slog.NewTextHandler(&out, nil)), Prober: scripted(
-			func(context.Context, probe.Question) (probe.Answer, error) {
+			func(context.Context, probe.Spec) (probe.Answer, error) {
 				if short.Load() {
 					return probe.Answer{}, fmt.Errorf("%w: %w", probe.ErrNotSent, syscall.EMFILE)
 				}
@@ -77,7 +77,7 @@ func TestNoDescriptor(t *testing.T) {
 		time.Sleep(2 * retryDelay)
 		st, _ = m.Status("a")
 		want(t, st, Up, "http 192.0.2.1:80: good, 1 of 1")
-		time.Sleep(2 * calm)
+		time.Sleep(2 * shortageEnd)
 		if n := strings.Count(out.String(), "\n"); n != 2 {
 			t.Errorf("%d lines, want 2:\n%s", n, &out)
 		}

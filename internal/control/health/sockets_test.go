@@ -8,8 +8,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestTCP checks that a listening port is up at once, over both IP versions, and that a closed one
-// is down at once.
+// TestTCP checks that a listening port is up, and a closed one is down, after one probe over each
+// IP version.
 func TestTCP(t *testing.T) {
 	t.Parallel()
 	for _, loopback := range []string{"127.0.0.1", "[::1]"} {

@@ -5,12 +5,14 @@ import (
 	"time"
 )
 
-// A target is unproven until it is up for the first time. Clients wait for it: an endpoint of a new
-// service often begins to listen moments after the service is made. So it is probed more often than
-// later, first every quickInterval, and the less often the longer that has no success.
+// A target is unproven until it is up for the first time. Clients may wait for that: an endpoint of
+// a new service often begins to listen moments after the service is created. So an unproven target
+// is probed more often, at first every quickInterval, and later at intervals that grow with the
+// time since its probes began.
 const (
 	quickInterval = 100 * time.Millisecond
-	// quickShare is the part of the time since the target was set that passes between two probes.
+	// quickShare divides the time since the target's probes began: the interval is a tenth of
+	// it.
 	quickShare = 10
 )
 
@@ -27,17 +29,17 @@ func (m *Monitor) setUnproven(t *target, unproven bool) {
 	}
 }
 
-// probeSooner moves the next probe of an unproven target forward. Probes of thousands of dead
-// endpoints after a start do not come more often than atOnce in quickInterval.
+// probeSooner moves the next probe of an unproven target forward. All unproven targets together get
+// at most about atOnce probes per quickInterval: there may be thousands of dead ones after a start.
 func (m *Monitor) probeSooner(t *target, now, begun time.Time) {
-	interval := max(quickInterval*time.Duration(1+m.unproven/atOnce), now.Sub(t.set)/quickShare)
+	interval := max(quickInterval*time.Duration(1+m.unproven/atOnce), now.Sub(t.begun)/quickShare)
 	at := begun.Add(interval)
 	if at.Before(now) {
 		at = now
 	}
 	if at.Before(t.phase) {
 		t.phase = at
-		m.push(t, at)
+		m.schedule(t, at)
 	}
 }
 
@@ -49,11 +51,11 @@ func (m *Monitor) followUnproven(t *target, now, begun time.Time) {
 	if t.wasUp {
 		m.setUnproven(t, false)
 		t.phase = now.Add(rand.N(t.Probe.Interval) + 1)
-		m.push(t, t.phase)
+		m.schedule(t, t.phase)
 		return
 	}
 	if t.failures == t.Probe.Fall {
-		m.announce(t) // from now on its failures are confirmed
+		m.addChanged(t) // from now on, Down is confirmed
 	}
 	m.probeSooner(t, now, begun)
 }

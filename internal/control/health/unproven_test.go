@@ -11,15 +11,16 @@ import (
 	"loxilb/internal/control/health/probe"
 )
 
-// TestUnproven checks that a new target is probed every 100 ms until it is up, less often the
-// longer that takes, and then at its interval, and that its first failures are confirmed by more.
+// TestUnproven checks that a new target is probed every 100 ms at first, less often the longer it
+// is down, and at its interval once it is up. Its state is unconfirmed until enough probes have
+// failed.
 func TestUnproven(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		s.bad.Store(true)
 		var changes notifications
-		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m := start(t, Config{Prober: scripted(s.probe).prober, Changed: changes.changed})
 		begun := time.Now()
 		m.Set("a", at(one, probeEverySecond(3, 2)))
 		for n, unconfirmed := range []bool{true, true, false, false} {
@@ -48,14 +49,14 @@ func TestUnproven(t *testing.T) {
 	})
 }
 
-// TestManyUnproven checks that many targets that are down from the start are not probed much more
-// often than at their interval.
+// TestManyUnproven checks that many targets that were never up are not probed much more often than
+// at their interval.
 func TestManyUnproven(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var s script
 		s.bad.Store(true)
-		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m := start(t, Config{Prober: scripted(s.probe).prober})
 		const targets = 1000
 		for i := range targets {
 			m.Set(fmt.Sprint(i), at(one, probeEverySecond(3, 2)))
@@ -67,12 +68,12 @@ func TestManyUnproven(t *testing.T) {
 	})
 }
 
-// TestUnprovenTimeout checks that a new target without an answer has one probe at a time.
+// TestUnprovenTimeout checks that a new target that does not answer has only one probe at a time.
 func TestUnprovenTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var probes, running atomic.Int32
-		silent := func(ctx context.Context, _ probe.Question) (probe.Answer, error) {
+		silent := func(ctx context.Context, _ probe.Spec) (probe.Answer, error) {
 			probes.Add(1)
 			if running.Add(1) > 1 {
 				t.Error("two probes run at once")

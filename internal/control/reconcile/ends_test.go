@@ -49,11 +49,11 @@ func (o *outage) fail(addresses ...string) {
 	o.failing.Store(&failing)
 }
 
-func (o *outage) prober(q probe.Question) probe.Prober { return asking{o, q} }
+func (o *outage) prober(spec probe.Spec) probe.Prober { return asking{o, spec} }
 
 type asking struct {
 	*outage
-	probe.Question
+	probe.Spec
 }
 
 // Probe blocks until its context ends if the endpoint fails.

@@ -80,7 +80,7 @@ const (
 	// separately, so they do not delay undecided ones: a failing rack affects thousands.
 	maxReturns = 64
 	// maxRead is the number of endpoints whose counters are read at a time: if more have
-	// changed, a turn takes longer than Pace.
+	// changed, a turn takes longer than outlier.ReadInterval.
 	maxRead = 20000
 	// restPace is the interval of checks without changes: the data path signals these.
 	restPace = 5 * time.Second
@@ -106,7 +106,7 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 // Run watches until ctx ends.
 func (p *Passive) Run(ctx context.Context) {
 	defer p.asking.Wait()
-	p.timer = time.NewTimer(outlier.Pace)
+	p.timer = time.NewTimer(outlier.ReadInterval)
 	defer p.timer.Stop()
 	for {
 		turn, changed, listAgain := p.timer.C, p.health.probes.ejections.changed, (<-chan time.Time)(nil)
@@ -121,12 +121,12 @@ func (p *Passive) Run(ctx context.Context) {
 		case <-listAgain:
 		case <-changed:
 			p.list(ctx)
-			p.wake(outlier.Pace)
+			p.wake(outlier.ReadInterval)
 		case a := <-p.answers:
 			p.handleAnswer(ctx, a)
 		case <-p.news:
-			// half a pace: a handshake that has just begun is not answered yet
-			p.wake(outlier.Pace / 2)
+			// half an interval: a handshake that has just begun is not answered yet
+			p.wake(outlier.ReadInterval / 2)
 		case <-turn:
 			p.evaluate(ctx)
 		}
@@ -135,7 +135,7 @@ func (p *Passive) Run(ctx context.Context) {
 
 // evaluate makes the detector judge new events, and sleeps if there are none.
 func (p *Passive) evaluate(ctx context.Context) {
-	p.wake(outlier.Pace)
+	p.wake(outlier.ReadInterval)
 	now := time.Now()
 	p.judge(now)
 	news := p.read()
@@ -146,7 +146,7 @@ func (p *Passive) evaluate(ctx context.Context) {
 		p.execute(ctx, p.detector.ProbeSucceeded(at, time.Now()))
 	}
 	p.execute(ctx, p.detector.Decide(time.Now()))
-	p.timer.Reset(outlier.Pace)
+	p.timer.Reset(outlier.ReadInterval)
 	if news || !p.detector.Idle() || now.Before(p.judgeUntil) {
 		return
 	}
@@ -176,7 +176,7 @@ func (p *Passive) wake(soon time.Duration) {
 		return
 	}
 	p.news = nil
-	p.detector.Slept(int(time.Since(p.sleepingSince) / outlier.Pace))
+	p.detector.Skip(int(time.Since(p.sleepingSince) / outlier.ReadInterval))
 	p.timer.Reset(soon)
 }
 
@@ -236,7 +236,7 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 		case outlier.Return:
 			p.health.markServices(p.health.probes.readmit(a.At))
 		case outlier.Try:
-			p.reader.TryEndpoint(compile.Key(a.Of), a.At)
+			p.reader.TryEndpoint(compile.Key(a.Service), a.At)
 		case outlier.AsymmetricReply, outlier.ReplySeen:
 			p.health.recordReply(a.At, a.Kind == outlier.ReplySeen)
 		}
@@ -246,7 +246,7 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 // enqueueCheck queues an endpoint for the daemon's own check.
 func (p *Passive) enqueueCheck(ctx context.Context, a outlier.Action) {
 	list := &p.suspects
-	if a.Again {
+	if a.Retry {
 		list = &p.returns
 	}
 	list.Push(a)
@@ -274,6 +274,6 @@ func (p *Passive) handleAnswer(ctx context.Context, a answer) {
 	if a.failure != "" && !a.undecided {
 		a.queue.Failed(a.at)
 	}
-	p.execute(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
+	p.execute(ctx, p.detector.CheckEnded(a.at, a.failure, a.undecided, time.Now()))
 	p.next(ctx, a.queue)
 }

@@ -1,6 +1,7 @@
 package servicestate
 
 import (
+	"iter"
 	"net/netip"
 
 	"loxilb/internal/control/status"
@@ -8,30 +9,30 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Health returns the health of an endpoint of a service.
+// Health is a source of the health of endpoints.
 type Health interface {
 	EndpointVerdict(s *lb.Service, e lb.Endpoint) report.Verdict
 }
 
-// Drains finds out which endpoints are ordered to drain.
-type Drains map[netip.AddrPort]bool // by address without a port, and by address and port
+// Drains is an index of drains by address and port. Port 0 stands for all ports of the address.
+type Drains map[netip.AddrPort]bool
 
-// DrainsOf indexes drain orders.
-func DrainsOf(all func(yield func(lb.Drain) bool)) Drains {
+// DrainsOf returns an index of drains.
+func DrainsOf(all iter.Seq[lb.Drain]) Drains {
 	d := Drains{}
-	for order := range all {
-		d[netip.AddrPortFrom(order.Addr, order.Port)] = true
+	for drain := range all {
+		d[netip.AddrPortFrom(drain.Addr, drain.Port)] = true
 	}
 	return d
 }
 
-// Has reports whether an endpoint is ordered to drain.
+// Has reports whether there is a drain of an endpoint.
 func (d Drains) Has(at netip.AddrPort) bool {
 	return len(d) > 0 && (d[at] || d[netip.AddrPortFrom(at.Addr(), 0)])
 }
 
-// Gather collects the input for the states of a service's endpoints. stats may have fewer endpoints
-// than the service: the store can be ahead of the data path.
+// Gather returns the inputs for the states of a service's endpoints. stats may have fewer endpoints
+// than the service, as the store can be ahead of the data path.
 func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) []Endpoint {
 	out := make([]Endpoint, len(s.Endpoints))
 	for i, e := range s.Endpoints {
@@ -43,7 +44,7 @@ func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) 
 	return out
 }
 
-// SyncOf returns the data path's progress with a service, from its status.
+// SyncOf returns the Sync of a service with a status.
 func SyncOf(s status.Status) Sync {
 	switch s.State() {
 	case status.Applied:

@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestDrains checks that an order without a port drains all endpoints of an address, and an order
-// with a port drains only that one.
+// TestDrains checks that a drain without a port applies to all endpoints of an address, and a drain
+// with a port only to that one.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	none := DrainsOf(slices.Values([]lb.Drain(nil)))
@@ -22,7 +22,7 @@ func TestDrains(t *testing.T) {
 		at     string
 		want   bool
 	}{
-		{"no orders", none, "10.1.0.1:80", false},
+		{"nothing", none, "10.1.0.1:80", false},
 		{"the address", all, "10.1.0.1:80", true},
 		{"the address", all, "10.1.0.1:81", true},
 		{"the address", all, "10.1.0.2:80", false},
@@ -31,19 +31,19 @@ func TestDrains(t *testing.T) {
 		{"the address and port", one, "10.1.0.2:80", false},
 	} {
 		if got := tc.drains.Has(netip.MustParseAddrPort(tc.at)); got != tc.want {
-			t.Errorf("with an order for %s, %s drains: %t, want %t", tc.name, tc.at, got, tc.want)
+			t.Errorf("with a drain of %s, %s is drained: %t, want %t", tc.name, tc.at, got, tc.want)
 		}
 	}
 }
 
-// failing returns a verdict that differs for each endpoint.
+// failing is a Health that reports whether the endpoint with a port fails.
 type failing map[uint16]bool
 
 func (f failing) EndpointVerdict(_ *lb.Service, e lb.Endpoint) report.Verdict {
 	return report.Verdict{Failing: f[e.Port]}
 }
 
-// TestGather checks that each member comes from the endpoint with the same index.
+// TestGather checks that all members of a result come from the same endpoint.
 func TestGather(t *testing.T) {
 	t.Parallel()
 	service := &lb.Service{}

@@ -1,5 +1,5 @@
-// Package servicestate computes the state of endpoints and of services. It is the only place that
-// does: the API, metrics, the command line, the page, explain, doctor, events and logs display it.
+// Package servicestate computes the states of endpoints and services. It is the single source of
+// these states for the API, metrics, the command line, the page, explain, doctor, events and logs.
 package servicestate
 
 import "loxilb/internal/lb/report"
@@ -11,25 +11,25 @@ type State string
 const (
 	// Up: a probe or an agent reports it up.
 	Up State = "up"
-	// Unprobed: not checked so far, and without known faults. It takes connections.
+	// Unprobed: not checked yet, and without known faults. It takes connections.
 	Unprobed State = "unprobed"
 	// Standby: a backup that is not needed now.
 	Standby State = "standby"
-	// Draining: it takes no new connections, because of a drain or weight 0, and still has open
+	// Draining: it takes no new connections, because of a drain or weight 0, but still has open
 	// ones.
 	Draining State = "draining"
-	// Drained: as Draining, without open connections.
+	// Drained: like Draining, but without open connections.
 	Drained State = "drained"
-	// Panic: reported down, yet it takes new connections, because too few others are up.
+	// Panic: reported down, but it takes new connections, because too few others are up.
 	Panic State = "panic"
-	// Down: a probe, an agent, the handshakes of clients or an IPsec policy show that it does not
-	// serve, or it has no route.
+	// Down: a probe, an agent, the handshakes of clients or an IPsec policy show that it does
+	// not serve, or there is no route to it.
 	Down State = "down"
 )
 
 // The states that only services have.
 const (
-	// Degraded: it serves, and some of its endpoints are down.
+	// Degraded: it serves, but some of its endpoints are down.
 	Degraded State = "degraded"
 	// Pending: the desired version is not applied yet.
 	Pending State = "pending"
@@ -41,14 +41,14 @@ const (
 type Endpoint struct {
 	report.Verdict
 	Weight    uint16
-	Drained   bool   // an order to drain exists
-	Backup    bool   // it takes connections only while others are missing
-	Available bool   // the data path gives it new connections
-	Open      uint64 // connections that are open
+	Drained   bool   // there is a drain of it
+	Backup    bool   // it takes connections only while too few others do
+	Available bool   // the data path sends new connections to it
+	Open      uint64 // number of open connections
 }
 
-// State returns the state of the endpoint. Users' orders come first: a drained endpoint may fail as
-// expected.
+// State returns the state of the endpoint. A drain takes precedence over faults: a drained endpoint
+// is expected to go down.
 func (e Endpoint) State() State {
 	switch {
 	case (e.Drained || e.Weight == 0) && e.Open > 0:
@@ -73,14 +73,14 @@ func (e Endpoint) serves() bool {
 	return e.Available && (s == Up || s == Unprobed)
 }
 
-// Sync is whether the data path has the desired version of a service.
+// Sync reports whether the data path has the desired version of a service.
 type Sync uint8
 
 // The values of Sync.
 const (
-	Applied Sync = iota
-	NotYet
-	Refused
+	Applied Sync = iota // it has that version
+	NotYet              // it has not tried that version yet
+	Refused             // it could not apply that version
 )
 
 // Service is the state of a service and of its endpoints.
@@ -88,13 +88,13 @@ type Service struct {
 	State     State
 	Endpoints []State // in the order of the service
 	Serving   int     // endpoints that take new connections and are not known to be down
-	Panicking int     // endpoints that take new connections although they are reported down
+	Panicking int     // endpoints in state Panic
 	Down      int     // endpoints in state Down or Panic
 	Drained   int     // endpoints in state Draining or Drained
-	Receiving int     // endpoints that get new connections, whatever their state
+	Receiving int     // endpoints that get new connections, in any state
 }
 
-// Up reports whether clients are probably served.
+// Up reports whether the service probably serves clients.
 func (s *Service) Up() bool { return s.Serving > 0 }
 
 // Of computes the state of a service from its endpoints.
@@ -149,6 +149,6 @@ func EndpointStates() []State {
 	return []State{Down, Panic, Draining, Drained, Standby, Unprobed, Up}
 }
 
-// TroubleStates are the states of services that need attention: some clients are not served, or
-// would not be after the next failure.
+// TroubleStates returns the states of services that need attention: some clients are not served, or
+// will not be after the next failure.
 func TroubleStates() []State { return []State{Failed, Down, Panic, Degraded, Draining, Drained} }

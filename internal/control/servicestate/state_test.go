@@ -27,7 +27,7 @@ func combinations(f func(Endpoint)) {
 	}
 }
 
-// TestEndpointStates checks what each state implies, for all inputs.
+// TestEndpointStates checks the condition of each state, for all combinations of inputs.
 func TestEndpointStates(t *testing.T) {
 	t.Parallel()
 	count := map[State]int{}
@@ -46,13 +46,13 @@ func TestEndpointStates(t *testing.T) {
 		}
 		for state, is := range holds {
 			if is != (state == s) {
-				t.Errorf("%+v is %s, but the method for %s returns %t", e, s, state, is)
+				t.Errorf("%+v is %s, but the condition for %s is %t", e, s, state, is)
 			}
 		}
 	})
 	for _, s := range EndpointStates() {
 		if count[s] == 0 {
-			t.Errorf("nothing is %s", s)
+			t.Errorf("no combination is %s", s)
 		}
 	}
 }
@@ -77,7 +77,8 @@ func one(s State) Endpoint {
 	return e
 }
 
-// TestReceiving checks that a service that is down can still give new connections to an endpoint.
+// TestReceiving checks that a service that is down can still have endpoints that get new
+// connections.
 func TestReceiving(t *testing.T) {
 	t.Parallel()
 	kept := Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}

@@ -1,6 +1,6 @@
-// Package status tracks each object: which version of it the data path has, and why not the desired
-// one. It lives in memory and is rebuilt at each start. Reconcilers write it; REST, loxicmd and
-// metrics read it.
+// Package status tracks which version of each object the data path has, and why it does not have
+// the desired one. The statuses are only in memory: reconcilers write them again after each start.
+// REST, loxicmd and metrics read them.
 package status
 
 import (
@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// ID identifies an object: "service", "10.0.0.1:80/tcp". Desired objects have their ID in the
-// store; other objects (an interface, the next hops) have their own kinds.
+// ID identifies an object, such as "service", "10.0.0.1:80/tcp". Desired objects have the ID of the
+// store; other objects, such as an interface or the next hops, have kinds of their own.
 type ID struct{ Kind, Key string }
 
 func (id ID) String() string { return id.Kind + " " + id.Key }
@@ -30,9 +30,9 @@ type State string
 
 // The states.
 const (
-	Pending State = "pending" // the desired version was not tried yet
+	Pending State = "pending" // the desired version has not been tried yet
 	Applied State = "applied" // the data path has the desired version
-	Failed  State = "failed"  // it was tried and failed; it is retried
+	Failed  State = "failed"  // the last try failed; it will be retried
 )
 
 // Status is the status of one object.
@@ -43,7 +43,7 @@ type Status struct {
 	Removed  bool      // deleted by users, but not removed yet
 	Since    time.Time // when State last changed
 	Err      error     // of the last try; nil unless Failed
-	Attempts int       // that failed in a row
+	Attempts int       // consecutive failed tries
 	Next     time.Time // when the next try is due; zero unless Failed
 }
 
@@ -58,7 +58,8 @@ func (s *Status) State() State {
 	return Pending
 }
 
-// entry is a Status without rarely used members: there may be 65,536 of them, nearly all applied.
+// entry is a Status without rarely used members: there may be 65,536 entries, nearly all of them
+// applied.
 type entry struct {
 	desired, applied uint64
 	since            int64 // Unix nanoseconds
@@ -68,22 +69,22 @@ type entry struct {
 
 type failure struct {
 	err      error
-	version  uint64 // tried version; 0: the removal
-	outdated bool   // a later desired version was not tried yet
+	version  uint64 // the version that was tried; 0: the removal
+	outdated bool   // a later desired version has not been tried yet
 	attempts int
 	next     time.Time
 }
 
-// Table holds the statuses. All methods may be called from many goroutines.
+// Table holds the statuses. Its methods are safe for concurrent use.
 type Table struct {
 	mu      sync.Mutex
 	entries map[ID]*entry
 	failed  map[ID]struct{}
-	sources []func() []Status // of statuses that are made when they are read
-	seen    map[string]uint64 // by kind: all changes up to this version are in entries
-	changed chan struct{}     // closed when the outcome is known; nil: no waiters
-	last    time.Time         // when the last object was applied
-	unknown []ID              // waited for, without an entry: Seen decides whether they were deleted
+	sources []func() []Status // statuses that are computed when they are read
+	seen    map[string]uint64 // by kind: entries has all changes up to this version
+	changed chan struct{}     // closed when any object is decided; nil: no waiters
+	last    time.Time         // when an object was last applied
+	unknown []ID              // objects with waiters but without an entry: Seen decides whether they were deleted
 	now     func() time.Time
 }
 
@@ -92,16 +93,16 @@ func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
 
-// Include adds statuses that are made when they are read. An object with a status in the table
-// keeps that one. Call it before the table is in use.
+// Include adds a source of statuses that are computed when they are read. A status that was written
+// to the table takes precedence. Call it before the table is in use.
 func (t *Table) Include(source func() []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sources = append(t.sources, source)
 }
 
-// Follow includes the status of something that retries by itself: lastError returns its current
-// error and since when; nil: it works.
+// Follow includes the status of an object that retries by itself. lastError returns its current
+// error and when that began; nil: the object is applied.
 func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
 	t.Include(func() []Status {
 		s := Status{ID: id, Desired: 1, Applied: 1}
@@ -112,11 +113,11 @@ func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
 	})
 }
 
-// included yields the statuses of the sources of Follow.
+// included yields the statuses of Include and Follow, except those of objects in the table.
 func (t *Table) included(yield func(Status) bool) {
 	for _, source := range t.sources {
 		for _, s := range source() {
-			if _, have := t.entries[s.ID]; !have && !yield(s) {
+			if _, exists := t.entries[s.ID]; !exists && !yield(s) {
 				return
 			}
 		}
@@ -151,24 +152,24 @@ func (t *Table) List(kind string, failedOnly bool) []Status {
 	return t.list(failedOnly, func(id ID) bool { return kind == "" || kind == id.Kind })
 }
 
-// Named returns the statuses of objects with one of these keys, or of "kind key", in the order of
-// List.
+// Named returns the statuses of the objects that one of the names identifies, as "key" or "kind
+// key", in the order of List.
 func (t *Table) Named(names []string) []Status {
 	keys, ids := map[string]bool{}, map[ID]bool{}
 	for _, name := range names {
 		keys[name] = true
-		if kind, key, both := strings.Cut(name, " "); both {
+		if kind, key, ok := strings.Cut(name, " "); ok {
 			ids[ID{kind, key}] = true
 		}
 	}
 	return t.list(false, func(id ID) bool { return keys[id.Key] || ids[id] })
 }
 
-func (t *Table) list(failedOnly bool, chosen func(ID) bool) (out []Status) {
+func (t *Table) list(failedOnly bool, selected func(ID) bool) (out []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	add := func(id ID) {
-		if e, ok := t.entries[id]; ok && chosen(id) {
+		if e, ok := t.entries[id]; ok && selected(id) {
 			out = append(out, e.status(id))
 		}
 	}
@@ -182,7 +183,7 @@ func (t *Table) list(failedOnly bool, chosen func(ID) bool) (out []Status) {
 		}
 	}
 	for s := range t.included {
-		if chosen(s.ID) && (s.Err != nil || !failedOnly) {
+		if selected(s.ID) && (s.Err != nil || !failedOnly) {
 			out = append(out, s)
 		}
 	}
@@ -190,7 +191,7 @@ func (t *Table) list(failedOnly bool, chosen func(ID) bool) (out []Status) {
 	return out
 }
 
-// Counts returns the number of objects by kind and state, for the metrics.
+// Counts returns the number of objects by kind and state.
 func (t *Table) Counts() map[string]map[State]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,7 +211,7 @@ func (t *Table) Counts() map[string]map[State]int {
 	return out
 }
 
-// Error reports which objects of a request failed, in whole sentences.
+// Error reports which objects of a request failed.
 type Error struct{ Failures []Status }
 
 func (e *Error) Error() string {
@@ -228,7 +229,7 @@ func (e *Error) Error() string {
 	return text
 }
 
-// temporary is an error that is expected to pass by itself within moments.
+// temporary is an error that is expected to end by itself within moments.
 type temporary interface{ Temporary() bool }
 
 func isTemporary(err error) bool {
@@ -236,12 +237,12 @@ func isTemporary(err error) bool {
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// ErrWaiting reports that a wait ended before the objects were tried.
+// ErrWaiting reports that a wait ended before all objects were tried.
 var ErrWaiting = errors.New("the data path is still processing it")
 
-// Wait blocks until each of the objects was applied in this version or a later one, or was removed
-// if it is deleted. *Error lists failed objects. A temporary error (Temporary) is not a failure
-// until ctx ends. If ctx ends first, Wait returns the temporary errors, or ErrWaiting.
+// Wait blocks until each of the objects is applied in this version or a later one, is removed, or
+// has failed. An *Error lists the failed objects. An error whose method Temporary returns true does
+// not end the wait. When ctx ends, Wait returns an *Error with such errors, or else ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	w := wait{table: t, version: version, left: ids}
 	for {
@@ -267,16 +268,17 @@ func failed(list []Status) error {
 	return nil
 }
 
-// wait is a call of Wait. It checks only up to the first undecided object, so each of 10,000
-// objects is checked about once, not all of them after each pass.
+// wait is the state of a call of Wait. After each change, it continues at the first undecided
+// object, so each of 10,000 objects is checked about once.
 type wait struct {
-	table        *Table
-	version      uint64
-	left, failed []ID // not checked yet; failed, perhaps temporarily
+	table   *Table
+	version uint64
+	left    []ID // not checked yet
+	failed  []ID // perhaps temporarily
 }
 
-// failuresOrWait returns which objects failed, or, if there is something to wait for, a channel
-// that signals changes.
+// failuresOrWait returns the objects that failed, or, while one is undecided, a channel that is
+// closed after a change.
 func (w *wait) failuresOrWait() (failures []Status, changed <-chan struct{}) {
 	t := w.table
 	t.mu.Lock()
@@ -286,13 +288,13 @@ func (w *wait) failuresOrWait() (failures []Status, changed <-chan struct{}) {
 		case failure != nil:
 			w.failed = append(w.failed, w.left[0])
 		case !done:
-			return nil, t.change(w.left[0])
+			return nil, t.awaitChange(w.left[0])
 		}
 	}
 	for _, id := range w.failed {
 		done, failure := t.outcome(id, w.version)
 		if !done {
-			return nil, t.change(id)
+			return nil, t.awaitChange(id)
 		}
 		if failure != nil {
 			failures = append(failures, *failure)
@@ -314,9 +316,9 @@ func (w *wait) failures() (list []Status) {
 	return list
 }
 
-// change returns a channel that is closed when an object is decided, perhaps this one. The caller
-// holds mu.
-func (t *Table) change(id ID) <-chan struct{} {
+// awaitChange returns a channel that is closed when any object is decided, such as this one. The
+// caller holds mu.
+func (t *Table) awaitChange(id ID) <-chan struct{} {
 	if t.changed == nil {
 		t.changed = make(chan struct{})
 		t.unknown = t.unknown[:0]
@@ -327,12 +329,12 @@ func (t *Table) change(id ID) <-chan struct{} {
 	return t.changed
 }
 
-// outcome reports whether the object is decided in a version, and how it failed.
+// outcome reports whether an object is decided in a version, and how it failed; nil: it has not.
 func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	e := t.entries[id]
 	switch {
 	case e == nil:
-		return t.seen[id.Kind] >= version, nil // gone, by this request or another
+		return t.seen[id.Kind] >= version, nil // removed, because of this request or another
 	case e.failure != nil && e.failure.decides(version, e.removed && t.seen[id.Kind] >= version):
 		s := e.status(id)
 		return !isTemporary(e.failure.err), &s
@@ -340,7 +342,8 @@ func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
 	return e.applied >= version && !e.removed, nil
 }
 
-// decides reports whether it answers a request that made a version, or, for a deletion, removed it.
+// decides reports whether the failure is the outcome of the request that created a version. removed
+// reports that the request deleted the object.
 func (f *failure) decides(version uint64, removed bool) bool {
 	return f.version >= version || removed && f.version == 0 && !f.outdated
 }

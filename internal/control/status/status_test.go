@@ -13,10 +13,10 @@ func service(key string) ID { return ID{"service", key} }
 
 var errBroken = errors.New("it is broken")
 
-type passing struct{}
+type temporaryError struct{}
 
-func (passing) Error() string   { return "no row is left" }
-func (passing) Temporary() bool { return true }
+func (temporaryError) Error() string   { return "no row is left" }
+func (temporaryError) Temporary() bool { return true }
 
 func TestStates(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestStates(t *testing.T) {
 	want(Pending, 100)
 	clock = clock.Add(time.Second)
 	if !table.Failed(a, 5, errBroken, clock.Add(time.Second)) || table.Failed(a, 5, errBroken, clock) {
-		t.Error("a failure is news once")
+		t.Error("Failed must report a failure as new once")
 	}
 	want(Failed, 101)
 	if s, _ := table.Get(a); s.Attempts != 2 || s.Applied != 0 || s.Desired != 5 {
@@ -43,7 +43,7 @@ func TestStates(t *testing.T) {
 	}
 	clock = clock.Add(time.Second)
 	if !table.Succeeded(a, 5) || table.Succeeded(a, 5) {
-		t.Error("a success is news once")
+		t.Error("Succeeded must report a change once")
 	}
 	want(Applied, 102)
 	clock = clock.Add(time.Second)
@@ -148,44 +148,44 @@ func TestWait(t *testing.T) {
 		table.Want(service("a"), 0)
 		table.Seen("service", 6)
 		waiting("seen")
-		table.Failed(service("a"), 0, passing{}, time.Time{})
-		waiting("it will pass")
+		table.Failed(service("a"), 0, temporaryError{}, time.Time{})
+		waiting("a temporary error")
 		table.Forget(service("a"))
 		ended("gone", "")
 
-		table.Want(service("sick"), 6)
-		table.Failed(service("sick"), 6, errBroken, time.Time{})
-		wait(7, "sick") // deleted
-		table.Want(service("sick"), 0)
+		table.Want(service("failing"), 6)
+		table.Failed(service("failing"), 6, errBroken, time.Time{})
+		wait(7, "failing") // deleted
+		table.Want(service("failing"), 0)
 		table.Seen("service", 7)
 		waiting("it failed before it was deleted, and its removal was not tried yet")
-		table.Failed(service("sick"), 0, errBroken, time.Time{})
-		ended("its removal failed", "service sick: it is broken")
-		table.Want(service("sick"), 8)
-		wait(9, "sick") // deleted again
-		table.Want(service("sick"), 0)
+		table.Failed(service("failing"), 0, errBroken, time.Time{})
+		ended("its removal failed", "service failing: it is broken")
+		table.Want(service("failing"), 8)
+		wait(9, "failing") // deleted again
+		table.Want(service("failing"), 0)
 		table.Seen("service", 9)
 		waiting("an earlier removal failed")
-		table.Forget(service("sick"))
-		ended("gone at last", "")
+		table.Forget(service("failing"))
+		ended("removed at last", "")
 
 		wait(10, "c")
 		table.Want(service("c"), 10)
-		table.Failed(service("c"), 10, passing{}, time.Time{})
+		table.Failed(service("c"), 10, temporaryError{}, time.Time{})
 		time.Sleep(9 * time.Second)
-		ended("it did not pass", "service c: no row is left")
+		ended("the temporary error stays", "service c: no row is left")
 		wait(11, "d")
 		ended("too late", "the data path is still processing it (context deadline exceeded)")
 	})
 }
 
-// TestUpdate checks that a caller that waits for many objects is notified once per pass, and
-// examines each object about once.
+// TestUpdate checks that a caller that waits for many objects is notified once per call of Update,
+// and checks each object about once.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	table := NewTable()
 	w := wait{table: table, version: 1, left: []ID{service("a"), service("b"), service("c")}}
-	look := func(left int) <-chan struct{} {
+	wantUndecided := func(left int) <-chan struct{} {
 		t.Helper()
 		failures, changed := w.failuresOrWait()
 		if failures != nil || changed == nil || len(w.left) != left {
@@ -201,7 +201,7 @@ func TestUpdate(t *testing.T) {
 			return false
 		}
 	}
-	changed := look(3)
+	changed := wantUndecided(3)
 	table.Update(func(u *Writer) {
 		u.Want(service("a"), 1)
 		u.Want(service("b"), 1)
@@ -213,7 +213,7 @@ func TestUpdate(t *testing.T) {
 	if !notified(changed) {
 		t.Error("not notified")
 	}
-	changed = look(2)
+	changed = wantUndecided(2)
 	table.Want(service("b"), 2)
 	table.Want(service("c"), 1)
 	table.Seen("service", 1)
@@ -221,7 +221,7 @@ func TestUpdate(t *testing.T) {
 		t.Error("notified although nothing is decided")
 	}
 	table.Failed(service("c"), 1, errBroken, time.Time{})
-	look(2)
+	wantUndecided(2)
 	if list := w.failures(); len(list) != 1 || list[0].ID != service("c") {
 		t.Errorf("failed so far: %v", list)
 	}
@@ -234,19 +234,20 @@ func TestUpdate(t *testing.T) {
 		t.Errorf("failed: %v, though it recovered", list)
 	}
 
-	w = wait{table: table, version: 5, left: []ID{service("d"), service("e")}} // created and deleted before an update
+	// d is created and deleted before the next update.
+	w = wait{table: table, version: 5, left: []ID{service("d"), service("e")}}
 	table.Want(service("e"), 4)
-	changed = look(2)
+	changed = wantUndecided(2)
 	table.Seen("service", 4)
 	if !notified(changed) {
 		t.Error("not notified of a revision that may be without the object")
 	}
-	changed = look(2)
+	changed = wantUndecided(2)
 	table.Seen("service", 5)
 	if !notified(changed) {
 		t.Error("not notified that the object is gone")
 	}
-	changed = look(1)
+	changed = wantUndecided(1)
 	table.Forget(service("e"))
 	if !notified(changed) {
 		t.Error("not notified that the other object is gone")
@@ -266,7 +267,7 @@ func TestErrorIsShort(t *testing.T) {
 	}
 }
 
-// TestFollow checks that objects that retry by themselves are queried at each read.
+// TestFollow checks that the status of an object that retries by itself is computed at each read.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	table := NewTable()
@@ -283,7 +284,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestInclude checks that included statuses do not override an object's own status.
+// TestInclude checks that a status in the table takes precedence over an included one.
 func TestInclude(t *testing.T) {
 	t.Parallel()
 	table := NewTable()

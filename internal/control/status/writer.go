@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// Update writes many statuses at once: waiters check again once it is done, not after each status.
+// Update writes many statuses: waiters check them once at its end, not after each status.
 func (t *Table) Update(write func(*Writer)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -18,7 +18,7 @@ func (t *Table) Update(write func(*Writer)) {
 // one status.
 type Writer struct {
 	table   *Table
-	decided bool // an outcome that others may wait for
+	decided bool // an object was decided: notify waiters
 }
 
 // Want records the desired version of an object, or its deletion (version 0).
@@ -55,8 +55,8 @@ func (w *Writer) Seen(kind string, version uint64) {
 	}
 }
 
-// Succeeded records that the data path has the object in a version. For a removed object, call
-// Forget. It returns whether that changed the status.
+// Succeeded records that the data path has an object in a version, and reports whether that has
+// changed its status. For a removed object, call Forget.
 func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	t := w.table
 	e := t.entries[id]
@@ -74,9 +74,10 @@ func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	return changed
 }
 
-// Failed records that applying the object in a version failed, and when the next attempt is due. It
-// returns whether the failure is new: the object had not failed before, or for another reason.
-func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
+// Failed records that applying an object in a version failed, and when the next try is due. It
+// reports whether the failure is new: the object had not failed before, or had failed for another
+// reason.
+func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (isNew bool) {
 	t := w.table
 	e := t.entries[id]
 	if e == nil {
@@ -86,27 +87,28 @@ func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news 
 	f := &failure{err: err, version: version, attempts: 1, next: next}
 	if old := e.failure; old != nil {
 		f.attempts += old.attempts
-		news = old.err.Error() != err.Error()
+		isNew = old.err.Error() != err.Error()
 	} else {
 		e.since = t.now().UnixNano()
-		news = true
+		isNew = true
 	}
 	e.failure = f
 	t.failed[id] = struct{}{}
 	w.decided = true
-	return news
+	return isNew
 }
 
-// Forget drops the status of a deleted object that was removed. It returns whether there was one.
-func (w *Writer) Forget(id ID) (had bool) {
-	_, had = w.table.entries[id]
+// Forget deletes the status of an object that the data path has removed, and reports whether there
+// was one.
+func (w *Writer) Forget(id ID) (existed bool) {
+	_, existed = w.table.entries[id]
 	delete(w.table.entries, id)
 	delete(w.table.failed, id)
-	w.decided = w.decided || had
-	return had
+	w.decided = w.decided || existed
+	return existed
 }
 
-// LastApplied returns when the data path last applied a change. Zero: never.
+// LastApplied returns when the data path last applied a change; zero: never.
 func (t *Table) LastApplied() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,9 +130,9 @@ func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
 }
 
 // Failed is Writer.Failed for one object.
-func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
-	t.Update(func(w *Writer) { news = w.Failed(id, version, err, next) })
-	return news
+func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (isNew bool) {
+	t.Update(func(w *Writer) { isNew = w.Failed(id, version, err, next) })
+	return isNew
 }
 
 // Forget is Writer.Forget for one object.

@@ -6,51 +6,56 @@ import (
 	"time"
 )
 
-// cause is why an endpoint was ejected; it determines how the endpoint returns.
+// cause is why an endpoint was ejected. It determines how the endpoint returns.
 type cause uint8
 
 const (
-	refusesUs     cause = iota // our own connections fail, too: it returns when one succeeds
-	resetsClients              // it resets connections of clients
-	answersNobody              // its answers to clients' SYNs are never seen, but it accepts our own connections
-	neverAnswers               // it accepts connections, and its program sends nothing
+	failsChecks   cause = iota // our own connections fail too; the endpoint returns when one succeeds
+	resetsClients              // it resets clients' connections
+	asymmetric                 // it accepts our own connections, but its replies to clients' SYNs never arrive here
+	hangs                      // it accepts connections, and sends no data
 )
 
-// needsClients reports whether only a client's connection shows that the endpoint serves again.
-func (c cause) needsClients() bool { return c == answersNobody || c == neverAnswers }
+// needsClients reports whether only a client's connection can show that the endpoint has recovered.
+func (c cause) needsClients() bool { return c == asymmetric || c == hangs }
 
 const (
-	// trialPause is how often one connection of a client tries an endpoint that is out.
+	// trialPause is the interval at which a client's connection is sent to an endpoint that is
+	// out.
 	trialPause = 10 * time.Second
 
-	minAttempts           = 10 // of clients without an answer, before they count as evidence
-	minClientChanges      = 2  // times that the next attempt came from another client: proof of several clients
-	minClientChangesAlone = 3  // the same if no sibling's handshake proves that clients exist
-	// attemptMemory is how long the last attempt counts as evidence that no endpoint answers
-	// clients. The clients may be forged: without new attempts, our own connections decide.
+	// Clients' attempts without an answer are evidence if there are at least minAttempts of
+	// them. To prove that they are of several clients, the client must have changed from one
+	// attempt to the next at least this often; more often if no sibling's handshake proves that
+	// there are clients.
+	minAttempts           = 10
+	minClientChanges      = 2
+	minClientChangesAlone = 3
+	// attemptMemory is how long the last attempt is evidence that no endpoint answers clients.
+	// Attempts may be forged: without new ones, our own connections decide.
 	attemptMemory = time.Minute
-	minCompleted  = 5 // average number of handshakes that a sibling completes meanwhile
+	minCompleted  = 5 // average number of handshakes that each sibling must complete meanwhile
 
-	stallMemory     = 30 * time.Second // connections that stall count if they are no further apart
-	minStalls       = 5
-	maxUsualShare   = 0.25 // share of unanswered connections that is too common to judge by
-	maxChance       = 1e-9 // a run of stalls less likely than this is not chance
-	answersHalfLife = uint32(10 * time.Second / Pace)
-	recentReadings  = uint32(3 * time.Second / Pace)
-	minHistory      = 5
+	stallMemory     = 30 * time.Second // longest pause between stalled connections of a run
+	minStalls       = 5                // least number of stalled connections of a run
+	maxUsualRate    = 0.25             // above this usual rate, stalls are no evidence
+	maxChance       = 1e-9             // a run less likely than this is not chance
+	answersHalfLife = uint32(10 * time.Second / ReadInterval)
+	recentRounds    = uint32(3 * time.Second / ReadInterval)
+	minHistory      = 5 // least number of connections to compute an endpoint's own rate from
 )
 
-// unanswered counts clients' attempts at an endpoint since it answered one.
+// unanswered counts clients' attempts at an endpoint since its last answer.
 type unanswered struct {
 	attempts, changes uint64
 	begun, last       time.Time
 	siblings          map[*group]uint64 // the value of group.completed at the first attempt
-	completed         bool              // a handshake completed since the last reading
+	completed         bool              // a handshake was completed in this round
 }
 
-// update counts the new attempts. An answer or a completed handshake resets the count.
+// update counts the new attempts. An answer or a completed handshake resets the counts.
 func (u *unanswered) update(t *target, now time.Time) {
-	n := &t.news
+	n := &t.delta
 	if n.answered > 0 || n.completed > 0 {
 		*u = unanswered{completed: n.completed > 0}
 		return
@@ -69,21 +74,21 @@ func (u *unanswered) update(t *target, now time.Time) {
 	u.changes += n.clients
 }
 
-// expire forgets attempts that no longer prove anything: all of them are old, and no sibling has
-// completed a handshake since. A sibling's handshake would prove that there are clients.
+// expire resets counts of attempts that are old and no longer prove anything. They do if a sibling
+// has completed a handshake since, which proves that there are clients.
 func (t *target) expire(now time.Time) {
 	if t.unansweredSYNs > 0 && now.Sub(t.unanswered.last) > attemptMemory {
 		t.unansweredSYNs = 0
 	}
-	if t.attempts > 0 && now.Sub(t.unanswered.last) > attemptMemory && (t.unserved || t.leavesAllUnserved()) {
+	if t.attempts > 0 && now.Sub(t.unanswered.last) > attemptMemory && (t.unserved || t.isUnserving()) {
 		t.unanswered = unanswered{}
 	}
 }
 
-// asymmetryReason returns why an endpoint that accepts the daemon's own connections is useless to
-// clients, or "": it has answered none of at least ten attempts of several clients, while its
-// siblings completed handshakes. Completed handshakes cannot be forged: a healthy endpoint would
-// have had its own, and a single one resets the count.
+// asymmetryReason returns why an endpoint that accepts the daemon's own connections must be
+// ejected: it has answered none of at least ten attempts of several clients, while its siblings
+// completed handshakes. Completed handshakes cannot be forged, and a single one resets the count: a
+// healthy endpoint would have completed some. "": it need not be ejected.
 func (t *target) asymmetryReason(now time.Time) (reason string) {
 	u := &t.unanswered
 	if u.attempts < minAttempts || u.changes < minClientChanges {
@@ -100,9 +105,9 @@ func (t *target) asymmetryReason(now time.Time) (reason string) {
 	return ""
 }
 
-// leavesAllUnserved reports whether the endpoint has answered none of at least ten attempts of
-// several clients, and its services completed no handshake with anybody meanwhile.
-func (t *target) leavesAllUnserved() bool {
+// isUnserving reports whether the endpoint has answered none of at least ten attempts of several
+// clients, and no endpoint of its services has completed a handshake meanwhile.
+func (t *target) isUnserving() bool {
 	u := &t.unanswered
 	if u.attempts < minAttempts || u.changes < minClientChangesAlone {
 		return false
@@ -120,90 +125,91 @@ func (t *target) unservedReason(now time.Time) string {
 		t.attempts, now.Sub(t.begun).Seconds())
 }
 
-// stall counts consecutive connections in which only the client has sent data.
+// stall counts the stalled connections of a run: consecutive ones in which only the client has sent
+// data.
 type stall struct {
-	stalls uint64 // connections of services that choose the endpoint for each connection
-	// connections, and their clients, of services where the client's address determines the
-	// endpoint: one client has all of its connections there, so clients are counted
-	chosen, chosenClients uint64
-	last                  time.Time
-	stallReason           string // why the endpoint counts as hanging; "": it does not
-	served                bool   // an endpoint's answer was seen since the last reading
+	stalls uint64 // connections of services that select an endpoint for each connection
+	// Connections, and their clients, of services where the client's address determines the
+	// endpoint. There, one client can stall any number of connections, so clients count.
+	stalledByClient, stallingClients uint64
+	last                             time.Time
+	stallReason                      string // why the endpoint counts as hanging; "": it does not
+	served                           bool   // the endpoint has answered in this round
 }
 
-// update counts the new stalled connections. A served one resets the count.
+// update counts the new stalled connections. A served one ends the run.
 func (s *stall) update(n *tally, now time.Time) {
 	s.served = n.served > 0
 	switch {
-	case n.served > 0 || s.stalls+s.chosen > 0 && now.Sub(s.last) > stallMemory:
+	case n.served > 0 || s.stalls+s.stalledByClient > 0 && now.Sub(s.last) > stallMemory:
 		*s = stall{served: s.served}
-	case n.stalled+n.chosen > 0:
+	case n.stalled+n.stalledByClient > 0:
 		s.stalls, s.last = s.stalls+n.stalled, now
-		s.chosen, s.chosenClients = s.chosen+n.chosen, s.chosenClients+n.chosenClients
+		s.stalledByClient, s.stallingClients = s.stalledByClient+n.stalledByClient, s.stallingClients+n.stallingClients
 	}
 }
 
-// answers counts recent sampled connections of an endpoint, served and not served. Counts older
-// than ten seconds count half.
+// answers counts the sampled connections of an endpoint that were served or stalled. The counts
+// have a half-life of ten seconds.
 type answers struct {
 	good, bad  float32
-	at         uint32 // number of the reading
-	lastServed uint32
+	round      uint32 // round in which the counts were last halved
+	lastServed uint32 // round of the last served connection
 }
 
-func (a *answers) add(served, stalled uint64, number uint32) {
+func (a *answers) add(served, stalled uint64, round uint32) {
 	if served+stalled == 0 {
 		return
 	}
-	*a = a.decayed(number)
+	*a = a.decayed(round)
 	a.good += float32(served)
 	a.bad += float32(stalled)
 	if served > 0 {
-		a.lastServed = number
+		a.lastServed = round
 	}
 }
 
-// decayed returns what the counts are worth at a later reading.
-func (a *answers) decayed(number uint32) answers {
+// decayed returns the counts as they are in a later round.
+func (a *answers) decayed(round uint32) answers {
 	out := *a
-	if n := (number - a.at) / answersHalfLife; n > 0 {
+	if n := (round - a.round) / answersHalfLife; n > 0 {
 		factor := float32(math.Pow(0.5, float64(min(n, 64))))
-		out.good, out.bad, out.at = a.good*factor, a.bad*factor, a.at+n*answersHalfLife
+		out.good, out.bad, out.round = a.good*factor, a.bad*factor, a.round+n*answersHalfLife
 	}
 	return out
 }
 
-// stallShare estimates the share of connections that stall (Jeffreys' prior: few connections say
-// little).
-func (a *answers) stallShare() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
+// stallRate estimates the rate of connections that stall, with Jeffreys' prior: few connections are
+// weak evidence.
+func (a *answers) stallRate() float64 { return (float64(a.bad) + 0.5) / (float64(a.good+a.bad) + 1) }
 
-// run returns how many consecutive connections or clients of a service stalled, how many stalled
-// connections that is, and a description of what was counted.
+// run returns the length of the run for a service, in connections or in clients, the number of its
+// connections, and a description of the unit.
 func (s *stall) run(g *group) (counted, all uint64, what string) {
 	if g.Resets {
 		return s.stalls, s.stalls, "connections in a row"
 	}
-	return s.chosenClients, s.chosen, "clients in a row had connections"
+	return s.stallingClients, s.stalledByClient, "clients in a row had connections"
 }
 
-// isHanging reports whether more consecutive connections stalled than chance explains, while most
-// siblings answer.
-func (t *target) isHanging(number uint32) bool {
-	if t.out || t.stalls+t.chosenClients < minStalls {
+// isHanging reports whether the run of stalled connections is longer than chance explains, while
+// most siblings answer. It sets stallReason.
+func (t *target) isHanging(round uint32) bool {
+	if t.out || t.stalls+t.stallingClients < minStalls {
 		return false
 	}
 	for _, g := range t.groups {
 		stalls, all, what := t.run(g)
-		own, others, ok := g.answersCompared(t, number)
+		own, others, ok := g.answersCompared(t, round)
 		if !ok || stalls < minStalls {
 			continue
 		}
-		usual := others.stallShare()
+		usual := others.stallRate()
 		own.bad = max(0, own.bad-float32(all))
 		if own.good+own.bad >= minHistory {
-			usual = max(usual, own.stallShare())
+			usual = max(usual, own.stallRate())
 		}
-		if usual <= maxUsualShare && math.Pow(usual, float64(stalls)) <= maxChance {
+		if usual <= maxUsualRate && math.Pow(usual, float64(stalls)) <= maxChance {
 			t.stallReason = fmt.Sprintf("%d %s without an answer for 3 s; other endpoints answered %.0f of %.0f",
 				stalls, what, others.good, others.good+others.bad)
 			return true
@@ -212,18 +218,18 @@ func (t *target) isHanging(number uint32) bool {
 	return false
 }
 
-// answersCompared returns the answers of an endpoint and of its siblings; false: most siblings have
-// not answered recently, or there is none.
-func (g *group) answersCompared(t *target, number uint32) (own, others answers, ok bool) {
+// answersCompared returns the counts of an endpoint, and the sums of its siblings'. ok is false if
+// most siblings have not answered recently, or there is none.
+func (g *group) answersCompared(t *target, round uint32) (own, others answers, ok bool) {
 	out := map[int]bool{}
 	for _, m := range g.members {
 		if m.out {
 			out[m.rows[g]] = true
 		}
 	}
-	judged, lately := 0, 0
+	judged, recent := 0, 0
 	for i := range g.last {
-		a := g.last[i].answers.decayed(number)
+		a := g.last[i].answers.decayed(round)
 		switch {
 		case i == t.rows[g]:
 			own = a
@@ -232,25 +238,26 @@ func (g *group) answersCompared(t *target, number uint32) (own, others answers, 
 			continue
 		}
 		judged++
-		if number-a.lastServed <= recentReadings && a.good > 0 {
-			lately++
+		if round-a.lastServed <= recentRounds && a.good > 0 {
+			recent++
 		}
 		others.good += a.good
 		others.bad += a.bad
 	}
-	return own, others, judged > 0 && 2*lately > judged
+	return own, others, judged > 0 && 2*recent > judged
 }
 
-// servesAgain reports whether an endpoint that was ejected for not answering has answered a client.
+// servesAgain reports whether an endpoint that was ejected for not answering clients has answered
+// one.
 func (t *target) servesAgain() bool {
-	return t.out && (t.cause == answersNobody && t.completed || t.cause == neverAnswers && t.served)
+	return t.out && (t.cause == asymmetric && t.completed || t.cause == hangs && t.served)
 }
 
-// trial requests a trial of the endpoint with one client's connection.
+// trial requests that a service tries the endpoint with a client's connection.
 func (t *target) trial() (Action, bool) {
 	for _, g := range t.groups {
 		if !g.ineligible[t.at] {
-			return Action{Kind: Try, At: t.at, Of: g.Key}, true
+			return Action{Kind: Try, At: t.at, Service: g.Key}, true
 		}
 	}
 	return Action{}, false

@@ -12,7 +12,7 @@ import (
 
 // tickFor ticks for d. Endpoints accept every check of the daemon.
 func (r *rig) tickFor(d time.Duration, each func(turn int)) {
-	for turn := range int(d / Pace) {
+	for turn := range int(d / ReadInterval) {
 		each(turn)
 		for i := range r.rows {
 			if _, checked := r.checks[at(i)]; checked {
@@ -25,8 +25,8 @@ func (r *rig) tickFor(d time.Duration, each func(turn int)) {
 
 // ejected reports whether endpoint 0 was taken out for a reason that contains words.
 func (r *rig) ejected(words string) bool {
-	for _, news := range r.news {
-		if strings.HasPrefix(news, "out 0 ") && strings.Contains(news, words) {
+	for _, decision := range r.decisions {
+		if strings.HasPrefix(decision, "out 0 ") && strings.Contains(decision, words) {
 			return true
 		}
 	}
@@ -109,12 +109,12 @@ func TestAnswersElsewhere(t *testing.T) {
 			begun := r.now
 			r.tickFor(3*time.Second, func(turn int) { c.each(r, turn) })
 			if r.ejected("its replies bypass this machine") != c.out {
-				t.Errorf("after %s: %q", r.now.Sub(begun), r.news)
+				t.Errorf("after %s: %q", r.now.Sub(begun), r.decisions)
 			}
 			if !c.out {
 				r.tickFor(10*time.Minute, func(turn int) { c.each(r, turn) })
 				if r.ejected("") {
-					t.Errorf("got %q, want no ejected endpoint", r.news)
+					t.Errorf("got %q, want no ejected endpoint", r.decisions)
 				}
 			}
 		})
@@ -133,16 +133,16 @@ func TestTrial(t *testing.T) {
 		r.serve(2, 1)
 	})
 	if !r.ejected("") {
-		t.Fatalf("got %q, want an ejected endpoint", r.news)
+		t.Fatalf("got %q, want an ejected endpoint", r.decisions)
 	}
-	r.news, r.tries = nil, 0
+	r.decisions, r.tries = nil, 0
 	r.tickFor(time.Minute, func(int) {
 		r.take(r.d.ProbeSucceeded(at(0), r.now))
 		r.serve(1, 1)
 		r.serve(2, 1)
 	})
-	if len(r.news) > 0 || r.tries < 5 || r.tries > 7 {
-		t.Errorf("%d trials in a minute, %q", r.tries, r.news)
+	if len(r.decisions) > 0 || r.tries < 5 || r.tries > 7 {
+		t.Errorf("%d trials in a minute, %q", r.tries, r.decisions)
 	}
 	r.serve(0, 1)
 	r.tick()
@@ -226,21 +226,21 @@ func TestHangs(t *testing.T) {
 			s.judge(turn)
 		}
 		s.tickFor(30*time.Second, each)
-		if len(s.news) > 0 {
-			t.Fatalf("%d endpoints: %q", endpoints, s.news)
+		if len(s.decisions) > 0 {
+			t.Fatalf("%d endpoints: %q", endpoints, s.decisions)
 		}
 		hang = true
 		s.tickFor(6*time.Second, each)
 		if !s.ejected("without an answer for 3 s") {
-			t.Errorf("%d endpoints: %q, %d stalled", endpoints, s.news, s.rows[0].Stalled)
+			t.Errorf("%d endpoints: %q, %d stalled", endpoints, s.decisions, s.rows[0].Stalled)
 		}
-		s.news = nil
+		s.decisions = nil
 		s.tickFor(time.Minute, func(turn int) { // the endpoint gets only trials
 			s.connect(1, 0, 0)
 			s.judge(turn)
 		})
-		if len(s.news) > 0 || s.tries < 4 {
-			t.Errorf("%d endpoints: %q, %d trials", endpoints, s.news, s.tries)
+		if len(s.decisions) > 0 || s.tries < 4 {
+			t.Errorf("%d endpoints: %q, %d trials", endpoints, s.decisions, s.tries)
 		}
 		s.rows[0].Served++
 		s.tick()
@@ -263,8 +263,8 @@ func TestAllHang(t *testing.T) {
 		}
 		s.judge(turn)
 	})
-	if len(s.news) > 0 {
-		t.Errorf("got %q, want no s.news", s.news)
+	if len(s.decisions) > 0 {
+		t.Errorf("got %q, want no decisions", s.decisions)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestStallsThatClientsChoose(t *testing.T) {
 				r.d.Observe(other, others)
 			})
 			if r.ejected("without an answer for 3 s") != c.out {
-				t.Errorf("got %q, want an endpoint ejected because it hangs: %t", r.news, c.out)
+				t.Errorf("got %q, want an endpoint ejected because it hangs: %t", r.decisions, c.out)
 			}
 		})
 	}
@@ -384,8 +384,8 @@ func TestHourOfSilence(t *testing.T) {
 						}
 						s.judge(turn)
 					})
-					if len(s.news) > 0 {
-						t.Errorf("%d endpoints: %q", endpoints, s.news)
+					if len(s.decisions) > 0 {
+						t.Errorf("%d endpoints: %q", endpoints, s.decisions)
 					}
 				})
 			}

@@ -8,41 +8,40 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// group is the endpoints of a service. There may be many, so little is kept for healthy ones.
+// group is the endpoints of a service. There may be many, so healthy ones have little state.
 type group struct {
 	Service
-	seen       bool
-	last       []reading
+	seen       bool                    // in the current call of Watch
+	last       []reading               // by row
 	members    []*target               // endpoints with state
 	eligible   int                     // number of endpoints in use: at most half of them are out at a time
-	ineligible map[netip.AddrPort]bool // the others
-	places     []place                 // of services with backups
-	shares     shares
-	serving    serving
-	completed  uint64 // completed handshakes with all endpoints, ever
+	ineligible map[netip.AddrPort]bool // the other endpoints
+	candidates []candidate             // the eligible endpoints, if the service has backups
+	rates      failureRates
+	servers    servers
+	completed  uint64 // total number of completed handshakes with all endpoints
 }
 
-// place is an endpoint's position among backups.
-type place struct {
-	at    netip.AddrPort
-	level uint8
-	off   bool // it currently takes no connections
+// candidate is an endpoint with its level among backups.
+type candidate struct {
+	at       netip.AddrPort
+	level    uint8
+	inactive bool // it currently takes no new connections
 }
 
 // reading is the last reading of an endpoint's counters.
 type reading struct {
-	id     uint32
-	counts [counted]uint32 // modulo 2^32
-	times  [report.HandshakeBuckets]uint32
-	active uint32 // the number of the last reading with new results
-	// lastAnswer is the number of the last reading with an answer to a client; 0: none.
-	lastAnswer uint32
-	usual      int8 // the bucket that most handshakes are in
-	idle       bool
+	id          uint32
+	counts      [counted]uint32 // modulo 2^32
+	times       [report.HandshakeBuckets]uint32
+	lastActive  uint32 // round of the last events; 0: none
+	lastAnswer  uint32 // round of the last answer to a client; 0: none
+	usualBucket int8   // the bucket that most handshakes are in
+	idle        bool
 	answers
 }
 
-// Outcomes of SYNs.
+// Indexes of reading.counts.
 const (
 	opened = iota
 	answered
@@ -55,10 +54,11 @@ const (
 	served
 	stalled
 	stalledClients // modulo 2^16
-	counted
+	counted        // number of counts
 )
 
-const unknownUsual = -1
+// unknownBucket is the usual bucket before the first handshake.
+const unknownBucket = -1
 
 func countsOf(row *report.HandshakeRow) [counted]uint32 {
 	h := &row.Count
@@ -78,43 +78,44 @@ func timesOf(h *report.Handshakes) (times [report.HandshakeBuckets]uint32) {
 }
 
 func newReading(r *report.HandshakeRow) reading {
-	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
+	return reading{id: r.ID, counts: countsOf(r), times: timesOf(&r.Count), usualBucket: unknownBucket, idle: r.Idle}
 }
 
-// update reads the counters again, and returns the difference. clientsChoose: the client's address
-// determines its endpoint.
-func (r *reading) update(row *report.HandshakeRow, number uint32, clientsChoose bool) (news tally, ok bool) {
+// update reads the counters again, and returns the events since the last reading; false: there are
+// none. byClient reports whether a client's address determines its endpoint.
+func (r *reading) update(row *report.HandshakeRow, round uint32, byClient bool) (delta tally, ok bool) {
 	now := countsOf(row)
 	if now == r.counts {
-		return news, false
+		return delta, false
 	}
 	was := r.counts
-	r.counts, r.active = now, number
-	if int32(now[opened]-was[opened]) < 0 { // cleared meanwhile
-		return news, false
+	r.counts, r.lastActive = now, round
+	if int32(now[opened]-was[opened]) < 0 { // the counters were cleared
+		return delta, false
 	}
-	news = tally{
+	delta = tally{
 		opened: uint64(now[opened] - was[opened]), answered: uint64(now[answered] - was[answered]), repeated: uint64(now[repeated] - was[repeated]),
 		refused: uint64(now[refused] - was[refused]), unreachable: uint64(now[unreachable] - was[unreachable]),
 		completed: uint64(now[completed] - was[completed]), clients: uint64(now[clients] - was[clients]),
 		served: uint64(now[served] - was[served]),
 	}
-	silent := uint64(now[stalled] - was[stalled])
-	if clientsChoose {
-		news.chosen, news.chosenClients = silent, uint64(uint16(now[stalledClients]-was[stalledClients]))
+	newStalled := uint64(now[stalled] - was[stalled])
+	if byClient {
+		delta.stalledByClient, delta.stallingClients = newStalled, uint64(uint16(now[stalledClients]-was[stalledClients]))
 	} else {
-		news.reset, news.stalled = uint64(now[reset]-was[reset]), silent
+		delta.reset, delta.stalled = uint64(now[reset]-was[reset]), newStalled
 	}
-	if news.answered > 0 {
-		r.lastAnswer = number
-		r.updateUsual(&row.Count)
+	if delta.answered > 0 {
+		r.lastAnswer = round
+		r.updateUsualBucket(&row.Count)
 	}
-	r.answers.add(news.served, silent, number)
-	return news, true
+	r.answers.add(delta.served, newStalled, round)
+	return delta, true
 }
 
-// updateUsual moves the usual bucket by one towards the bucket of most recent handshakes.
-func (r *reading) updateUsual(h *report.Handshakes) {
+// updateUsualBucket moves the usual bucket by one towards the bucket that most new handshakes are
+// in.
+func (r *reading) updateUsualBucket(h *report.Handshakes) {
 	now := timesOf(h)
 	var most int8
 	for i := range now {
@@ -124,116 +125,118 @@ func (r *reading) updateUsual(h *report.Handshakes) {
 	}
 	r.times = now
 	switch {
-	case r.usual == unknownUsual:
-		r.usual = most
-	case most > r.usual:
-		r.usual++
-	case most < r.usual:
-		r.usual--
+	case r.usualBucket == unknownBucket:
+		r.usualBucket = most
+	case most > r.usualBucket:
+		r.usualBucket++
+	case most < r.usualBucket:
+		r.usualBucket--
 	}
 }
 
-// shares are the failure rates of a service's endpoints with recent connections at the beginning of
-// Decide, computed once for all suspects.
-type shares struct {
-	number uint32    // of that Decide
-	well   int       // endpoints without state: they had no failures
-	others []float64 // of the other endpoints, in order
+// failureRates are the failure rates of a service's endpoints with recent connections. They are
+// computed once per round, for all suspects.
+type failureRates struct {
+	round   uint32    // when they were computed
+	healthy int       // number of endpoints without state, whose rate is 0
+	rates   []float64 // rates of the other endpoints, sorted
 }
 
 // medianWithout returns the median of the other endpoints' failure rates. t has recent connections.
-func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
-	if g.shares.number != number {
-		g.shares = g.sharesOf(number)
+func (g *group) medianWithout(t *target, round uint32) (float64, bool) {
+	if g.rates.round != round {
+		g.rates = g.failureRatesOf(round)
 	}
-	s := &g.shares
-	all := s.well + len(s.others)
+	s := &g.rates
+	all := s.healthy + len(s.rates)
 	if all < 2 {
 		return 0, false
 	}
-	at, _ := slices.BinarySearch(s.others, t.recent.share())
+	at, _ := slices.BinarySearch(s.rates, t.recent.failureRate())
 	n := (all - 1) / 2
-	if n >= s.well+at { // after its own rate
+	if n >= s.healthy+at { // skip its own rate
 		n++
 	}
-	if n < s.well {
+	if n < s.healthy {
 		return 0, true
 	}
-	return s.others[n-s.well], true
+	return s.rates[n-s.healthy], true
 }
 
-func (g *group) sharesOf(number uint32) shares {
-	s := shares{number: number, others: g.shares.others[:0]}
+func (g *group) failureRatesOf(round uint32) failureRates {
+	s := failureRates{round: round, rates: g.rates.rates[:0]}
 	for i := range g.last {
-		if g.last[i].active != 0 && isLately(g.last[i].active, number) {
-			s.well++
+		if g.last[i].lastActive != 0 && isRecent(g.last[i].lastActive, round) {
+			s.healthy++
 		}
 	}
 	for _, t := range g.members {
-		if isLately(t.active, number) {
-			s.well--
+		if isRecent(t.lastActive, round) {
+			s.healthy--
 		}
 		if !t.out && t.recent.opened > 0 {
-			s.others = append(s.others, t.recent.share())
+			s.rates = append(s.rates, t.recent.failureRate())
 		}
 	}
-	s.well = max(s.well, 0) // evidence from another service is not counted again
-	slices.Sort(s.others)
+	s.healthy = max(s.healthy, 0) // members may have been active only in other services
+	slices.Sort(s.rates)
 	return s
 }
 
-// isLately reports whether a reading was in the window.
-func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
-
-// serving are the last one or two endpoints that served clients. With two of them, one differs from
-// any given endpoint. They are computed once for all suspects.
-type serving struct {
-	reading uint32
-	rows    []servingRow
+// isRecent reports whether the last events of an endpoint are recent.
+func isRecent(lastActive, round uint32) bool {
+	return round-lastActive < uint32(countHalfLife/ReadInterval)
 }
 
-type servingRow struct {
+// servers are up to two endpoints that served clients last. With two of them, at least one differs
+// from any given endpoint. They are computed once per round, for all suspects.
+type servers struct {
+	round uint32
+	list  []server
+}
+
+type server struct {
 	row  int
-	last uint32 // number of the reading with its last answer to a client
+	last uint32 // round of its last answer to a client
 }
 
-// servingAt returns the endpoints in use that last answered clients, in recent seconds and without
-// a failure since.
-func (g *group) servingAt(m moment) serving {
-	if g.serving.reading == m.reading {
-		return g.serving
+// serversAt returns the endpoints that answered clients last, if that was recent and they had no
+// failure since.
+func (g *group) serversAt(c clock) servers {
+	if g.servers.round == c.round {
+		return g.servers
 	}
 	suspect := make(map[int]bool, len(g.members))
 	for _, t := range g.members {
-		suspect[t.rows[g]] = t.out || t.pending || t.held != "" || t.failsNow(m)
+		suspect[t.rows[g]] = t.out || t.pending || t.heldReason != "" || t.failsNow(c)
 	}
-	s := serving{reading: m.reading, rows: g.serving.rows[:0]}
+	s := servers{round: c.round, list: g.servers.list[:0]}
 	for i := range g.last {
 		r := &g.last[i]
-		if r.idle || suspect[i] || r.lastAnswer == 0 || m.reading-r.lastAnswer > recentReadings {
+		if r.idle || suspect[i] || r.lastAnswer == 0 || c.round-r.lastAnswer > recentRounds {
 			continue
 		}
-		s.rows = append(s.rows, servingRow{i, r.lastAnswer})
-		slices.SortFunc(s.rows, func(a, b servingRow) int { return int(int32(b.last - a.last)) })
-		s.rows = s.rows[:min(len(s.rows), 2)]
+		s.list = append(s.list, server{i, r.lastAnswer})
+		slices.SortFunc(s.list, func(a, b server) int { return int(int32(b.last - a.last)) })
+		s.list = s.list[:min(len(s.list), 2)]
 	}
-	g.serving = s
+	g.servers = s
 	return s
 }
 
 // othersServe reports whether another endpoint has served clients since this one began to fail, in
-// a service that also sends this one connections.
-func (t *target) othersServe(m moment) bool {
-	failing := uint32(min(m.now.Sub(t.since)/Pace, time.Duration(recentReadings)))
+// a service that sends connections to both.
+func (t *target) othersServe(c clock) bool {
+	failing := uint32(min(c.now.Sub(t.since)/ReadInterval, time.Duration(recentRounds)))
 	return slices.ContainsFunc(t.groups, func(g *group) bool {
-		return !g.ineligible[t.at] && slices.ContainsFunc(g.servingAt(m).rows, func(r servingRow) bool {
-			return r.row != t.rows[g] && m.reading-r.last < failing
+		return !g.ineligible[t.at] && slices.ContainsFunc(g.serversAt(c).list, func(r server) bool {
+			return r.row != t.rows[g] && c.round-r.last < failing
 		})
 	})
 }
 
-// count counts the endpoints that should take new connections.
-func (g *group) count(rows []report.HandshakeRow) {
+// updateEligible determines the endpoints that should take new connections.
+func (g *group) updateEligible(rows []report.HandshakeRow) {
 	g.ineligible = map[netip.AddrPort]bool{}
 	for i := range rows {
 		if rows[i].Idle {
@@ -253,33 +256,33 @@ func (g *group) countOut() (n int) {
 	return n
 }
 
-// place records the order in which endpoints receive connections, before or instead of others.
-func (g *group) place(rows []report.HandshakeRow) {
-	g.places = g.places[:0]
+// updateCandidates records the levels of the eligible endpoints.
+func (g *group) updateCandidates(rows []report.HandshakeRow) {
+	g.candidates = g.candidates[:0]
 	for i := range rows {
 		if r := &rows[i]; !r.Idle {
-			g.places = append(g.places, place{r.At, g.Levels[r.At], r.Off})
+			g.candidates = append(g.candidates, candidate{r.At, g.Levels[r.At], r.Off})
 		}
 	}
 }
 
-// hasReadyBackups reports whether backups are ready to replace an endpoint whose whole level is
-// ejected or ineligible.
+// hasReadyBackups reports whether backups are ready to replace an endpoint, because no other
+// endpoint of its level takes connections.
 func (g *group) hasReadyBackups(t *target) bool {
 	if g.Levels == nil {
 		return false
 	}
-	convicted := make(map[netip.AddrPort]bool, len(g.members))
+	failed := make(map[netip.AddrPort]bool, len(g.members))
 	for _, m := range g.members {
-		convicted[m.at] = m.out || m.held != ""
+		failed[m.at] = m.out || m.heldReason != ""
 	}
 	level, backups := g.Levels[t.at], false
-	for _, p := range g.places {
+	for _, p := range g.candidates {
 		switch {
-		case p.at == t.at || convicted[p.at]:
+		case p.at == t.at || failed[p.at]:
 		case p.level > level:
 			backups = true
-		case p.level == level && !p.off:
+		case p.level == level && !p.inactive:
 			return false
 		}
 	}

@@ -35,16 +35,16 @@ func TestManyFail(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	start := threadTime(t)
 	for range 10 {
-		now = now.Add(Pace)
+		now = now.Add(ReadInterval)
 		if a := d.Decide(now); len(a) > 0 {
 			t.Fatalf("got %v, want no a", a[0])
 		}
 	}
-	if took := threadTime(t) - start; took > 10*Pace {
+	if took := threadTime(t) - start; took > 10*ReadInterval {
 		t.Errorf("ten decisions take %s of CPU", took)
 	}
 	d.Observe(web, slices.Clone(rows)[1:]) // the service's list of endpoints has changed
-	if took := threadTime(t) - start; took > 11*Pace {
+	if took := threadTime(t) - start; took > 11*ReadInterval {
 		t.Errorf("another list takes %s of CPU", took)
 	}
 }
@@ -71,13 +71,13 @@ func TestMedian(t *testing.T) {
 	for i := range 3 {
 		r.answer(i, "connection refused")
 	}
-	for range window / Pace {
+	for range countHalfLife / ReadInterval {
 		r.tick()
 	}
 	for i := range 3 {
 		delete(r.checks, at(i))
 	}
-	r.news = nil
+	r.decisions = nil
 	for i := 3; i < 8; i++ {
 		r.serve(i, 10)
 	}
@@ -99,17 +99,17 @@ func TestIdle(t *testing.T) {
 	r.rows[2].Idle, r.rows[3].Idle = true, true
 	r.tick()
 	fail(0)
-	if len(r.news) != 1 {
-		t.Errorf("got %q, want 1 element", r.news)
+	if len(r.decisions) != 1 {
+		t.Errorf("got %q, want 1 element", r.decisions)
 	}
 	fail(1)
-	if len(r.news) != 2 || !strings.HasPrefix(r.news[1], "kept 1 ") {
-		t.Errorf("both are out: %q", r.news)
+	if len(r.decisions) != 2 || !strings.HasPrefix(r.decisions[1], "kept 1 ") {
+		t.Errorf("both are out: %q", r.decisions)
 	}
 	r.rows[0].Idle, r.rows[2].Idle = true, false
 	r.tick()
-	if len(r.news) != 3 {
-		t.Errorf("only an endpoint of weight 0 may be out, not %q", r.news)
+	if len(r.decisions) != 3 {
+		t.Errorf("only an endpoint of weight 0 may be out, not %q", r.decisions)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestOutElsewhere(t *testing.T) {
 	rows = slices.Clone(rows)
 	rows[1].Count.Opened, rows[1].Count.Refused = 3, 3
 	r.d.Observe(other, rows)
-	r.news = nil
+	r.decisions = nil
 	r.tick()
 	r.answer(9, "refused")
 	r.want("kept 9 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: refused; kept in rotation: too few others are left")
@@ -263,7 +263,7 @@ func TestAnotherServes(t *testing.T) {
 				}
 			}
 			if out != c.out {
-				t.Errorf("%d endpoints are out, want %d: %q", out, c.out, r.news)
+				t.Errorf("%d endpoints are out, want %d: %q", out, c.out, r.decisions)
 			}
 		})
 	}

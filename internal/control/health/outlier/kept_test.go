@@ -38,13 +38,13 @@ func TestKept(t *testing.T) {
 			}
 			answerAll("no answer", 4*time.Second)
 			count := map[string]int{}
-			for _, news := range r.news {
-				count[news[:strings.IndexByte(news, ' ')]]++
+			for _, decision := range r.decisions {
+				count[decision[:strings.IndexByte(decision, ' ')]]++
 			}
 			if len(count) > 2 || count["out"] != c.out || count["kept"] != c.kept {
-				t.Fatalf("got %q, want %d endpoints ejected and %d kept in rotation, at most two decisions each", r.news, c.out, c.kept)
+				t.Fatalf("got %q, want %d endpoints ejected and %d kept in rotation, at most two decisions each", r.decisions, c.out, c.kept)
 			}
-			r.news = nil
+			r.decisions = nil
 			if c.clientSucceeds {
 				for i := range r.rows {
 					r.serve(i, 1)
@@ -55,13 +55,13 @@ func TestKept(t *testing.T) {
 				answerAll("", 2*time.Second)
 			}
 			back := 0
-			for _, news := range r.news {
-				if strings.HasPrefix(news, "back ") {
+			for _, decision := range r.decisions {
+				if strings.HasPrefix(decision, "back ") {
 					back++
 				}
 			}
 			if back != c.kept && back != c.endpoints { // the endpoint that is out is probed, too
-				t.Errorf("got %q, want %d endpoints to return, or all %d", r.news, c.kept, c.endpoints)
+				t.Errorf("got %q, want %d endpoints to return, or all %d", r.decisions, c.kept, c.endpoints)
 			}
 		})
 	}
@@ -79,26 +79,26 @@ func TestKeptLeaves(t *testing.T) {
 		}
 		r.answer(i, "no answer")
 	}
-	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "out 0 ") || !strings.HasPrefix(r.news[1], "kept 1 ") {
-		t.Fatalf(`got %q, want 2 elements, r.news[0] begins with "out 0 ", r.news[1] begins with "kept 1 "`,
-			r.news)
+	if len(r.decisions) != 2 || !strings.HasPrefix(r.decisions[0], "out 0 ") || !strings.HasPrefix(r.decisions[1], "kept 1 ") {
+		t.Fatalf(`got %q, want 2 elements, r.decisions[0] begins with "out 0 ", r.decisions[1] begins with "kept 1 "`,
+			r.decisions)
 	}
-	r.news = nil
+	r.decisions = nil
 	r.take(r.d.ProbeSucceeded(at(0), r.now))
 	r.tick()
-	if len(r.news) != 2 || r.news[0] != "back 0" || !strings.HasPrefix(r.news[1], "out 1 ") {
-		t.Fatalf(`got %q, want 2 elements, r.news[0] == "back 0", r.news[1] begins with "out 1 "`, r.news)
+	if len(r.decisions) != 2 || r.decisions[0] != "back 0" || !strings.HasPrefix(r.decisions[1], "out 1 ") {
+		t.Fatalf(`got %q, want 2 elements, r.decisions[0] == "back 0", r.decisions[1] begins with "out 1 "`, r.decisions)
 	}
 	r.rows[2].Count.Opened += 3
 	for len(r.checks) == 0 {
 		r.tick()
 	}
 	r.answer(2, "no answer")
-	r.news = nil
+	r.decisions = nil
 	r.d.Watch(nil)
 	r.take(r.d.Decide(r.now))
-	if len(r.news) != 2 {
-		t.Errorf("got %q, want 2 elements", r.news)
+	if len(r.decisions) != 2 {
+		t.Errorf("got %q, want 2 elements", r.decisions)
 	}
 }
 
@@ -144,29 +144,29 @@ func TestUnserved(t *testing.T) {
 				}
 			})
 			kept := 0
-			for _, news := range r.news {
-				if strings.HasPrefix(news, "kept ") && strings.Contains(news, "of several clients") {
+			for _, decision := range r.decisions {
+				if strings.HasPrefix(decision, "kept ") && strings.Contains(decision, "of several clients") {
 					kept++
-				} else if !strings.HasPrefix(news, "asymmetric ") {
-					t.Errorf(`got %q, want news begins with "asymmetric "`, news)
+				} else if !strings.HasPrefix(decision, "asymmetric ") {
+					t.Errorf(`got %q, want a decision that begins with "asymmetric "`, decision)
 				}
 			}
 			if kept != c.kept {
-				t.Fatalf("got %q, want an endpoint kept in rotation %d times", r.news, c.kept)
+				t.Fatalf("got %q, want an endpoint kept in rotation %d times", r.decisions, c.kept)
 			}
-			r.news = nil
+			r.decisions = nil
 			r.serve(0, 1)
 			r.tick()
 			r.tick()
 			r.tick()
 			back := 0
-			for _, news := range r.news {
-				if strings.HasPrefix(news, "back ") {
+			for _, decision := range r.decisions {
+				if strings.HasPrefix(decision, "back ") {
 					back++
 				}
 			}
 			if back != c.kept {
-				t.Errorf("after an answer: %q", r.news)
+				t.Errorf("after an answer: %q", r.decisions)
 			}
 		})
 	}
@@ -190,8 +190,8 @@ func TestUnservedWhileDead(t *testing.T) {
 			r.answer(0, failure)
 		}
 	}
-	if len(r.news) != 2 || !strings.HasPrefix(r.news[0], "kept 0 ") || r.news[1] != "back 0" {
-		t.Errorf(`got %q, want 2 elements, r.news[0] begins with "kept 0 ", r.news[1] == "back 0"`, r.news)
+	if len(r.decisions) != 2 || !strings.HasPrefix(r.decisions[0], "kept 0 ") || r.decisions[1] != "back 0" {
+		t.Errorf(`got %q, want 2 elements, r.decisions[0] begins with "kept 0 ", r.decisions[1] == "back 0"`, r.decisions)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestUnservedExpires(t *testing.T) {
 	r := newRig(t, 2)
 	attempt := func(every time.Duration) func(int) {
 		return func(turn int) {
-			if every == 0 || turn%int(every/Pace) != 0 {
+			if every == 0 || turn%int(every/ReadInterval) != 0 {
 				return
 			}
 			for i := range r.rows {
@@ -212,8 +212,8 @@ func TestUnservedExpires(t *testing.T) {
 		}
 	}
 	count := func(what string) (n int) {
-		for _, news := range r.news {
-			if strings.HasPrefix(news, what+" ") {
+		for _, decision := range r.decisions {
+			if strings.HasPrefix(decision, what+" ") {
 				n++
 			}
 		}
@@ -221,20 +221,20 @@ func TestUnservedExpires(t *testing.T) {
 	}
 	r.tickFor(8*time.Second, attempt(500*time.Millisecond))
 	if count("kept") != 2 || count("asymmetric") != 2 {
-		t.Fatalf(`got %q, want count("kept") == 2, count("asymmetric") == 2`, r.news)
+		t.Fatalf(`got %q, want count("kept") == 2, count("asymmetric") == 2`, r.decisions)
 	}
-	r.news = nil
+	r.decisions = nil
 	r.tickFor(5*time.Minute, attempt(attemptMemory/2))
-	if len(r.news) > 0 {
-		t.Errorf("while attempts come: %q", r.news)
+	if len(r.decisions) > 0 {
+		t.Errorf("while attempts come: %q", r.decisions)
 	}
 	r.tickFor(attemptMemory/2, attempt(0))
-	if len(r.news) > 0 {
-		t.Errorf("shortly after the last attempt: %q", r.news)
+	if len(r.decisions) > 0 {
+		t.Errorf("shortly after the last attempt: %q", r.decisions)
 	}
 	r.tickFor(attemptMemory, attempt(0))
-	if count("back") != 2 || count("symmetric") != 2 || len(r.news) != 4 {
-		t.Errorf("long after the last attempt: %q", r.news)
+	if count("back") != 2 || count("symmetric") != 2 || len(r.decisions) != 4 {
+		t.Errorf("long after the last attempt: %q", r.decisions)
 	}
 	r.tickFor(time.Minute, attempt(0)) // shares of failures halve
 	if !r.d.Idle() {

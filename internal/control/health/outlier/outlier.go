@@ -1,5 +1,5 @@
 // Package outlier detects dead endpoints by the handshakes of clients
-// (docs/adr/0076-passive-health.md). It counts and decides, and does nothing itself: no clock, no
+// (docs/adr/0076-passive-health.md). It only counts and decides: it reads no clock, and opens no
 // socket.
 package outlier
 
@@ -14,44 +14,54 @@ import (
 )
 
 const (
-	// Pace is how often counters are read while anything happens.
-	Pace = 100 * time.Millisecond
+	// ReadInterval is the interval of reading counters while there are new events.
+	ReadInterval = 100 * time.Millisecond
 	// streakLength is the number of consecutive unsuccessful SYNs that make an endpoint suspect
-	// as soon as they are late.
+	// when their answers are late.
 	streakLength = 3
-	// late is the time after which a single SYN makes it suspect.
-	late = 300 * time.Millisecond
-	// SYNs are late after this multiple of the endpoint's usual handshake time, within these
-	// bounds; if that is unknown, after a guess.
-	usualTimes                           = 8
-	minPatience, maxPatience             = Pace, 3 * time.Second
-	unknownPatience                      = 2 * Pace
-	suspectAnswer, returnAnswer          = 400 * time.Millisecond, 2 * time.Second // time that a checked endpoint has to answer
-	resetAnswer                          = 300 * time.Millisecond                  // how long our own connection is held to see whether it is reset
-	recheckDelay                         = time.Second                             // after an answer
-	window                               = 10 * time.Second                        // half-life of the counts that shares are computed from
-	minFailures                          = 3
-	suspectShare, suspectAboveMedian     = 0.5, 0.3 // of failures: from there on an endpoint is suspect
-	firstBackOff, longestBackOff         = 5 * time.Second, 5 * time.Minute
-	calm                                 = 2 * time.Minute    // after this long in service, the back-off restarts
-	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second // beyond these, SYNs that stay unanswered although it answers us are reported
+	// singleSYNPatience is the least time after which a single SYN without an answer makes an
+	// endpoint suspect.
+	singleSYNPatience = 300 * time.Millisecond
+	// Answers are late after this multiple of the endpoint's usual handshake time, within these
+	// bounds, or after unknownPatience if its usual time is unknown.
+	patienceFactor           = 8
+	minPatience, maxPatience = ReadInterval, 3 * time.Second
+	unknownPatience          = 2 * ReadInterval
+
+	suspectTimeout = 400 * time.Millisecond // timeout of the check of a suspect endpoint
+	returnTimeout  = 2 * time.Second        // timeout of the check of an ejected endpoint
+	resetHold      = 300 * time.Millisecond // how long a check keeps its connection open to see whether it is reset
+	recheckDelay   = time.Second            // delay of the next check after a successful one
+
+	// An endpoint is suspect if at least this rate of its connections fails, and it is this
+	// much above the median of the service's other endpoints. Counts have a half-life.
+	suspectRate, suspectAboveMedian = 0.5, 0.3
+	minFailures                     = 3
+	countHalfLife                   = 10 * time.Second
+
+	firstBackOff, longestBackOff = 5 * time.Second, 5 * time.Minute
+	backOffReset                 = 2 * time.Minute // the back-off restarts after this time in service
+
+	// An endpoint that accepts our own connections is reported if at least this number of
+	// clients' SYNs has no answer for at least this time.
+	minUnansweredSYNs, minUnansweredTime = 3, 2 * time.Second
 )
 
 // Service is a service whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
-	Resets bool                     // all connections that are reset, or have no answer, count: clients do not choose the endpoint
-	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
+	Resets bool                     // each connection that is reset or stalls counts, as clients cannot choose the endpoint
+	Levels map[netip.AddrPort]uint8 // levels of backups; nil: there are none
 }
 
-// Detector tracks endpoints by their addresses: endpoints of several services are one. It is not
+// Detector tracks endpoints by address: an endpoint of several services has one state. It is not
 // safe for concurrent use.
 type Detector struct {
 	jiffy   time.Duration
-	targets map[netip.AddrPort]*target // endpoints with decisions to make, or state to keep
+	targets map[netip.AddrPort]*target // endpoints with failures or other state
 	groups  map[lb.Key]*group
-	reading uint32 // number of the last Decide
-	due     []Action
+	round   uint32   // number of calls of Decide
+	decided []Action // results of the next Decide
 }
 
 // Kind is the kind of an action.
@@ -59,34 +69,42 @@ type Kind int
 
 // The kinds.
 const (
-	Check           Kind = iota // connect to the endpoint, and report by Answer
-	Eject                       // stop new connections to it, for the reason in Evidence; or the reason has changed. Kept: it fails, but keeps getting connections
-	Return                      // resume new connections, or it no longer fails
-	AsymmetricReply             // it answers our own connections and no client's SYN: its answers to clients take another path
-	ReplySeen                   // clients get answers again
-	Try                         // send the next new connection of service Of to it
+	// Check: connect to the endpoint, and pass the result to CheckEnded.
+	Check Kind = iota
+	// Eject: stop new connections to the endpoint. If it is out already, update the evidence.
+	Eject
+	// Return: resume new connections to the endpoint, as it no longer fails.
+	Return
+	// AsymmetricReply: report that the endpoint answers our own connections, but no client's
+	// SYN, so its replies to clients take another path.
+	AsymmetricReply
+	// ReplySeen: report that clients get answers again.
+	ReplySeen
+	// Try: send the next new connection of a service to the endpoint.
+	Try
 )
 
 // Action is a decision of the detector.
 type Action struct {
 	Kind     Kind
-	At       netip.AddrPort
-	Evidence string
-	Timeout  time.Duration // of Ask
-	Of       lb.Key        // of Try
-	Kept     bool          // of Eject: too few others are left, so it stays in rotation
-	Certain  bool          // of Eject: our own connections fail while another endpoint serves clients
-	Again    bool          // of Ask: it is out, and to be checked for recovery
-	Hold     time.Duration // of Ask: how long an established connection is held, to see whether it is reset
+	At       netip.AddrPort // the endpoint
+	Evidence string         // of Eject: the reason
+	Kept     bool           // of Eject: it fails, but stays in rotation, as too few others are left
+	Certain  bool           // of Eject: our own connections fail while another endpoint serves clients
+	Service  lb.Key         // of Try: the service
+	Timeout  time.Duration  // of Check
+	Hold     time.Duration  // of Check: how long to keep the connection open to see whether it is reset
+	Retry    bool           // of Check: the endpoint is out, and may have recovered
 }
 
-// New returns a Detector without services. Times of handshakes are in jiffies.
+// New returns a Detector without services. jiffy is the unit of handshake times.
 func New(jiffy time.Duration) *Detector {
 	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
 }
 
-// Watch sets the services. It forgets endpoints without a service; ejected ones return with the
-// next Decide. It returns new and changed services: the caller must set their endpoints by Observe.
+// Watch sets the services. It removes endpoints that are in no service any more; the next Decide
+// returns ejected ones of them. It returns the keys of new and changed services, whose endpoints
+// the caller must set by Observe.
 func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	for _, g := range d.groups {
 		g.seen = false
@@ -104,25 +122,25 @@ func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	}
 	for key, g := range d.groups {
 		if !g.seen {
-			d.leave(g, nil)
+			d.removeMissing(g, nil)
 			delete(d.groups, key)
 		}
 	}
 	return unknown
 }
 
-// Watches reports whether Watch has been called with the service.
+// Watches reports whether the last call of Watch has set a service.
 func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
 
-// Slept counts calls of Decide that were skipped because nothing had happened.
-func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
+// Skip counts calls of Decide that the caller has skipped because there were no events.
+func (d *Detector) Skip(calls int) { d.round += uint32(calls) }
 
-// Idle reports whether there is nothing to decide before the next observation.
-func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.due) == 0 }
+// Idle reports whether Decide has nothing to do until the next event.
+func (d *Detector) Idle() bool { return len(d.targets) == 0 && len(d.decided) == 0 }
 
-// leave removes a service from the endpoints that are not in its rows, and forgets endpoints
-// without another service.
-func (d *Detector) leave(g *group, rows []report.HandshakeRow) {
+// removeMissing removes a service from the endpoints that are not in its rows, and removes
+// endpoints that are in no other service.
+func (d *Detector) removeMissing(g *group, rows []report.HandshakeRow) {
 	if len(g.members) == 0 {
 		return
 	}
@@ -138,10 +156,10 @@ func (d *Detector) leave(g *group, rows []report.HandshakeRow) {
 		delete(t.rows, g)
 		if len(t.groups) == 0 {
 			if t.out || t.kept {
-				d.due = append(d.due, Action{Kind: Return, At: t.at})
+				d.decided = append(d.decided, Action{Kind: Return, At: t.at})
 			}
 			if t.asymmetricReported {
-				d.due = append(d.due, Action{Kind: ReplySeen, At: t.at})
+				d.decided = append(d.decided, Action{Kind: ReplySeen, At: t.at})
 			}
 			delete(d.targets, t.at)
 		}
@@ -149,8 +167,8 @@ func (d *Detector) leave(g *group, rows []report.HandshakeRow) {
 	})
 }
 
-// join includes endpoints that are out for other services.
-func (d *Detector) join(g *group, rows []report.HandshakeRow) {
+// addOut adds a service to its endpoints that are out because of other services.
+func (d *Detector) addOut(g *group, rows []report.HandshakeRow) {
 	for i := range rows {
 		if t := d.targets[rows[i].At]; t != nil && (t.out || slices.Contains(t.groups, g)) {
 			t.join(g, i)
@@ -158,7 +176,7 @@ func (d *Detector) join(g *group, rows []report.HandshakeRow) {
 	}
 }
 
-// Observe counts the events with the endpoints of a service since the last call.
+// Observe counts the events at the endpoints of a service since the last call.
 func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 	g := d.groups[key]
 	if g == nil {
@@ -170,66 +188,67 @@ func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 		idle = idle || same && g.last[i].idle != rows[i].Idle
 	}
 	if !same || idle {
-		g.count(rows)
+		g.updateEligible(rows)
 	}
-	if !same { // earlier counts are not new
+	if !same { // the rows' counts are from before
 		g.last = make([]reading, len(rows))
 		for i := range rows {
 			g.last[i] = newReading(&rows[i])
 		}
-		d.leave(g, rows)
-		d.join(g, rows)
+		d.removeMissing(g, rows)
+		d.addOut(g, rows)
 		return
 	}
 	if g.Levels != nil {
-		g.place(rows)
+		g.updateCandidates(rows)
 	}
 	for i := range rows {
 		g.last[i].idle = rows[i].Idle
-		if news, ok := g.last[i].update(&rows[i], d.reading, !g.Resets); ok {
-			g.completed += news.completed
-			d.emit(g, rows[i].At, i, &news)
+		if delta, ok := g.last[i].update(&rows[i], d.round, !g.Resets); ok {
+			g.completed += delta.completed
+			d.record(g, rows[i].At, i, &delta)
 		}
 	}
 }
 
-// emit counts a new result of an endpoint. Success is ignored for endpoints without a record.
-func (d *Detector) emit(g *group, at netip.AddrPort, row int, news *tally) {
+// record adds the new events of an endpoint to its state. Successes of an endpoint without state
+// are ignored.
+func (d *Detector) record(g *group, at netip.AddrPort, row int, delta *tally) {
 	t := d.targets[at]
 	if t == nil {
-		if !news.hasFailures() {
+		if !delta.hasFailures() {
 			return
 		}
 		t = &target{at: at, rows: map[*group]int{}}
 		d.targets[at] = t
 	}
 	t.join(g, row)
-	t.news.add(news)
-	t.active, t.usual = d.reading, g.last[row].usual
+	t.delta.add(delta)
+	t.lastActive, t.usualBucket = d.round, g.last[row].usualBucket
 }
 
-// Decide returns the decisions that follow from the observations.
+// Decide returns the decisions that follow from the events so far.
 func (d *Detector) Decide(now time.Time) []Action {
-	out := d.due
-	d.due = nil
-	d.reading++
+	out := d.decided
+	d.decided = nil
+	d.round++
 	for _, t := range d.targets {
-		t.addCounts(now) // of all first: shares are compared
+		t.addCounts(now) // of all endpoints before the first decision, which compares them
 	}
 	for _, t := range d.targets {
-		if a, ok := t.decide(d.at(now)); ok {
+		if a, ok := t.decide(d.clock(now)); ok {
 			out = append(out, a)
 		}
 	}
-	d.forget(now)
+	d.removeIdle(now)
 	return out
 }
 
-// at returns the moment of a decision.
-func (d *Detector) at(now time.Time) moment { return moment{now, d.jiffy, d.reading} }
+// clock returns the time of a decision.
+func (d *Detector) clock(now time.Time) clock { return clock{now, d.jiffy, d.round} }
 
-// forget removes endpoints without state.
-func (d *Detector) forget(now time.Time) {
+// removeIdle removes endpoints that no longer need state.
+func (d *Detector) removeIdle(now time.Time) {
 	of := map[*group]bool{}
 	for at, t := range d.targets {
 		if !t.isIdle(now) {
@@ -246,9 +265,9 @@ func (d *Detector) forget(now time.Time) {
 	}
 }
 
-// Answer reports how an endpoint has answered a check; "": well. undecided: it could not be
-// checked.
-func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
+// CheckEnded reports why the check of an endpoint failed; "": the endpoint accepted the connection.
+// undecided: the result is no evidence about the endpoint.
+func (d *Detector) CheckEnded(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
 	t := d.targets[at]
 	if t == nil || !t.pending {
 		return nil
@@ -261,11 +280,11 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	switch {
 	case undecided:
 	case t.out:
-		a, ok = t.handleRetry(failure, d.at(now)), true
+		a, ok = t.handleRetry(failure, d.clock(now)), true
 	case failure == "":
 		a, ok = t.handleAnswer(now)
 	default:
-		a, ok = t.confirmFailure(failure, d.at(now))
+		a, ok = t.confirmFailure(failure, d.clock(now))
 	}
 	if !ok {
 		return nil
@@ -273,9 +292,9 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	return []Action{a}
 }
 
-// ProbeSucceeded reports that the service's own probe has found an ejected endpoint healthy. The
-// endpoint returns, unless it was ejected because it reset connections or left them unanswered: a
-// probe is no evidence about these. A kept endpoint no longer counts as failing.
+// ProbeSucceeded reports that the service's own probe of an ejected endpoint succeeded. The
+// endpoint returns, unless it was ejected because it resets connections or leaves them unanswered:
+// a probe is no evidence about these. A kept endpoint no longer counts as failing.
 func (d *Detector) ProbeSucceeded(at netip.AddrPort, now time.Time) []Action {
 	t := d.targets[at]
 	if t != nil && t.unserved {
@@ -283,9 +302,9 @@ func (d *Detector) ProbeSucceeded(at netip.AddrPort, now time.Time) []Action {
 	}
 	if t != nil && t.kept {
 		t.clearSuspicion()
-		return nil // the next Decide returns it
+		return nil // the next Decide has the Return
 	}
-	if t == nil || !t.out || t.cause != refusesUs {
+	if t == nil || !t.out || t.cause != failsChecks {
 		return nil
 	}
 	return []Action{t.readmit(now)}

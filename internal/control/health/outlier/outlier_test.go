@@ -19,13 +19,13 @@ const jiffy = 4 * time.Millisecond
 // rig is a service whose endpoints have the handshakes that a test sets, read at the daemon's
 // interval.
 type rig struct {
-	t      *testing.T
-	d      *Detector
-	now    time.Time
-	rows   []report.HandshakeRow
-	news   []string
-	checks map[netip.AddrPort]Action
-	tries  int
+	t         *testing.T
+	d         *Detector
+	now       time.Time
+	rows      []report.HandshakeRow
+	decisions []string
+	checks    map[netip.AddrPort]Action
+	tries     int
 }
 
 var web = lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP}
@@ -49,7 +49,7 @@ func at(i int) netip.AddrPort {
 func (r *rig) tick() {
 	r.d.Observe(web, r.rows)
 	r.take(r.d.Decide(r.now))
-	r.now = r.now.Add(Pace)
+	r.now = r.now.Add(ReadInterval)
 }
 
 func (r *rig) take(actions []Action) {
@@ -75,7 +75,7 @@ func (r *rig) take(actions []Action) {
 }
 
 func (r *rig) note(what string, a Action) {
-	r.news = append(r.news, strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.At.Addr().As4()[3], a.Evidence)))
+	r.decisions = append(r.decisions, strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.At.Addr().As4()[3], a.Evidence)))
 }
 
 // answer answers the check of an endpoint; "" means success.
@@ -85,7 +85,7 @@ func (r *rig) answer(i int, failure string) {
 		r.t.Fatalf("endpoint %d is not checked", i)
 	}
 	delete(r.checks, at(i))
-	r.take(r.d.Answer(at(i), failure, false, r.now))
+	r.take(r.d.CheckEnded(at(i), failure, false, r.now))
 }
 
 // serve adds successful handshakes.
@@ -95,12 +95,12 @@ func (r *rig) serve(i int, n uint64) {
 	r.rows[i].Completed += uint32(n)
 }
 
-func (r *rig) want(news ...string) {
+func (r *rig) want(decisions ...string) {
 	r.t.Helper()
-	if diff := cmp.Diff(news, r.news); diff != "" {
+	if diff := cmp.Diff(decisions, r.decisions); diff != "" {
 		r.t.Errorf("the decisions differ (-want +got):\n%s", diff)
 	}
-	r.news = nil
+	r.decisions = nil
 }
 
 // untilCheck ticks until the first endpoint is probed, and returns how long that took.
@@ -206,7 +206,7 @@ func TestUndecided(t *testing.T) {
 	r.rows[0].Count.Opened += 3
 	r.untilCheck()
 	delete(r.checks, at(0))
-	r.take(r.d.Answer(at(0), "cannot be probed: no descriptor", true, r.now))
+	r.take(r.d.CheckEnded(at(0), "cannot be probed: no descriptor", true, r.now))
 	if d := r.untilCheck(); d < recheckDelay {
 		t.Errorf("the endpoint is checked again after %s", d)
 	}
@@ -218,7 +218,7 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
 	r.rows[0].Count.Opened, r.rows[0].Count.Refused, r.rows[0].Count.Unreachable = 3, 2, 1
-	if d := r.untilCheck(); d > Pace {
+	if d := r.untilCheck(); d > ReadInterval {
 		t.Errorf("the endpoint is checked after %s", d)
 	}
 	r.answer(0, "connection refused")
@@ -239,8 +239,8 @@ func TestShare(t *testing.T) {
 		r.tick()
 	}
 	r.answer(0, "connection refused")
-	if len(r.news) != 1 || !strings.Contains(r.news[0], " client SYNs ") || !strings.Contains(r.news[0], "failed") {
-		t.Errorf(`got %q, want 1 element, " client SYNs " in r.news[0], "failed" in r.news[0]`, r.news)
+	if len(r.decisions) != 1 || !strings.Contains(r.decisions[0], " client SYNs ") || !strings.Contains(r.decisions[0], "failed") {
+		t.Errorf(`got %q, want 1 element, " client SYNs " in r.decisions[0], "failed" in r.decisions[0]`, r.decisions)
 	}
 }
 
@@ -317,22 +317,22 @@ func TestBackOff(t *testing.T) {
 		r.answer(0, "no answer")
 	}
 	fail()
-	r.news = nil
+	r.decisions = nil
 	for _, want := range []time.Duration{5, 10, 20, 40, 80, 160, 300, 300} {
 		r.rows = slices.Clone(r.rows)
 		start := r.now
 		for r.checks[at(0)].Timeout == 0 && r.now.Sub(start) < time.Hour {
 			r.tick()
 		}
-		if d := r.now.Sub(start); d < want*time.Second || d > want*time.Second+2*Pace {
+		if d := r.now.Sub(start); d < want*time.Second || d > want*time.Second+2*ReadInterval {
 			t.Errorf("the endpoint is checked after %s, want %s", d, want*time.Second)
 		}
 		r.answer(0, "no answer")
 	}
-	if n := len(r.news); n != 8 || !strings.HasSuffix(r.news[7], "loxilb's own check: no answer (9 tries)") {
-		t.Errorf(`got %q, want n == 8, r.news[7] ends with "loxilb's own check: no answer (9 tries)"`, r.news)
+	if n := len(r.decisions); n != 8 || !strings.HasSuffix(r.decisions[7], "loxilb's own check: no answer (9 tries)") {
+		t.Errorf(`got %q, want n == 8, r.decisions[7] ends with "loxilb's own check: no answer (9 tries)"`, r.decisions)
 	}
-	r.news = nil
+	r.decisions = nil
 	for len(r.checks) == 0 {
 		r.tick()
 	}
@@ -362,7 +362,7 @@ func TestProbeReadmits(t *testing.T) {
 	r.rows[3].Count.Opened, r.rows[3].Count.Refused = 3, 3
 	r.tick()
 	r.answer(3, "connection refused")
-	r.news = nil
+	r.decisions = nil
 	r.take(r.d.ProbeSucceeded(at(0), r.now))
 	r.take(r.d.ProbeSucceeded(at(1), r.now))
 	r.want()
@@ -392,7 +392,7 @@ func TestRows(t *testing.T) {
 	r.rows[0].Count.Opened += 3
 	r.untilCheck()
 	r.answer(0, "no answer")
-	r.news = nil
+	r.decisions = nil
 	r.rows = r.rows[1:]
 	r.tick()
 	r.tick()
@@ -429,7 +429,7 @@ func BenchmarkTick(b *testing.B) {
 			}
 			d.Observe(s.Key, list)
 		}
-		now = now.Add(Pace)
+		now = now.Add(ReadInterval)
 		d.Decide(now)
 	}
 }
@@ -457,33 +457,33 @@ func TestAsymmetricReply(t *testing.T) {
 		return r
 	}
 	for _, c := range []struct {
-		syns   int
-		refuse bool
-		news   []string
+		syns      int
+		refuse    bool
+		decisions []string
 	}{{1, false, nil}, {2, false, nil}, {3, false, []string{"asymmetric 0"}}, {4, false, []string{"asymmetric 0"}}, {4, true, nil}} {
-		if r := begin(c.syns, c.refuse); !slices.Equal(r.news, c.news) {
-			t.Errorf("%+v: got %v, want %v", c, r.news, c.news)
+		if r := begin(c.syns, c.refuse); !slices.Equal(r.decisions, c.decisions) {
+			t.Errorf("%+v: got %v, want %v", c, r.decisions, c.decisions)
 		}
 	}
 	r := begin(4, false)
 	r.rows[0].Count.Opened++
 	r.rows[0].Count.Answered[0]++
 	r.tick()
-	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
-		t.Errorf("after an answer, the decisions are %v", r.news)
+	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.decisions, want) {
+		t.Errorf("after an answer, the decisions are %v", r.decisions)
 	}
 	r = begin(4, false)
 	r.rows = r.rows[1:]
 	r.tick()
-	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.news, want) {
-		t.Errorf("after the endpoint was removed, the decisions are %v", r.news)
+	if want := []string{"asymmetric 0", "symmetric 0"}; !slices.Equal(r.decisions, want) {
+		t.Errorf("after the endpoint was removed, the decisions are %v", r.decisions)
 	}
 	r = begin(4, false)
 	r.rows[0].Count.Opened += 3
 	r.untilCheck()
 	r.answer(0, "no answer")
 	r.tick()
-	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "symmetric 0" {
-		t.Errorf("after the endpoint was taken out, the decisions are %v", r.news)
+	if len(r.decisions) != 3 || !strings.HasPrefix(r.decisions[1], "out 0 ") || r.decisions[2] != "symmetric 0" {
+		t.Errorf("after the endpoint was taken out, the decisions are %v", r.decisions)
 	}
 }

@@ -2,12 +2,12 @@ package outlier
 
 import "net/netip"
 
-// Queue is a queue of endpoints to check. Addresses alternate, so a machine with many
-// endpoints does not delay others. An address with a failed endpoint comes first, as its other
-// endpoints probably fail, too.
+// Queue is a queue of endpoints to check. Addresses take turns, so a host with many endpoints does
+// not delay others. Addresses with a failed endpoint have priority, as their other endpoints
+// probably fail too.
 type Queue struct {
-	waiting       map[netip.Addr][]Action
-	first, others []netip.Addr // addresses that have, or had, waiting endpoints
+	waiting          map[netip.Addr][]Action
+	priority, others []netip.Addr // addresses with and without priority; some may no longer have waiting endpoints
 }
 
 // Push adds an endpoint.
@@ -22,20 +22,20 @@ func (q *Queue) Push(a Action) {
 	q.waiting[addr] = append(q.waiting[addr], a)
 }
 
-// Failed reports that an endpoint has failed.
+// Failed reports that an endpoint has failed, which gives its address priority.
 func (q *Queue) Failed(at netip.AddrPort) {
 	if len(q.waiting[at.Addr()]) > 0 {
-		q.first = append(q.first, at.Addr())
+		q.priority = append(q.priority, at.Addr())
 	}
 }
 
-// Pop returns the next endpoint.
+// Pop removes and returns the next endpoint.
 func (q *Queue) Pop() (a Action, ok bool) {
-	for len(q.first) > 0 {
-		if a, ok = q.dequeue(q.first[0]); ok {
+	for len(q.priority) > 0 {
+		if a, ok = q.dequeue(q.priority[0]); ok {
 			return a, true
 		}
-		q.first = q.first[1:]
+		q.priority = q.priority[1:]
 	}
 	for len(q.others) > 0 {
 		addr := q.others[0]

@@ -14,12 +14,13 @@ import (
 )
 
 // Connector checks whether endpoints accept TCP connections, thousands at a time without a
-// goroutine for each. One goroutine calls Start and periodically Collect; the other methods are
+// goroutine for each. One goroutine calls Start, and periodically Collect; the other methods are
 // safe for concurrent use.
 //
-// The handshake is not completed: the SYN+ACK shows that the endpoint accepts, and is answered by a
-// RST instead of the ACK (TCP_QUICKACK withholds that, disconnecting sends the RST). The endpoint's
-// program does not accept and log an empty connection, and neither side keeps a port in TIME_WAIT.
+// A Connector does not complete the handshake: the SYN+ACK shows that the endpoint accepts, and the
+// reply is a RST instead of the ACK (disabling TCP_QUICKACK delays the ACK, and disconnecting sends
+// the RST). So the endpoint's program does not accept and log an empty connection, and neither side
+// keeps a port in TIME_WAIT.
 //
 // Sockets of accepted connections are reused: disconnecting and reconnecting a socket costs half as
 // much as closing it and opening another. Failed ones are closed: over IPv4 the kernel keeps an
@@ -29,17 +30,17 @@ type Connector struct {
 	epoll int
 
 	mu     sync.Mutex
-	open   map[int32]*Attempt // by descriptor
-	expiry Queue[*Attempt]    // of timeouts
-	idle   map[origin][]int   // descriptors kept for reuse
-	nIdle  int                // number of descriptors in idle
+	open   map[int32]*Attempt  // by descriptor
+	expiry Queue[*Attempt]     // of timeouts
+	idle   map[socketKey][]int // descriptors kept for reuse
+	nIdle  int                 // number of descriptors in idle
 	closed bool
 }
 
-// origin identifies interchangeable sockets.
-type origin struct {
-	six  bool
-	from netip.Addr
+// socketKey is what sockets must have in common to be interchangeable.
+type socketKey struct {
+	six  bool       // IPv6
+	from netip.Addr // source address; zero: the kernel's choice
 }
 
 // maxIdle is the number of sockets kept for reuse.
@@ -48,13 +49,13 @@ const maxIdle = 1024
 // Attempt is a connection attempt in progress.
 type Attempt struct {
 	QueueItem // when it times out
-	question  Question
+	spec      Spec
 	fd        int
 	start     time.Time
 	done      func(Answer, error)
 }
 
-// Due returns the attempt's item in the queue of timeouts.
+// Due implements Queue.
 func (a *Attempt) Due() *QueueItem { return &a.QueueItem }
 
 // NewConnector returns a Connector without attempts.
@@ -63,35 +64,35 @@ func NewConnector() (*Connector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for connections: %w", err)
 	}
-	return &Connector{epoll: epoll, open: map[int32]*Attempt{}, idle: map[origin][]int{}}, nil
+	return &Connector{epoll: epoll, open: map[int32]*Attempt{}, idle: map[socketKey][]int{}}, nil
 }
 
-// Start sends a SYN. done is called by Collect, once, or never if the attempt is cancelled.
-func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error) {
+// Start sends a SYN. Collect later calls done, once, or never if the attempt is cancelled.
+func (c *Connector) Start(spec Spec, done func(Answer, error)) (*Attempt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, shorten(q, net.ErrClosed)
+		return nil, shorten(spec, net.ErrClosed)
 	}
-	fd, err := c.socket(q)
+	fd, err := c.socket(spec)
 	if err != nil {
-		return nil, shorten(q, err)
+		return nil, shorten(spec, err)
 	}
-	a := &Attempt{question: q, fd: fd, start: time.Now(), done: done}
+	a := &Attempt{spec: spec, fd: fd, start: time.Now(), done: done}
 	if err := a.connect(); err != nil {
 		unix.Close(fd)
-		return nil, shorten(q, err)
+		return nil, shorten(spec, err)
 	}
 	c.open[int32(fd)] = a
-	c.expiry.Push(a, a.start.Add(q.Probe.Timeout))
+	c.expiry.Push(a, a.start.Add(spec.Probe.Timeout))
 	return a, nil
 }
 
 // socket returns an unconnected socket. It is registered with epoll, which reports each of its
 // connections once.
-func (c *Connector) socket(q Question) (fd int, err error) {
-	o := origin{q.target().Addr().Is6(), q.From}
-	if idle := c.idle[o]; len(idle) > 0 && q.Redirect == nil {
+func (c *Connector) socket(spec Spec) (fd int, err error) {
+	o := socketKey{spec.target().Addr().Is6(), spec.From}
+	if idle := c.idle[o]; len(idle) > 0 && spec.Redirect == nil {
 		c.idle[o] = idle[:len(idle)-1]
 		c.nIdle--
 		return idle[len(idle)-1], nil
@@ -104,19 +105,19 @@ func (c *Connector) socket(q Question) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := c.prepare(fd, q); err != nil {
+	if err := c.prepare(fd, spec); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-func (c *Connector) prepare(fd int, q Question) error {
-	if err := options(fd, q); err != nil {
+func (c *Connector) prepare(fd int, spec Spec) error {
+	if err := setOptions(fd, spec); err != nil {
 		return err
 	}
-	if q.From.IsValid() {
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(q.From, 0))); err != nil {
+	if spec.From.IsValid() {
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(spec.From, 0))); err != nil {
 			return err
 		}
 	}
@@ -127,13 +128,13 @@ func (a *Attempt) connect() error {
 	if err := unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); err != nil {
 		return err
 	}
-	if err := unix.Connect(a.fd, sockaddr(a.question.target())); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(a.fd, sockaddr(a.spec.target())); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return err
 	}
 	return nil
 }
 
-// disconnect ends a socket's connection, by a RST if there was an answer.
+// disconnect ends a socket's connection. It sends a RST if the endpoint has answered.
 func disconnect(fd int) error {
 	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
@@ -149,26 +150,27 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }
 
-// Cancel cancels an attempt; false: it has ended before, and done was called or is about to be.
+// Cancel cancels an attempt. It returns false if the attempt has ended already: then done was
+// called, or is about to be.
 func (c *Connector) Cancel(a *Attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.close(a, false)
 }
 
-// close removes an attempt; its socket is kept if the endpoint has accepted. False: it was removed
-// already.
+// close removes an attempt, and keeps its socket for reuse if the endpoint has accepted. It returns
+// false if the attempt was removed already.
 func (c *Connector) close(a *Attempt, accepted bool) bool {
 	if c.open[int32(a.fd)] != a {
 		return false
 	}
 	delete(c.open, int32(a.fd))
 	c.expiry.Remove(a)
-	if err := disconnect(a.fd); err != nil || !accepted || a.question.Redirect != nil || c.nIdle == maxIdle {
+	if err := disconnect(a.fd); err != nil || !accepted || a.spec.Redirect != nil || c.nIdle == maxIdle {
 		unix.Close(a.fd)
 		return true
 	}
-	o := origin{a.question.target().Addr().Is6(), a.question.From}
+	o := socketKey{a.spec.target().Addr().Is6(), a.spec.From}
 	c.idle[o] = append(c.idle[o], a.fd)
 	c.nIdle++
 	return true
@@ -181,7 +183,7 @@ func (c *Connector) Idle() int {
 	return c.nIdle
 }
 
-// DropIdle closes an idle socket.
+// DropIdle closes one of the idle sockets.
 func (c *Connector) DropIdle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,7 +230,7 @@ func (c *Connector) Collect() {
 		if !ok {
 			return
 		}
-		a.done(Answer{}, timeoutError(a.question))
+		a.done(Answer{}, timeoutError(a.spec))
 	}
 }
 
@@ -243,14 +245,14 @@ func (c *Connector) handleEvent(e unix.EpollEvent) {
 	c.close(a, err == nil)
 	c.mu.Unlock()
 	if err != nil {
-		a.done(Answer{}, shorten(a.question, err))
+		a.done(Answer{}, shorten(a.spec, err))
 		return
 	}
 	a.done(Answer{What: "accepts connections", Delay: delay}, nil)
 }
 
-// outcome reads the result from the socket. The kernel has measured the delay, so collecting may be
-// late.
+// outcome reads the result of an attempt from its socket. The delay is the kernel's measurement, so
+// it is right even if Collect is called late.
 func (a *Attempt) outcome(events uint32) (delay time.Duration, err error) {
 	if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
 		errno, err := unix.GetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_ERROR)

@@ -10,51 +10,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects. Later calls of the connection ignore ctx: the caller must end them. Closing a TCP
-// connection resets it, so neither side keeps its port in TIME_WAIT for a minute. Reading more than
-// maxRead bytes from a TCP connection fails.
-func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
+// dial connects to the target of q. The context limits only the connecting: the caller must end
+// later calls of the connection itself (see interrupt). Closing a TCP connection resets it, so
+// neither side keeps its port in TIME_WAIT for a minute. Reading more than maxRead bytes from a TCP
+// connection fails.
+func dial(ctx context.Context, network string, spec Spec) (net.Conn, error) {
 	d := net.Dialer{
-		LocalAddr: local(network, q.From),
+		LocalAddr: local(network, spec.From),
 		KeepAlive: -1,
-		Control:   func(_, _ string, c syscall.RawConn) error { return control(c, q) },
+		Control:   func(_, _ string, c syscall.RawConn) error { return control(c, spec) },
 	}
-	c, err := d.DialContext(ctx, network, q.target().String())
+	c, err := d.DialContext(ctx, network, spec.target().String())
 	if err != nil {
 		return nil, err
 	}
 	if t, ok := c.(*net.TCPConn); ok {
 		err := t.SetLinger(0)
-		if err == nil && q.ProxyHeader {
+		if err == nil && spec.ProxyHeader {
 			_, err = t.Write(proxyLocal)
 		}
 		if err != nil {
 			c.Close()
 			return nil, err
 		}
-		return &bounded{c, maxRead}, nil
+		return &limitedConn{c, maxRead}, nil
 	}
 	return c, nil
 }
 
 // proxyLocal is the header of PROXY protocol version 2 for a connection of the balancer itself: the
-// command LOCAL, without addresses. Servers that demand a header refuse connections without.
+// command LOCAL, without addresses. Servers that require a header refuse connections without one.
 var proxyLocal = []byte("\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00")
 
 // maxRead bounds the bytes read from a connection: the searched text, and the overhead of TLS and
 // HTTP/2.
 const maxRead = 1 << 20
 
-// bounded is a connection of an endpoint that may send meaningless data without end, as HTTP/2
-// allows: reading until the timeout would cost a CPU.
-type bounded struct {
+// limitedConn is a connection from which only a limited number of bytes can be read. An endpoint
+// may send meaningless data without end, as HTTP/2 allows: reading it until the timeout would keep
+// a CPU busy.
+type limitedConn struct {
 	net.Conn
 	left int
 }
 
 var errEndless = fmt.Errorf("no answer in the first %d bytes", maxRead)
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *limitedConn) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, errEndless
 	}
@@ -63,7 +65,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// local returns the source address for package net; nil: the kernel's choice.
+// local returns the source address in the form of package net; nil: the kernel's choice.
 func local(network string, from netip.Addr) net.Addr {
 	switch {
 	case !from.IsValid():
@@ -75,16 +77,16 @@ func local(network string, from netip.Addr) net.Addr {
 }
 
 // control sets the options that a socket needs before it is bound.
-func control(c syscall.RawConn, q Question) (err error) {
-	if e := c.Control(func(fd uintptr) { err = options(int(fd), q) }); e != nil {
+func control(c syscall.RawConn, spec Spec) (err error) {
+	if e := c.Control(func(fd uintptr) { err = setOptions(int(fd), spec) }); e != nil {
 		return e
 	}
 	return err
 }
 
-func options(fd int, q Question) error {
-	if q.From.IsValid() && q.Redirect == nil {
-		if err := choosePort(fd); err != nil {
+func setOptions(fd int, spec Spec) error {
+	if spec.From.IsValid() && spec.Redirect == nil {
+		if err := deferPortChoice(fd); err != nil {
 			return err
 		}
 	}
@@ -92,24 +94,25 @@ func options(fd int, q Question) error {
 	if err != nil {
 		return err
 	}
-	if q.Redirect != nil {
-		if err := redirectToVIP(fd, kind, q); err != nil {
+	if spec.Redirect != nil {
+		if err := redirectToVIP(fd, kind, spec); err != nil {
 			return err
 		}
 	}
 	if kind != unix.SOCK_DGRAM {
 		return nil
 	}
-	return allErrors(fd, q.To.Addr().Is6())
+	return receiveICMPErrors(fd, spec.To.Addr().Is6())
 }
 
-// redirectedMSS is the largest segment that fits any link (RFC 8200) with two outer headers.
+// redirectedMSS is the size of the largest segment that fits each link (RFC 8200) with two outer
+// headers.
 const redirectedMSS = 1280 - 2*(20+40)
 
 // redirectToVIP redirects a socket's packets to a VIP. The socket's port is unique: it alone
 // identifies answers from the VIP.
-func redirectToVIP(fd, kind int, q Question) error {
-	if err := q.Redirect(fd); err != nil {
+func redirectToVIP(fd, kind int, spec Spec) error {
+	if err := spec.Redirect(fd); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	if kind == unix.SOCK_STREAM {
@@ -117,24 +120,25 @@ func redirectToVIP(fd, kind int, q Question) error {
 			return err
 		}
 	}
-	if q.From.IsValid() {
-		return nil // it is bound to that
+	if spec.From.IsValid() {
+		return nil // the caller binds the socket to that address
 	}
 	from := netip.IPv4Unspecified()
-	if q.Endpoint.Is6() {
+	if spec.Endpoint.Is6() {
 		from = netip.IPv6Unspecified()
 	}
 	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
-// choosePort delays the choice of the source port until connect, as without a source address: then
-// sockets with different endpoints can share a port.
-func choosePort(fd int) error {
+// deferPortChoice delays the choice of the source port until connect, as if the socket had no
+// source address, so sockets with different endpoints can share a port.
+func deferPortChoice(fd int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
 }
 
-// allErrors makes a UDP socket receive the errors of routers, too, not only the endpoint's.
-func allErrors(fd int, six bool) error {
+// receiveICMPErrors makes a UDP socket receive the ICMP errors of routers too, not only the
+// endpoint's.
+func receiveICMPErrors(fd int, six bool) error {
 	if six {
 		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 	}

@@ -12,40 +12,40 @@ import (
 	"github.com/miekg/dns"
 )
 
-// name asks a DNS server by UDP for the address of a name: an IPv6 address if the expected answer
-// is one.
-type name struct{ q Question }
+// dnsProber probes by DNS: it queries a server by UDP for the address of a name. It queries for an
+// IPv6 address if the expected response is one.
+type dnsProber struct{ spec Spec }
 
-func (n name) Probe(ctx context.Context) (Answer, error) {
-	want, _ := netip.ParseAddr(n.q.Probe.Response)
+func (n dnsProber) Probe(ctx context.Context) (Answer, error) {
+	want, _ := netip.ParseAddr(n.spec.Probe.Response)
 	kind := dns.TypeA
 	if want.Is6() {
 		kind = dns.TypeAAAA
 	}
 	query := new(dns.Msg)
-	query.SetQuestion(dns.Fqdn(n.q.Probe.Request), kind)
+	query.SetQuestion(dns.Fqdn(n.spec.Probe.Request), kind)
 	start := time.Now()
-	c, err := dial(ctx, "udp", n.q)
+	c, err := dial(ctx, "udp", n.spec)
 	if err != nil {
-		return Answer{}, shorten(n.q, err)
+		return Answer{}, shorten(n.spec, err)
 	}
 	defer c.Close()
 	defer interrupt(ctx, c)()
 	answer, err := exchange(&dns.Conn{Conn: c, UDPSize: chunk}, query)
 	if err != nil {
-		return Answer{}, shorten(n.q, err)
+		return Answer{}, shorten(n.spec, err)
 	}
 	a := Answer{What: "answered", Delay: time.Since(start)}
 	switch {
 	case answer.Rcode != dns.RcodeSuccess:
 		return Answer{}, fmt.Errorf("answered %s for %s", dns.RcodeToString[answer.Rcode], query.Question[0].Name)
-	case n.q.Probe.Response != "" && !addressIn(answer.Answer, want):
-		return Answer{}, fmt.Errorf("the answer for %s has no %s in it", query.Question[0].Name, n.q.Probe.Response)
+	case n.spec.Probe.Response != "" && !addressIn(answer.Answer, want):
+		return Answer{}, fmt.Errorf("the answer for %s does not contain %s", query.Question[0].Name, n.spec.Probe.Response)
 	}
 	return a, nil
 }
 
-// exchange sends the query, and waits for its answer. It ignores invalid answers, and answers to
+// exchange sends a query, and waits for the answer. It ignores invalid answers, and answers to
 // other queries.
 func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	if err := c.WriteMsg(query); err != nil {
@@ -63,8 +63,8 @@ func exchange(c *dns.Conn, query *dns.Msg) (*dns.Msg, error) {
 	}
 }
 
-// sameQuestion reports whether a message repeats the query's. A server that refuses a query need
-// not.
+// sameQuestion reports whether a message repeats the question of the query. A server that refuses a
+// query may omit it.
 func sameQuestion(m, query *dns.Msg) bool {
 	if len(m.Question) == 0 {
 		return m.Rcode != dns.RcodeSuccess

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// serveDNS answers queries like a DNS server; f returns what is sent in place of the correct
-// answer.
+// serveDNS runs a DNS server. f gets the correct answer to a query, and returns the datagrams that
+// the server sends instead.
 func serveDNS(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
 	t.Helper()
 	return serveDatagrams(t, loopback, func(question []byte) [][]byte {
@@ -44,7 +44,7 @@ func packed(t *testing.T, m *dns.Msg) []byte {
 	return b
 }
 
-// TestDNS checks names, with an address of either IP version if one is expected.
+// TestDNS checks queries for names, with and without an expected address of either IP version.
 func TestDNS(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		server := serveDNS(t, loopback, func(m *dns.Msg) [][]byte { return [][]byte{packed(t, m)} })
@@ -52,19 +52,19 @@ func TestDNS(t *testing.T) {
 			{"www.example.com", "", ""},
 			{"www.example.com.", "192.0.2.2", ""},
 			{"www.example.com", "2001:db8::1", ""},
-			{"www.example.com", "192.0.2.3", "the answer for www.example.com. has no 192.0.2.3 in it"},
-			{"www.example.com", "2001:db8::2", "the answer for www.example.com. has no 2001:db8::2 in it"},
+			{"www.example.com", "192.0.2.3", "the answer for www.example.com. does not contain 192.0.2.3"},
+			{"www.example.com", "2001:db8::2", "the answer for www.example.com. does not contain 2001:db8::2"},
 			{"www.example.net", "", "answered NXDOMAIN for www.example.net."},
 		} {
-			q := Question{To: server, Probe: lb.Probe{Type: lb.ProbeDNS, Request: c.name, Response: c.response}}
+			spec := Spec{To: server, Probe: lb.Probe{Type: lb.ProbeDNS, Request: c.name, Response: c.response}}
 			if c.want == "" {
-				wantAnswer(t, q, "answered")
+				wantAnswer(t, spec, "answered")
 			} else {
-				wantError(t, q, c.want)
+				wantError(t, spec, c.want)
 			}
 		}
-		q := Question{To: closedPort(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
-		wantError(t, q, "connection refused")
+		spec := Spec{To: closedPort(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
+		wantError(t, spec, "connection refused")
 	})
 }
 
@@ -85,10 +85,10 @@ func TestDNSStrangers(t *testing.T) {
 			}
 			return append(out, nil, []byte("x"), packed(t, m)[:20])
 		}
-		q := Question{Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com", Timeout: 500 * time.Millisecond}}
-		q.To = serveDNS(t, loopback, strange)
-		wantError(t, q, "no answer within 500ms")
-		q.To = serveDNS(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
-		wantAnswer(t, q, "answered")
+		spec := Spec{Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com", Timeout: 500 * time.Millisecond}}
+		spec.To = serveDNS(t, loopback, strange)
+		wantError(t, spec, "no answer within 500ms")
+		spec.To = serveDNS(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
+		wantAnswer(t, spec, "answered")
 	})
 }

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// ExpiryOf returns when the first certificate in a PEM file ends: a chain, or a bundle of
-// authorities, is complete until then.
+// ExpiryOf returns the earliest expiry of the certificates in a PEM file. Until then, a chain or a
+// bundle of authorities is complete.
 func ExpiryOf(text []byte) (first time.Time, err error) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
-		one, err := x509.ParseCertificate(block.Bytes)
+		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("read certificate: %w", err)
 		}
-		if first.IsZero() || one.NotAfter.Before(first) {
-			first = one.NotAfter
+		if first.IsZero() || certificate.NotAfter.Before(first) {
+			first = certificate.NotAfter
 		}
 	}
 	if first.IsZero() {
-		return first, errors.New("read certificate: the file has none")
+		return first, errors.New("read certificate: the file contains none")
 	}
 	return first, nil
 }
@@ -33,13 +33,13 @@ func ExpiryOf(text []byte) (first time.Time, err error) {
 // maxExpiries bounds the number of files in a cache. A full cache is emptied.
 const maxExpiries = 1000
 
-// ExpiryCache remembers when the certificates in files expire, as long as the files do not change.
+// ExpiryCache caches the results of ExpiryOf for files, as long as the files do not change.
 type ExpiryCache struct {
 	mu    sync.Mutex
-	known map[string]knownExpiry
+	known map[string]knownExpiry // by file name
 }
 
-// knownExpiry is the result for a file, and the file's state at that time.
+// knownExpiry is the result for a file, and the state of the file that it is from.
 type knownExpiry struct {
 	changed time.Time
 	size    int64
@@ -47,12 +47,12 @@ type knownExpiry struct {
 	err     error
 }
 
-// Of returns the result of ExpiryOf for a file with this time of change and size. The file
-// is read only if either has changed.
+// Of returns the result of ExpiryOf for a file with this modification time and size. It reads the
+// file only if either has changed.
 func (c *ExpiryCache) Of(file string, changed time.Time, size int64, read func() ([]byte, error)) (time.Time, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, there := c.known[file]; there && k.changed.Equal(changed) && k.size == size {
+	if k, ok := c.known[file]; ok && k.changed.Equal(changed) && k.size == size {
 		return k.end, k.err
 	}
 	text, err := read()

@@ -11,9 +11,9 @@ import (
 	"loxilb/test/certtest"
 )
 
-// TestOf checks that the earliest end in a file counts, at any position, and that keys in the file
-// are ignored.
-func TestOf(t *testing.T) {
+// TestExpiryOf checks that the result is the earliest expiry in a file, at any position, and that
+// keys in the file are ignored.
+func TestExpiryOf(t *testing.T) {
 	t.Parallel()
 	soon, late := time.Now().Add(time.Hour).Truncate(time.Second), time.Now().Add(time.Hour*24).Truncate(time.Second)
 	key := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte{1}})
@@ -29,8 +29,9 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestCache checks that a file is read when it is new, has changed, or could not be read before.
-func TestCache(t *testing.T) {
+// TestExpiryCache checks that a file is read when it is new, has changed, or could not be read
+// before.
+func TestExpiryCache(t *testing.T) {
 	t.Parallel()
 	var c probe.ExpiryCache
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -41,7 +42,7 @@ func TestCache(t *testing.T) {
 		t.Errorf("got %v, want the error failure", err)
 	}
 	failure = nil
-	for _, one := range []struct {
+	for _, tc := range []struct {
 		file    string
 		changed time.Time
 		size    int64
@@ -49,9 +50,9 @@ func TestCache(t *testing.T) {
 	}{
 		{"a", then, 1, 2}, {"a", then, 1, 2}, {"b", then, 1, 3}, {"a", then, 2, 4}, {"a", then.Add(1), 2, 5}, {"a", then.Add(1), 2, 5},
 	} {
-		got, err := c.Of(one.file, one.changed, one.size, read)
-		if err != nil || !got.Equal(end) || reads != one.reads {
-			t.Errorf("%+v: %v, %v, read %d times", one, got, err, reads)
+		got, err := c.Of(tc.file, tc.changed, tc.size, read)
+		if err != nil || !got.Equal(end) || reads != tc.reads {
+			t.Errorf("%+v: %v, %v, read %d times", tc, got, err, reads)
 		}
 	}
 }

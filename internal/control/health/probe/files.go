@@ -13,40 +13,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is the directory of probes' files. API users name them, and the daemon reads them as root:
-// so it reads only regular files in this directory, and evidence about them consists of constant
-// sentences.
+// Files is the directory of probes' files. API users choose the names, and the daemon reads the
+// files as root. So it reads only regular files in this directory, and its evidence about them has
+// no details.
 type Files struct {
 	Dir string
-	Log *slog.Logger // for details that evidence omits
+	Log *slog.Logger // logs the details that evidence omits
 }
 
 // maxFileSize bounds the size of a file.
 const maxFileSize = 1 << 20
 
-// stamp identifies a version of a file.
-type stamp struct {
+// fileVersion identifies a version of a file.
+type fileVersion struct {
 	changed time.Time
 	size    int64
 }
 
 // contains reports whether a file is below the directory.
 func (f Files) contains(name string) bool {
-	_, ok := f.inside(name)
+	_, ok := f.relative(name)
 	return ok
 }
 
-func (f Files) inside(name string) (string, bool) {
+// relative returns the name relative to the directory; false: the file is not below it.
+func (f Files) relative(name string) (string, bool) {
 	rel, err := filepath.Rel(f.Dir, name)
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-func (f Files) stamp(name string) (stamp, error) {
+func (f Files) version(name string) (fileVersion, error) {
 	file, info, err := f.open(name)
 	if err != nil {
-		return stamp{}, err
+		return fileVersion{}, err
 	}
-	return stamp{info.ModTime(), info.Size()}, file.Close()
+	return fileVersion{info.ModTime(), info.Size()}, file.Close()
 }
 
 func (f Files) read(name string) ([]byte, error) {
@@ -55,7 +56,7 @@ func (f Files) read(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1)) // it may have grown
+	content, err := io.ReadAll(io.LimitReader(file, maxFileSize+1)) // the file may have grown since open
 	if err == nil && len(content) > maxFileSize {
 		err = errLarge
 	}
@@ -64,9 +65,10 @@ func (f Files) read(name string) ([]byte, error) {
 
 var errLarge = fmt.Errorf("has more than %d bytes", maxFileSize)
 
-// open opens a regular file. Other files do not block it: a pipe without a writer, a terminal.
+// open opens a regular file. It refuses other files without blocking, such as a pipe without a
+// writer.
 func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
-	rel, ok := f.inside(name)
+	rel, ok := f.relative(name)
 	if !ok {
 		return nil, nil, fmt.Errorf("is not below %s", f.Dir)
 	}
@@ -93,15 +95,16 @@ func (f Files) open(name string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
-// fileError is why a file cannot be used: the text for the evidence, and for the log.
+// fileError reports that a file cannot be used.
 type fileError struct {
-	what, file string
-	cause      error
+	what  string // for the evidence
+	file  string // for the log
+	cause error  // for the log; nil: unknown
 }
 
 func (e *fileError) Error() string { return ErrNotSent.Error() + ": " + e.what }
 
-// Unwrap includes the cause, such as a lack of descriptors.
+// Unwrap returns ErrNotSent and the cause: a lack of descriptors is handled in its own way.
 func (e *fileError) Unwrap() []error {
 	if e.cause == nil {
 		return []error{ErrNotSent}
@@ -109,9 +112,10 @@ func (e *fileError) Unwrap() []error {
 	return []error{ErrNotSent, e.cause}
 }
 
-// Expiry returns when the first certificate of a file expires. A cached file is not read again.
+// Expiry returns the earliest expiry of the certificates in a file. It reads the file only if the
+// cache does not have the result.
 func (f Files) Expiry(name string, c *ExpiryCache) (time.Time, error) {
-	s, err := f.stamp(name)
+	s, err := f.version(name)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -18,14 +18,14 @@ import (
 	"loxilb/test/certtest"
 )
 
-// never is a limit for reading a wrong file: a read that blocks exceeds it.
+// never is longer than a probe takes unless it blocks.
 const never = time.Minute
 
 // probeWithFiles probes by TLS with files, which must not block.
 func probeWithFiles(t *testing.T, files Files, p lb.Probe) error {
 	t.Helper()
 	p.Type, p.Timeout = lb.ProbeHTTPS, time.Second
-	prober := New(Question{To: closedPort(netip.MustParseAddr("127.0.0.1")), Probe: p}, &Sockets{}, files)
+	prober := New(Spec{To: closedPort(netip.MustParseAddr("127.0.0.1")), Probe: p}, &Sockets{}, files)
 	ended := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), p.Timeout)
@@ -63,7 +63,11 @@ func TestFiles(t *testing.T) {
 	copyFile(t, in("ca"), ca.File(t))
 	ca.Issue(t, "loxilb").Write(t, dir, "client")
 	ca.Issue(t, "loxilb").Write(t, dir, "other")
-	const unreadable = "cannot be probed: the file of the probe CA cannot be read"
+	const (
+		unreadable = "cannot be probed: the probe's CA file cannot be read"
+		noPEM      = "cannot be probed: the probe's CA file is not PEM"
+	)
+	elsewhere := "cannot be probed: the probe's CA file is not below " + dir
 	for _, tc := range []struct {
 		p         lb.Probe
 		want, log string
@@ -77,15 +81,15 @@ func TestFiles(t *testing.T) {
 		{lb.Probe{CA: in("to-zero")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("to-secret")}, unreadable, "escapes"},
 		{lb.Probe{CA: in("large")}, unreadable, "more than 1048576 bytes"},
-		{lb.Probe{CA: secret}, "cannot be probed: the file of the probe CA is not below " + dir, secret},
-		{lb.Probe{CA: in("../probes/../secret.pem")}, "cannot be probed: the file of the probe CA is not below " + dir, "secret.pem"},
-		{lb.Probe{CA: "/dev/zero"}, "cannot be probed: the file of the probe CA is not below " + dir, "/dev/zero"},
-		{lb.Probe{CA: in("text")}, "cannot be probed: the file of the probe CA is not PEM", in("text")},
-		{lb.Probe{CA: in("client.key")}, "cannot be probed: the file of the probe CA is not PEM", in("client.key")},
-		{lb.Probe{Certificate: in("client.pem"), Key: secret}, "cannot be probed: the file of the probe key is not below " + dir, secret},
-		{lb.Probe{Certificate: in("client.pem"), Key: in("pipe")}, "cannot be probed: the file of the probe key cannot be read", "not a regular file"},
-		{lb.Probe{Certificate: in("text"), Key: in("client.key")}, "cannot be probed: the file of the probe certificate is not PEM", in("text")},
-		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be probed: the probe key does not match the probe certificate", "does not match"},
+		{lb.Probe{CA: secret}, elsewhere, secret},
+		{lb.Probe{CA: in("../probes/../secret.pem")}, elsewhere, "secret.pem"},
+		{lb.Probe{CA: "/dev/zero"}, elsewhere, "/dev/zero"},
+		{lb.Probe{CA: in("text")}, noPEM, in("text")},
+		{lb.Probe{CA: in("client.key")}, noPEM, in("client.key")},
+		{lb.Probe{Certificate: in("client.pem"), Key: secret}, "cannot be probed: the probe's key file is not below " + dir, secret},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("pipe")}, "cannot be probed: the probe's key file cannot be read", "not a regular file"},
+		{lb.Probe{Certificate: in("text"), Key: in("client.key")}, "cannot be probed: the probe's certificate file is not PEM", in("text")},
+		{lb.Probe{Certificate: in("client.pem"), Key: in("other.key")}, "cannot be probed: the probe's key does not match its certificate", "does not match"},
 	} {
 		var log bytes.Buffer
 		err := probeWithFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)
@@ -101,13 +105,13 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestFilesToldOnce checks that the log has an error once, and again when it changes.
-func TestFilesToldOnce(t *testing.T) {
+// TestFilesLoggedOnce checks that an error is logged once, and again only when it changes.
+func TestFilesLoggedOnce(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	dir := t.TempDir()
 	p := lb.Probe{Type: lb.ProbeHTTPS, CA: filepath.Join(dir, "ca")}
-	s := newSecrets(Question{To: closedPort(netip.MustParseAddr("::1")), Probe: p}, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	s := newTLSFiles(Spec{To: closedPort(netip.MustParseAddr("::1")), Probe: p}, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for _, want := range []int{1, 1} {
 		if _, err := s.config(); err == nil || strings.Count(log.String(), "\n") != want {
 			t.Errorf("%v; the log says %q", err, log.String())

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// sendUnreachable sends an ICMP error that reports a port as unreachable, and quotes this part of a
-// datagram to it.
+// sendUnreachable sends an ICMP error to a socket: it reports port of as unreachable, and quotes a
+// datagram with this content.
 func sendUnreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	t.Helper()
 	six := to.Addr().Is6()
@@ -52,17 +52,18 @@ func sendUnreachable(t *testing.T, to, of netip.AddrPort, quoted []byte) {
 	}
 }
 
-// TestForged checks that ICMP errors of an attacker who knows address and port of an endpoint, and
-// tries all our ports, do not make it down. An error that quotes too little must be repeated for
-// other ports, once for each datagram; one that quotes something else is ignored.
+// TestForged checks that ICMP errors of an attacker, who knows the address and port of an endpoint
+// and tries all ports of this machine, do not make the endpoint down. An error that quotes too
+// little counts only if each further datagram, from another port, gets exactly one too. An error
+// that quotes other content is ignored.
 //
 // P45
 func TestForged(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for name, c := range map[string]struct {
 			probe lb.Probe
-			forge func(n int, question []byte) [][]byte // the quotes in the errors for the n-th datagram
-			want  string                                // "": it is well; "?": that is not decided
+			forge func(n int, question []byte) [][]byte // the contents that the errors for the n-th datagram quote
+			want  string                                // the error; "": success; "?": ErrUndecided
 		}{
 			"another datagram":     {lb.Probe{}, func(int, []byte) [][]byte { return [][]byte{[]byte("loxilb-probe-guess"), []byte("x")} }, ""},
 			"nothing":              {lb.Probe{}, func(n int, _ []byte) [][]byte { return [][]byte{nil}[:1-min(n, 1)] }, "?"},
@@ -94,7 +95,7 @@ func TestForged(t *testing.T) {
 					}
 				}()
 				c.probe.Type, c.probe.Timeout, c.probe.Rise, c.probe.Interval = lb.ProbeUDP, time.Second, 2, time.Second
-				_, err = probeOnce(t, Question{To: at, Probe: c.probe})
+				_, err = probeOnce(t, Spec{To: at, Probe: c.probe})
 				switch {
 				case c.want == "?" && !errors.Is(err, ErrUndecided), c.want == "" && err != nil,
 					len(c.want) > 1 && (err == nil || err.Error() != c.want):
@@ -105,7 +106,7 @@ func TestForged(t *testing.T) {
 	})
 }
 
-// TestForgedAnswered checks that an answer counts after any ICMP errors.
+// TestForgedAnswered checks that an answer after an ICMP error is a success.
 func TestForgedAnswered(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		l, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
@@ -123,6 +124,6 @@ func TestForgedAnswered(t *testing.T) {
 			sendUnreachable(t, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), at, buf[:n])
 			l.WriteToUDPAddrPort([]byte("late"), from)
 		}()
-		wantAnswer(t, Question{To: at, Probe: lb.Probe{Type: lb.ProbeUDP, Request: "known", Response: "late", Timeout: 5 * time.Second}}, "answered")
+		wantAnswer(t, Spec{To: at, Probe: lb.Probe{Type: lb.ProbeUDP, Request: "known", Response: "late", Timeout: 5 * time.Second}}, "answered")
 	})
 }

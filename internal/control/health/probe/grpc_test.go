@@ -38,22 +38,22 @@ func TestGRPC(t *testing.T) {
 		h := health.NewServer()
 		h.SetServingStatus("shop", grpc_health_v1.HealthCheckResponse_SERVING)
 		h.SetServingStatus("till", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-		q := Question{To: serveGRPC(t, loopback, h), Probe: lb.Probe{Type: lb.ProbeGRPC, Timeout: 5 * time.Second}}
-		wantAnswer(t, q, "SERVING")
-		q.Probe.Request = "shop"
-		wantAnswer(t, q, "SERVING")
-		q.Probe.Request = "till"
-		wantError(t, q, "NOT_SERVING")
-		q.Probe.Request = "bank"
-		wantError(t, q, `service "bank" is not known there`)
-		q.To = serveGRPC(t, loopback, nil)
-		wantError(t, q, "the endpoint does not serve grpc.health.v1")
-		q.To = closedPort(loopback)
-		wantError(t, q, "connection refused")
-		q.To, q.Probe.Timeout = serve(t, loopback, hold), 500*time.Millisecond
-		wantError(t, q, "connected, but no answer within 500ms")
-		q.To = unansweringPort(t, loopback)
-		wantError(t, q, "no answer within 500ms")
+		spec := Spec{To: serveGRPC(t, loopback, h), Probe: lb.Probe{Type: lb.ProbeGRPC, Timeout: 5 * time.Second}}
+		wantAnswer(t, spec, "SERVING")
+		spec.Probe.Request = "shop"
+		wantAnswer(t, spec, "SERVING")
+		spec.Probe.Request = "till"
+		wantError(t, spec, "NOT_SERVING")
+		spec.Probe.Request = "bank"
+		wantError(t, spec, `the endpoint does not know service "bank"`)
+		spec.To = serveGRPC(t, loopback, nil)
+		wantError(t, spec, "the endpoint does not serve grpc.health.v1")
+		spec.To = closedPort(loopback)
+		wantError(t, spec, "connection refused")
+		spec.To, spec.Probe.Timeout = serve(t, loopback, hold), 500*time.Millisecond
+		wantError(t, spec, "connected, but no answer within 500ms")
+		spec.To = unansweringPort(t, loopback)
+		wantError(t, spec, "no answer within 500ms")
 	})
 }
 
@@ -66,12 +66,12 @@ func TestGRPCTLS(t *testing.T) {
 			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(),
 		}
 		cert, key := ca.Issue(t, "loxilb").Write(t, t.TempDir(), "client")
-		q := Question{To: serveGRPC(t, loopback, health.NewServer(), grpc.Creds(credentials.NewTLS(config)))}
-		q.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.File(t), Certificate: cert, Key: key}
-		wantAnswer(t, q, "SERVING")
-		q.Probe.CA = ""
-		wantAnswer(t, q, "SERVING")
-		q.Probe.CA = other.File(t)
-		wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
+		spec := Spec{To: serveGRPC(t, loopback, health.NewServer(), grpc.Creds(credentials.NewTLS(config)))}
+		spec.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.File(t), Certificate: cert, Key: key}
+		wantAnswer(t, spec, "SERVING")
+		spec.Probe.CA = ""
+		wantAnswer(t, spec, "SERVING")
+		spec.Probe.CA = other.File(t)
+		wantError(t, spec, "certificate is not trusted: x509: certificate signed by unknown authority")
 	})
 }

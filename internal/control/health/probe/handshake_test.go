@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestHandshake checks that an endpoint that accepts a connection is up; if the connection is held,
-// only if the endpoint does not reset it.
+// TestHandshake checks that Handshake succeeds if the endpoint accepts the connection and, where it
+// is kept open, does not reset it.
 func TestHandshake(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		const timeout, hold = 400 * time.Millisecond, 100 * time.Millisecond
@@ -54,7 +54,7 @@ func TestHandshake(t *testing.T) {
 			t.Errorf(`got %v, want an error, the error "connection refused"`, err)
 		}
 		start := time.Now()
-		if err := Handshake(t.Context(), unansweringPort(t, loopback), timeout, 0); !errors.Is(err, errLate) || time.Since(start) < timeout {
+		if err := Handshake(t.Context(), unansweringPort(t, loopback), timeout, 0); !errors.Is(err, errTimeout) || time.Since(start) < timeout {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
 	})

@@ -99,21 +99,21 @@ func TestHTTP2Attacks(t *testing.T) {
 			t.Run(name+" "+kind.String(), func(t *testing.T) {
 				t.Parallel()
 				var connections atomic.Int32
-				q := Question{Probe: lb.Probe{Type: kind, Timeout: 2 * time.Second}}
+				spec := Spec{Probe: lb.Probe{Type: kind, Timeout: 2 * time.Second}}
 				if want == endless {
-					q.Probe.Timeout = never
+					spec.Probe.Timeout = never
 				}
 				if kind == lb.ProbeHTTPS {
-					q.Probe.Response = "well"
+					spec.Probe.Response = "well"
 				}
-				q.To = serve(t, loopback, func(c net.Conn) {
+				spec.To = serve(t, loopback, func(c net.Conn) {
 					connections.Add(1)
 					if kind == lb.ProbeHTTPS {
 						c = tls.Server(c, config)
 					}
 					serveHTTP2(c, attack.f)
 				})
-				a, err := probeOnce(t, q)
+				a, err := probeOnce(t, spec)
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%q, %v; want %q", a.What, err, want)
 				}

@@ -18,38 +18,39 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// ping probes by ICMP echo. All probes of an IP version share a socket: separate sockets would each
-// receive all answers. Probes to a VIP have one socket each, since redirection is per socket.
-type ping struct {
-	q      Question
+// pingProber probes by ICMP echo. All probes of an IP version share a socket: each of several
+// sockets would receive all replies. Probes to a VIP have a socket each, as a redirection affects a
+// whole socket.
+type pingProber struct {
+	spec   Spec
 	shared *Sockets
 }
 
-func (p ping) Probe(ctx context.Context) (Answer, error) {
+func (p pingProber) Probe(ctx context.Context) (Answer, error) {
 	e, err := p.echoer()
-	if err == nil && p.q.Redirect != nil {
+	if err == nil && p.spec.Redirect != nil {
 		defer e.Close()
 	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	delay, err := e.exchange(ctx, p.q)
+	delay, err := e.exchange(ctx, p.spec)
 	if err != nil {
-		return Answer{}, shorten(p.q, errors.Join(notOurs(p.q.From, err), err))
+		return Answer{}, shorten(p.spec, errors.Join(sourceError(p.spec.From, err), err))
 	}
 	return Answer{What: "answered", Delay: delay}, nil
 }
 
-func (p ping) echoer() (*echoer, error) {
-	if p.q.Redirect == nil {
-		return p.shared.echoer(p.q.To.Addr().Is6())
+func (p pingProber) echoer() (*echoer, error) {
+	if p.spec.Redirect == nil {
+		return p.shared.echoer(p.spec.To.Addr().Is6())
 	}
-	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Redirect)
+	return newEchoer(p.spec.To.Addr().Is6(), p.shared.redirectedID(), p.spec.Redirect)
 }
 
-// notOurs reports whether a request could not be sent because this machine lacks its source
-// address: the kernel then returns "no route".
-func notOurs(from netip.Addr, sending error) error {
+// sourceError returns why the source address of a request that could not be sent is unusable; nil:
+// it is usable. If this machine lacks the address, sending fails with a misleading "no route".
+func sourceError(from netip.Addr, sending error) error {
 	var errno syscall.Errno
 	if !from.IsValid() || !errors.As(sending, &errno) {
 		return nil
@@ -61,18 +62,19 @@ func notOurs(from netip.Addr, sending error) error {
 	return c.Close()
 }
 
-// echoer sends echo requests of one IP version, and delivers their answers.
+// echoer sends echo requests of one IP version, and passes each reply to the probe that waits for
+// it.
 type echoer struct {
 	rawSocket
-	id uint16 // unique in this process
+	id uint16 // identifier of all requests; unique in this process
 
 	mu      sync.Mutex
-	next    uint16           // sequence number
-	waiting map[uint16]*echo // by sequence number
+	next    uint16                  // sequence number
+	waiting map[uint16]*pendingEcho // by sequence number
 }
 
-// echo is a request that waits for its reply.
-type echo struct {
+// pendingEcho is a request that waits for its reply.
+type pendingEcho struct {
 	to       netip.Addr
 	token    uint64 // in the request and in the reply
 	received chan time.Time
@@ -81,27 +83,27 @@ type echo struct {
 // echoID is the offset of the identifier in an ICMP echo, of IPv4 and IPv6.
 const echoID = 4
 
-// newEchoer opens the socket of an echoer. lead, if not nil, redirects its packets.
-func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
+// newEchoer opens the socket of an echoer. redirect, if not nil, redirects its packets.
+func newEchoer(six bool, id uint16, redirect func(fd int) error) (*echoer, error) {
 	protocol := "icmp"
 	if six {
 		protocol = "ipv6-icmp"
 	}
-	raw, err := openRaw(six, protocol, lead)
+	raw, err := openRaw(six, protocol, redirect)
 	if err != nil {
 		return nil, err
 	}
-	// Replies to other processes are filtered out, too.
+	// The filter by identifier also excludes replies to other processes.
 	if err := errors.Join(raw.keepICMP(ipv4.ICMPTypeEchoReply, ipv6.ICMPTypeEchoReply), raw.keep(echoID, id)); err != nil {
 		raw.Close()
 		return nil, err
 	}
-	e := &echoer{rawSocket: raw, id: id, waiting: map[uint16]*echo{}}
-	go e.receive(256, e.take)
+	e := &echoer{rawSocket: raw, id: id, waiting: map[uint16]*pendingEcho{}}
+	go e.receive(256, e.handleReply)
 	return e, nil
 }
 
-// keepICMP makes the kernel filter out ICMP messages of other types.
+// keepICMP makes the kernel deliver only ICMP messages of a type.
 func (s rawSocket) keepICMP(v4 ipv4.ICMPType, v6 ipv6.ICMPType) error {
 	if s.v6 != nil {
 		var filter ipv6.ICMPFilter
@@ -116,8 +118,8 @@ func (s rawSocket) keepICMP(v4 ipv4.ICMPType, v6 ipv6.ICMPType) error {
 }
 
 // exchange sends a request, and waits for its reply.
-func (e *echoer) exchange(ctx context.Context, q Question) (time.Duration, error) {
-	w := &echo{to: q.target().Addr(), token: rand.Uint64(), received: make(chan time.Time, 1)}
+func (e *echoer) exchange(ctx context.Context, spec Spec) (time.Duration, error) {
+	w := &pendingEcho{to: spec.target().Addr(), token: rand.Uint64(), received: make(chan time.Time, 1)}
 	number, err := e.register(w)
 	if err != nil {
 		return 0, err
@@ -128,7 +130,7 @@ func (e *echoer) exchange(ctx context.Context, q Question) (time.Duration, error
 		return 0, err
 	}
 	start := time.Now()
-	if err := e.send(packet, q.From, w.to); err != nil {
+	if err := e.send(packet, spec.From, w.to); err != nil {
 		return 0, err
 	}
 	select {
@@ -139,8 +141,8 @@ func (e *echoer) exchange(ctx context.Context, q Question) (time.Duration, error
 	}
 }
 
-// register assigns a request a unique number.
-func (e *echoer) register(w *echo) (number uint16, err error) {
+// register assigns a request a sequence number that no waiting request has.
+func (e *echoer) register(w *pendingEcho) (number uint16, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for range 1 << 16 {
@@ -150,7 +152,7 @@ func (e *echoer) register(w *echo) (number uint16, err error) {
 			return e.next, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: %d others wait for an answer", ErrNotSent, len(e.waiting))
+	return 0, fmt.Errorf("%w: %d other probes wait for an answer", ErrNotSent, len(e.waiting))
 }
 
 func (e *echoer) unregister(number uint16) {
@@ -159,7 +161,7 @@ func (e *echoer) unregister(number uint16) {
 	delete(e.waiting, number)
 }
 
-// request returns an echo request. The kernel makes the checksum of IPv6.
+// request returns an echo request. For IPv6, the kernel adds the checksum.
 func (e *echoer) request(number uint16, token uint64) ([]byte, error) {
 	m := icmp.Message{
 		Type: ipv4.ICMPTypeEcho,
@@ -171,8 +173,8 @@ func (e *echoer) request(number uint16, token uint64) ([]byte, error) {
 	return m.Marshal(nil)
 }
 
-// take delivers a reply.
-func (e *echoer) take(from netip.Addr, packet []byte, received time.Time) {
+// handleReply parses and delivers a reply.
+func (e *echoer) handleReply(from netip.Addr, packet []byte, received time.Time) {
 	protocol := ipv4.ICMPTypeEchoReply.Protocol()
 	if e.v6 != nil {
 		protocol = ipv6.ICMPTypeEchoReply.Protocol()
@@ -196,27 +198,27 @@ func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, received time.Time) 
 	}
 	select {
 	case w.received <- received:
-	default: // a copy
+	default: // a duplicate
 	}
 }
 
-// Sockets are shared by probers. They are opened when the first probe needs them.
+// Sockets are the raw sockets that probers share. Each is opened when the first probe needs it.
 type Sockets struct {
 	mu         sync.Mutex
 	echo       [2]*echoer     // IPv4, IPv6
 	sctp       [2]*associator // IPv4, IPv6
 	closed     bool
-	redirected atomic.Uint32 // number of sockets redirected to a VIP
+	redirected atomic.Uint32 // number of sockets so far that were redirected to a VIP
 }
 
-// identifier returns an identifier, or port, for a socket whose answers come from a VIP. No
-// client's connection has the VIP as its endpoint.
-func (s *Sockets) identifier() uint16 { return uint16(s.redirected.Add(1)) }
+// redirectedID returns an echo identifier, or SCTP port, for a socket that is redirected to a VIP.
+// It conflicts with no client's connection, as no such connection has the VIP as its endpoint.
+func (s *Sockets) redirectedID() uint16 { return uint16(s.redirected.Add(1)) }
 
-// ownIdentifier returns an identifier that no client's connection has: connections with this
-// machine's own address as source get no ports that the kernel assigns to sockets, and echo
-// identifiers are assigned like ports.
-func ownIdentifier() (uint16, error) {
+// unusedID returns an echo identifier, or SCTP port, that conflicts with no client's connection.
+// Connections that are translated to this machine's address do not use the ports that the kernel
+// assigns to sockets, nor the echo identifiers with these numbers.
+func unusedID() (uint16, error) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {
 		return 0, err
@@ -232,8 +234,8 @@ func (s *Sockets) associator(six bool) (*associator, error) {
 	return socketOf(s, &s.sctp, six, newAssociator)
 }
 
-// socketOf returns the socket of an IP version, and opens it if it is the first.
-func socketOf[T any](s *Sockets, all *[2]*T, six bool, open func(six bool, id uint16, lead func(fd int) error) (*T, error)) (*T, error) {
+// socketOf returns the socket of an IP version. The first call opens it.
+func socketOf[T any](s *Sockets, all *[2]*T, six bool, open func(six bool, id uint16, redirect func(fd int) error) (*T, error)) (*T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -244,7 +246,7 @@ func socketOf[T any](s *Sockets, all *[2]*T, six bool, open func(six bool, id ui
 		version = 1
 	}
 	if all[version] == nil {
-		id, err := ownIdentifier()
+		id, err := unusedID()
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +257,7 @@ func socketOf[T any](s *Sockets, all *[2]*T, six bool, open func(six bool, id ui
 	return all[version], nil
 }
 
-// Close closes them. Later probes fail.
+// Close closes the sockets. Later probes fail.
 func (s *Sockets) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

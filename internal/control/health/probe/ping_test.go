@@ -17,22 +17,22 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestPing checks that an endpoint that answers is up and another one is not, with many at a time,
-// and with a source address.
+// TestPing checks that a thousand simultaneous probes succeed, and that none stays registered. Over
+// IPv4, they have a source address.
 func TestPing(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		var shared Sockets
 		defer shared.Close()
 		var all sync.WaitGroup
 		for i := range 1000 {
-			q := Question{To: netip.AddrPortFrom(loopback, 0), Probe: lb.Probe{Type: lb.ProbePing, Timeout: 10 * time.Second}}
+			spec := Spec{To: netip.AddrPortFrom(loopback, 0), Probe: lb.Probe{Type: lb.ProbePing, Timeout: 10 * time.Second}}
 			if loopback.Is4() {
-				q.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}), 0)
-				q.From = netip.MustParseAddr("127.0.0.77")
+				spec.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}), 0)
+				spec.From = netip.MustParseAddr("127.0.0.77")
 			}
 			all.Go(func() {
-				if a, err := New(q, &shared, testFiles).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
-					t.Errorf(`%v: got %+v, %v, want no error, a.What == "answered", a.Delay > 0`, q.To, a, err)
+				if a, err := New(spec, &shared, testFiles).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
+					t.Errorf(`%v: got %+v, %v, want no error, a.What == "answered", a.Delay > 0`, spec.To, a, err)
 				}
 			})
 		}
@@ -46,7 +46,7 @@ func TestPing(t *testing.T) {
 }
 
 // TestPingIdentifier checks that the identifier is in the kernel's range of ephemeral ports, which
-// connections do not use.
+// clients' connections do not use.
 func TestPingIdentifier(t *testing.T) {
 	t.Parallel()
 	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
@@ -94,10 +94,10 @@ func TestPingStrangers(t *testing.T) {
 		if loopback.Is6() {
 			target = netip.MustParseAddr("2001:db8::1")
 		}
-		fromOther := &echo{to: target, token: 7, received: make(chan time.Time, 1)}
-		fromHere := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
-		last := &echo{to: loopback, token: 7, received: make(chan time.Time, 1)}
-		for _, w := range []*echo{fromOther, fromHere, last} {
+		fromOther := &pendingEcho{to: target, token: 7, received: make(chan time.Time, 1)}
+		fromHere := &pendingEcho{to: loopback, token: 7, received: make(chan time.Time, 1)}
+		last := &pendingEcho{to: loopback, token: 7, received: make(chan time.Time, 1)}
+		for _, w := range []*pendingEcho{fromOther, fromHere, last} {
 			if _, err := e.register(w); err != nil {
 				t.Fatal(err)
 			}
@@ -118,17 +118,17 @@ func TestPingStrangers(t *testing.T) {
 		}
 		token := binary.BigEndian.AppendUint64(nil, 7)
 		reply(e.id, 1, token)                                   // from another address
-		reply(e.id+1, 2, token)                                 // id
-		reply(e.id, 9, token)                                   // number
-		reply(e.id, 2, binary.BigEndian.AppendUint64(nil, 8))   // token
-		reply(e.id, 2, nil)                                     // none
-		reply(e.id, 2, append([]byte("xxxxxxxxxxx"), token...)) // too long
+		reply(e.id+1, 2, token)                                 // with another identifier
+		reply(e.id, 9, token)                                   // with another number
+		reply(e.id, 2, binary.BigEndian.AppendUint64(nil, 8))   // with another token
+		reply(e.id, 2, nil)                                     // without a token
+		reply(e.id, 2, append([]byte("xxxxxxxxxxx"), token...)) // with too much data
 		reply(e.id, 3, token)                                   // the only right one
 		reply(e.id, 3, token)                                   // a duplicate
 		select {
 		case <-last.received:
 		case <-time.After(10 * time.Second):
-			t.Fatal("the right reply was not taken")
+			t.Fatal("the right reply was not delivered")
 		}
 		if len(fromOther.received)+len(fromHere.received) != 0 {
 			t.Error("a reply from another address was accepted")
@@ -140,6 +140,6 @@ func TestPingStrangers(t *testing.T) {
 func TestPingSilence(t *testing.T) {
 	t.Parallel()
 	for _, to := range silentAddresses(t) {
-		wantError(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
+		wantError(t, Spec{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
 	}
 }

@@ -11,80 +11,81 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Question is a probe and its target. All members of the probe are set: no defaults are left to be
-// filled in.
-type Question struct {
+// Spec is a probe and its target. All members of Probe are set: the caller has replaced zero values
+// by the defaults.
+type Spec struct {
 	To   netip.AddrPort
-	From netip.Addr // zero: the kernel's choice
+	From netip.Addr // source address; zero: the kernel's choice
 	// In mode dsr, To is a VIP. The socket is connected to Endpoint, the endpoint's own
-	// address, so the kernel routes its packets there; Redirect makes them carry the VIP as
-	// destination. In other modes, Redirect is nil, and To is the endpoint.
+	// address, so the kernel routes its packets there; Redirect sets their destination address
+	// to the VIP. In other modes, Redirect is nil, and To is the endpoint.
 	Endpoint    netip.Addr
 	Redirect    func(fd int) error
-	ProxyHeader bool // begin TCP connections that carry data with a PROXY protocol header
+	ProxyHeader bool // send a PROXY protocol header first on TCP connections that carry data
 	Probe       lb.Probe
 }
 
 // target returns the address that a socket is connected to.
-func (q Question) target() netip.AddrPort {
-	if q.Redirect == nil {
-		return q.To
+func (spec Spec) target() netip.AddrPort {
+	if spec.Redirect == nil {
+		return spec.To
 	}
-	return netip.AddrPortFrom(q.Endpoint, q.To.Port())
+	return netip.AddrPortFrom(spec.Endpoint, spec.To.Port())
 }
 
 // Answer is a successful result. A Prober returns an error for any other result.
 type Answer struct {
-	What  string        // "status 200"
+	What  string        // describes the answer, such as "status 200"
 	Delay time.Duration // from the request to the answer; 0: not measured
 }
 
-// Prober repeats one probe.
+// Prober performs the same probe repeatedly.
 type Prober interface {
-	// Probe probes once, until ctx ends at the latest. An error is no evidence about the
-	// endpoint if it wraps ErrNotSent or ErrUndecided.
+	// Probe probes once, and returns when ctx ends at the latest. An error is no evidence
+	// about the endpoint if it wraps ErrNotSent or ErrUndecided.
 	Probe(ctx context.Context) (Answer, error)
 }
 
-// ErrNotSent is wrapped by errors of this machine that prevented a probe.
+// ErrNotSent is wrapped by errors of this machine that prevent a probe.
 var ErrNotSent = errors.New("cannot be probed")
 
-// ErrUndecided is wrapped by errors that are no evidence about the endpoint.
+// ErrUndecided is wrapped by errors of probes that ended without evidence about the endpoint.
 var ErrUndecided = errors.New("is inconclusive")
 
-// New returns the prober of a question.
-func New(q Question, shared *Sockets, files Files) Prober {
-	switch q.Probe.Type {
+// New returns a prober of the type that the probe requests.
+func New(spec Spec, shared *Sockets, files Files) Prober {
+	switch spec.Probe.Type {
 	case lb.ProbePing:
-		return ping{q, shared}
+		return pingProber{spec, shared}
 	case lb.ProbeSCTP:
-		return association{q, shared}
+		return sctpProber{spec, shared}
 	case lb.ProbeTCP:
-		return stream{q}
+		return tcpProber{spec}
 	case lb.ProbeHTTP, lb.ProbeHTTPS:
-		return newWeb(q, files)
+		return newHTTP(spec, files)
 	case lb.ProbeUDP:
-		return newDatagram(q)
+		return newUDP(spec)
 	case lb.ProbeGRPC:
-		return newCall(q, files)
+		return newGRPC(spec, files)
 	case lb.ProbeDNS:
-		return name{q}
+		return dnsProber{spec}
 	}
-	return unknown{q.Probe.Type}
+	return unknownType{spec.Probe.Type}
 }
 
-// Remember passes another prober's knowledge of the same address and port to a prober.
-func Remember(p, before Prober) {
-	to, udp := p.(*datagram)
-	from, was := before.(*datagram)
-	if udp && was {
-		to.refused = from.refused
+// TransferState copies what one prober has learned about an address and port to its successor. It
+// has an effect only if both are UDP probers.
+func TransferState(from, to Prober) {
+	older, ok := from.(*udpProber)
+	newer, both := to.(*udpProber)
+	if ok && both {
+		newer.refused = older.refused
 	}
 }
 
-// unknown is a prober of a type that this version does not know.
-type unknown struct{ kind lb.ProbeType }
+// unknownType is a prober for a probe type that this version does not support.
+type unknownType struct{ kind lb.ProbeType }
 
-func (u unknown) Probe(context.Context) (Answer, error) {
+func (u unknownType) Probe(context.Context) (Answer, error) {
 	return Answer{}, fmt.Errorf("%w: no probe of type %v", ErrNotSent, u.kind)
 }

@@ -39,36 +39,36 @@ func bothVersions(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
 }
 
 // probeOnce probes once, as a Monitor does.
-func probeOnce(t *testing.T, q Question) (Answer, error) {
+func probeOnce(t *testing.T, spec Spec) (Answer, error) {
 	t.Helper()
-	if q.Probe.Timeout == 0 {
-		q.Probe.Timeout = 10 * time.Second
+	if spec.Probe.Timeout == 0 {
+		spec.Probe.Timeout = 10 * time.Second
 	}
 	var shared Sockets
 	defer shared.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), q.Probe.Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), spec.Probe.Timeout)
 	defer cancel()
 	began := time.Now()
-	a, err := New(q, &shared, testFiles).Probe(ctx)
-	if took := time.Since(began); took > q.Probe.Timeout+5*time.Second {
-		t.Errorf("the probe took %v, and had %v", took, q.Probe.Timeout)
+	a, err := New(spec, &shared, testFiles).Probe(ctx)
+	if took := time.Since(began); took > spec.Probe.Timeout+5*time.Second {
+		t.Errorf("the probe took %v, and its timeout is %v", took, spec.Probe.Timeout)
 	}
 	return a, err
 }
 
 // wantAnswer checks that a probe succeeds with this answer.
-func wantAnswer(t *testing.T, q Question, want string) {
+func wantAnswer(t *testing.T, spec Spec, want string) {
 	t.Helper()
-	a, err := probeOnce(t, q)
+	a, err := probeOnce(t, spec)
 	if err != nil || a.What != want || a.Delay <= 0 {
 		t.Errorf("%q after %v, %v; want %q", a.What, a.Delay, err, want)
 	}
 }
 
 // wantError checks that a probe fails with this error.
-func wantError(t *testing.T, q Question, want string) {
+func wantError(t *testing.T, spec Spec, want string) {
 	t.Helper()
-	a, err := probeOnce(t, q)
+	a, err := probeOnce(t, spec)
 	switch {
 	case err == nil:
 		t.Errorf("the probe succeeds with %q, want the error %q", a.What, want)
@@ -79,7 +79,7 @@ func wantError(t *testing.T, q Question, want string) {
 	}
 }
 
-// serve lets f handle each connection, and returns the address.
+// serve listens on TCP, handles each connection by f, and returns the address.
 func serve(t *testing.T, loopback netip.Addr, f func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
@@ -125,10 +125,10 @@ func flood(c net.Conn) {
 	}
 }
 
-// closedPort returns a port without a listener.
+// closedPort returns an address without a listener.
 func closedPort(loopback netip.Addr) netip.AddrPort { return netip.AddrPortFrom(loopback, 1) }
 
-// unansweringPort returns a port that answers no SYN, as its backlog is full.
+// unansweringPort returns an address that answers no SYN, as its backlog is full.
 func unansweringPort(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	t.Helper()
 	family := unix.AF_INET
@@ -167,7 +167,8 @@ func unansweringPort(t *testing.T, loopback netip.Addr) netip.AddrPort {
 	return a
 }
 
-// silentAddresses returns addresses behind a link from which nothing returns.
+// silentAddresses returns addresses that never answer: packets to them leave by a veth device whose
+// peer has no address.
 func silentAddresses(t *testing.T) (out []netip.AddrPort) {
 	t.Helper()
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "silent"}, PeerName: "end"}
@@ -203,40 +204,40 @@ func silentAddresses(t *testing.T) (out []netip.AddrPort) {
 	return out
 }
 
-// TestUnknownType checks that an unknown type of probe gives no verdict about the endpoint.
+// TestUnknownType checks that an unknown type of probe gives no evidence about the endpoint.
 func TestUnknownType(t *testing.T) {
 	t.Parallel()
-	wantError(t, Question{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be probed: no probe of type auto")
+	wantError(t, Spec{Probe: lb.Probe{Type: lb.ProbeAuto}}, "cannot be probed: no probe of type auto")
 }
 
 // TestStream checks that the expected text is found anywhere in the answer.
 func TestStream(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
-		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING\r\n", Response: "PONG"}}
-		q.To = serve(t, loopback, func(c net.Conn) {
+		spec := Spec{Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING\r\n", Response: "PONG"}}
+		spec.To = serve(t, loopback, func(c net.Conn) {
 			if line, err := bufio.NewReader(c).ReadString('\n'); err == nil {
 				io.WriteString(c, strings.Repeat(".", chunk-2)+strings.Replace(line, "I", "O", 1))
 			}
 			hold(c)
 		})
-		wantAnswer(t, q, "answered")
-		q.Probe.Response = ""
-		wantAnswer(t, q, "answered")
-		q.Probe.Response, q.Probe.Timeout = "PANG", time.Second
-		wantError(t, q, `no answer within 1s after 4100 bytes without "PANG"`)
-		q.To = closedPort(loopback)
-		wantError(t, q, "connection refused")
-		q.To, q.Probe.Timeout = unansweringPort(t, loopback), 300*time.Millisecond
-		wantError(t, q, "no answer within 300ms")
+		wantAnswer(t, spec, "answered")
+		spec.Probe.Response = ""
+		wantAnswer(t, spec, "answered")
+		spec.Probe.Response, spec.Probe.Timeout = "PANG", time.Second
+		wantError(t, spec, `no answer within 1s after 4100 bytes without "PANG"`)
+		spec.To = closedPort(loopback)
+		wantError(t, spec, "connection refused")
+		spec.To, spec.Probe.Timeout = unansweringPort(t, loopback), 300*time.Millisecond
+		wantError(t, spec, "no answer within 300ms")
 	})
 }
 
 // TestBanner checks a server that sends first, without a request.
 func TestBanner(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
-		q := Question{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
-		q.To = serve(t, loopback, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
-		wantAnswer(t, q, "answered")
+		spec := Spec{Probe: lb.Probe{Type: lb.ProbeTCP, Response: "SSH-2.0"}}
+		spec.To = serve(t, loopback, func(c net.Conn) { io.WriteString(c, "SSH-2.0-x\r\n") })
+		wantAnswer(t, spec, "answered")
 	})
 }
 
@@ -255,8 +256,8 @@ func TestStreamAttacks(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING", Response: "PONG", Timeout: 500 * time.Millisecond}}
-				a, err := probeOnce(t, q)
+				spec := Spec{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeTCP, Request: "PING", Response: "PONG", Timeout: 500 * time.Millisecond}}
+				a, err := probeOnce(t, spec)
 				if err == nil || !strings.HasSuffix(err.Error(), attack.want) {
 					t.Errorf("%q, %v; want %q", a.What, err, attack.want)
 				}

@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestProhibited checks that a probe that the endpoint or a router forbids counts as a failure,
-// over IPv6 too, where a firewall of this machine could cause the same error. It does not affect
-// the next endpoint.
+// TestProhibited checks that a probe that the endpoint or a router prohibits is a failure, over
+// IPv6 too, where a firewall of this machine could cause the same error. Probes of other endpoints
+// are not affected.
 func TestProhibited(t *testing.T) {
 	t.Parallel()
 	const port = 13
@@ -30,14 +30,14 @@ func TestProhibited(t *testing.T) {
 	for loopback, want := range map[string]string{"127.0.0.1": "no route to host", "::1": "permission denied"} {
 		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), port)
 		for _, kind := range []lb.ProbeType{lb.ProbeHTTP, lb.ProbeUDP, lb.ProbeGRPC} {
-			wantError(t, Question{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
+			wantError(t, Spec{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
 		}
-		if o := connect(t, c, Question{To: to}); o.err == nil || o.err.Error() != want {
+		if o := connect(t, c, Spec{To: to}); o.err == nil || o.err.Error() != want {
 			t.Errorf("the outcome is %+v, want the error %q", o, want)
 		}
 		open := serve(t, to.Addr(), hold)
-		if o := connect(t, c, Question{To: open}); o.err != nil {
-			t.Errorf("an endpoint that accepts, asked after one that does not: %v", o.err)
+		if o := connect(t, c, Spec{To: open}); o.err != nil {
+			t.Errorf("a probe of an endpoint that accepts, after one that does not: %v", o.err)
 		}
 	}
 }

@@ -2,24 +2,25 @@ package probe
 
 import "time"
 
-// QueueItem is a value's place in a queue; it is a member of the value.
-type QueueItem struct{ place int } // index in the heap, from 1; 0: not in a queue
+// QueueItem is a value's position in a queue. It is embedded in the value.
+type QueueItem struct{ index int } // index in the heap, from 1; 0: not in a queue
 
 // Queued reports whether the value is in a queue.
-func (i *QueueItem) Queued() bool { return i.place != 0 }
+func (i *QueueItem) Queued() bool { return i.index != 0 }
 
-// Queue orders values by time. T returns its own QueueItem.
+// Queue is a priority queue of values, ordered by time. The method Due of a value returns its
+// embedded QueueItem.
 //
-// It is a heap with four branches: thousands of values move per second, each elsewhere in memory,
-// and a binary heap moves twice as many.
+// It is a heap with four children per node: thousands of values move per second, each move writes
+// to another place in memory, and a binary heap has twice as many moves.
 type Queue[T interface{ Due() *QueueItem }] struct{ entries []entry[T] }
 
 const branches = 4
 
-// entry has the time next to the value, so a comparison reads neither value.
+// entry has a copy of the time, so comparing entries does not read the values.
 type entry[T any] struct {
 	at    time.Time
-	thing T
+	value T
 }
 
 // Len returns the number of values.
@@ -27,31 +28,31 @@ func (q *Queue[T]) Len() int { return len(q.entries) }
 
 // Push adds a value that is in no queue, or changes the time of a value in this queue.
 func (q *Queue[T]) Push(t T, at time.Time) {
-	i := t.Due().place - 1
+	i := t.Due().index - 1
 	if i < 0 {
 		i = len(q.entries)
 		q.entries = append(q.entries, entry[T]{})
 	}
-	q.place(i, entry[T]{at, t})
+	q.insert(i, entry[T]{at, t})
 }
 
 // Remove removes a value if it is in the queue.
 func (q *Queue[T]) Remove(t T) {
-	i := t.Due().place - 1
+	i := t.Due().index - 1
 	if i < 0 {
 		return
 	}
-	t.Due().place = 0
+	t.Due().index = 0
 	end := len(q.entries) - 1
 	last := q.entries[end]
 	q.entries[end] = entry[T]{}
 	q.entries = q.entries[:end]
 	if i < end {
-		q.place(i, last)
+		q.insert(i, last)
 	}
 }
 
-// Next returns the time of the first.
+// Next returns the time of the first value; false: the queue is empty.
 func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	if len(q.entries) == 0 {
 		return time.Time{}, false
@@ -59,18 +60,18 @@ func (q *Queue[T]) Next() (at time.Time, ok bool) {
 	return q.entries[0].at, true
 }
 
-// Pop removes the first value if it is due.
+// Pop removes and returns the first value if it is due.
 func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	if at, ok := q.Next(); !ok || at.After(now) {
 		return t, false
 	}
-	t = q.entries[0].thing
+	t = q.entries[0].value
 	q.Remove(t)
 	return t, true
 }
 
-// place moves an entry to its position in the heap, replacing the entry at i.
-func (q *Queue[T]) place(i int, e entry[T]) {
+// insert replaces the entry at i by e, and moves e to its position in the heap.
+func (q *Queue[T]) insert(i int, e entry[T]) {
 	for i > 0 {
 		parent := (i - 1) / branches
 		if !e.at.Before(q.entries[parent].at) {
@@ -101,5 +102,5 @@ func (q *Queue[T]) place(i int, e entry[T]) {
 
 func (q *Queue[T]) put(i int, e entry[T]) {
 	q.entries[i] = e
-	e.thing.Due().place = i + 1
+	e.value.Due().index = i + 1
 }

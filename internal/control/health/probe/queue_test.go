@@ -6,56 +6,56 @@ import (
 	"time"
 )
 
-type thing struct {
+type queued struct {
 	QueueItem
 	number int
 }
 
-func (t *thing) Due() *QueueItem { return &t.QueueItem }
+func (q *queued) Due() *QueueItem { return &q.QueueItem }
 
-// TestQueue checks that items are returned in the order of their times after any changes and
+// TestQueue checks that values are returned in the order of their times after any changes and
 // removals.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1000, 0)
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	random := rand.New(rand.NewPCG(1, 2))
-	var q Queue[*thing]
+	var q Queue[*queued]
 	if _, ok := q.Next(); ok {
-		t.Error("an empty queue has a first thing")
+		t.Error("an empty queue has a first value")
 	}
-	want := map[*thing]int{}
+	want := map[*queued]int{} // the time of each value, in seconds after start
 	for i := range 1000 {
-		th := &thing{number: i}
+		v := &queued{number: i}
 		for range random.IntN(3) + 1 {
-			want[th] = random.IntN(100)
-			q.Push(th, at(want[th]))
+			want[v] = random.IntN(100)
+			q.Push(v, at(want[v]))
 		}
 		if random.IntN(4) == 0 {
-			q.Remove(th)
-			q.Remove(th)
-			delete(want, th)
+			q.Remove(v)
+			q.Remove(v)
+			delete(want, v)
 		}
 	}
 	if q.Len() != len(want) {
-		t.Fatalf("%d things, want %d", q.Len(), len(want))
+		t.Fatalf("%d values, want %d", q.Len(), len(want))
 	}
 	last := -1
 	for now := range 100 {
 		for {
-			th, ok := q.Pop(at(now))
+			v, ok := q.Pop(at(now))
 			if !ok {
 				break
 			}
-			when, there := want[th]
-			if !there || when != now || when < last || th.Queued() {
-				t.Fatalf("thing %d (wanted at %d: %v) comes at %d, after %d", th.number, when, there, now, last)
+			when, queued := want[v]
+			if !queued || when != now || when < last || v.Queued() {
+				t.Fatalf("Pop returns value %d (expected at %d: %v) at %d, after one of %d", v.number, when, queued, now, last)
 			}
 			last = when
-			delete(want, th)
+			delete(want, v)
 		}
 	}
 	if len(want) != 0 {
-		t.Errorf("%d things did not come", len(want))
+		t.Errorf("Pop has not returned %d values", len(want))
 	}
 }

@@ -14,23 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawSocket is a raw socket of one IP version. Packets that it sends and receives begin with the
-// header above IP.
+// rawSocket is a raw socket of one IP version. The packets that it sends and receives begin with
+// the header that follows the IP header.
 type rawSocket struct {
 	conn *net.IPConn
-	v4   *ipv4.PacketConn // one of them is nil
-	v6   *ipv6.PacketConn
+	v4   *ipv4.PacketConn // nil for IPv6
+	v6   *ipv6.PacketConn // nil for IPv4
 }
 
-// receiveBuffer has room for the answers to some thousand simultaneous requests.
+// receiveBuffer is the size of the buffer for the answers to some thousand simultaneous requests.
 const receiveBuffer = 4 << 20
 
-// pause is the delay before reading again from a failing socket.
-const pause = 10 * time.Millisecond
+// retryPause is the delay before reading again from a failing socket.
+const retryPause = 10 * time.Millisecond
 
-// openRaw opens a raw socket for a protocol, named as for net.ListenIP. lead, if not nil, redirects
-// its packets.
-func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, error) {
+// openRaw opens a raw socket for a protocol, named as for net.ListenIP. redirect, if not nil,
+// redirects its packets.
+func openRaw(six bool, protocol string, redirect func(fd int) error) (rawSocket, error) {
 	network, address := "ip4:"+protocol, "0.0.0.0"
 	if six {
 		network, address = "ip6:"+protocol, "::"
@@ -38,8 +38,8 @@ func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, err
 	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
-			if err == nil && lead != nil {
-				err = lead(int(fd))
+			if err == nil && redirect != nil {
+				err = redirect(int(fd))
 			}
 		}); e != nil {
 			return e
@@ -61,7 +61,7 @@ func openRaw(six bool, protocol string, lead func(fd int) error) (rawSocket, err
 
 // keep makes the kernel deliver only packets with this value in the two bytes at an offset.
 func (s rawSocket) keep(offset uint32, value uint16) error {
-	// a raw socket of IPv4 receives the IP header too
+	// The filter of an IPv4 socket also sees the IP header: skip it.
 	load := []bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: offset, Size: 2}}
 	if s.v6 != nil {
 		load = []bpf.Instruction{bpf.LoadAbsolute{Off: offset, Size: 2}}
@@ -100,7 +100,7 @@ func (s rawSocket) receive(size int, deliver func(from netip.Addr, packet []byte
 			return
 		}
 		if err != nil {
-			time.Sleep(pause)
+			time.Sleep(retryPause)
 			continue
 		}
 		received := time.Now()

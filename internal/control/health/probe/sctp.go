@@ -12,40 +12,40 @@ import (
 	"time"
 )
 
-// association probes by an INIT of SCTP, over a raw socket: the kernel needs no SCTP. INIT ACK
-// shows that a server listens. The server keeps no state before COOKIE ECHO. An ABORT instead of it
-// removes the state of middle boxes. Probes share sockets, as for ping.
-type association struct {
-	q      Question
+// sctpProber probes by an SCTP INIT. It uses a raw socket, so the kernel need not support SCTP. An
+// INIT ACK shows that a server listens. The reply is an ABORT instead of a COOKIE ECHO: the server
+// has no state yet, and middleboxes remove theirs. Probes share sockets, as those of ping do.
+type sctpProber struct {
+	spec   Spec
 	shared *Sockets
 }
 
 // errAborted is the result of an ABORT: no server listens at the port.
 var errAborted = errors.New("refused the association (ABORT)")
 
-func (a association) Probe(ctx context.Context) (Answer, error) {
+func (a sctpProber) Probe(ctx context.Context) (Answer, error) {
 	s, err := a.socket()
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	if a.q.Redirect != nil {
+	if a.spec.Redirect != nil {
 		defer s.Close()
 	}
-	delay, err := s.exchange(ctx, a.q)
+	delay, err := s.exchange(ctx, a.spec)
 	if errors.Is(err, errAborted) || errors.Is(err, errNoSCTP) {
 		return Answer{}, err
 	}
 	if err != nil {
-		return Answer{}, shorten(a.q, errors.Join(notOurs(a.q.From, err), err))
+		return Answer{}, shorten(a.spec, errors.Join(sourceError(a.spec.From, err), err))
 	}
 	return Answer{What: "accepts associations", Delay: delay}, nil
 }
 
-func (a association) socket() (*associator, error) {
-	if a.q.Redirect == nil {
-		return a.shared.associator(a.q.To.Addr().Is6())
+func (a sctpProber) socket() (*associator, error) {
+	if a.spec.Redirect == nil {
+		return a.shared.associator(a.spec.To.Addr().Is6())
 	}
-	return newAssociator(a.q.To.Addr().Is6(), a.shared.identifier(), a.q.Redirect)
+	return newAssociator(a.spec.To.Addr().Is6(), a.shared.redirectedID(), a.spec.Redirect)
 }
 
 const (
@@ -59,35 +59,36 @@ const (
 	sctpInit    = 1
 	sctpInitAck = 2
 	sctpAbort   = 6
-	// sctpReflected is a flag of ABORT: its tag is that of the packets it answers.
+	// sctpReflected is a flag of ABORT: its tag is the tag of the packet that it answers, not
+	// the tag that the receiver has chosen.
 	sctpReflected = 1
 )
 
-// associator sends INITs of one IP version, and delivers the answers.
+// associator sends INITs of one IP version, and passes each answer to the probe that waits for it.
 type associator struct {
 	rawSocket
-	refusals rawSocket
-	port     uint16
+	refusals rawSocket // receives ICMP errors
+	port     uint16    // source port
 
 	mu      sync.Mutex
-	waiting map[uint32]*initiation // by the verification tag of the answer
+	waiting map[uint32]*pendingInit // by the verification tag of the answer
 }
 
-// initiation is an INIT that waits for its answer.
-type initiation struct {
-	q      Question
-	answer chan initiated
+// pendingInit is an INIT that waits for its answer.
+type pendingInit struct {
+	spec   Spec
+	answer chan initAnswer
 }
 
-// initiated is the answer to an INIT.
-type initiated struct {
+// initAnswer is the answer to an INIT.
+type initAnswer struct {
 	at  time.Time
-	err error // errAborted, errNoSCTP
+	err error // errAborted or errNoSCTP; nil: INIT ACK
 }
 
-// newAssociator opens the socket of an associator. lead, if not nil, redirects its packets.
-func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator, error) {
-	raw, err := openRaw(six, protoSCTP, lead)
+// newAssociator opens the sockets of an associator. redirect, if not nil, redirects its packets.
+func newAssociator(six bool, port uint16, redirect func(fd int) error) (*associator, error) {
+	raw, err := openRaw(six, protoSCTP, redirect)
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +101,9 @@ func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator,
 		raw.Close()
 		return nil, err
 	}
-	s := &associator{rawSocket: raw, refusals: refusals, port: port, waiting: map[uint32]*initiation{}}
-	// CRC32c is not checked: the kernel leaves it to the device where packets do not leave the
-	// machine. The tag is proof enough.
+	s := &associator{rawSocket: raw, refusals: refusals, port: port, waiting: map[uint32]*pendingInit{}}
+	// The receiver does not verify the CRC32c: packets that stay on this machine have none, as
+	// the kernel leaves it to the device. The tag proves enough.
 	go s.receive(2048, s.deliver)
 	go refusals.receive(2048, s.deliverRefusal)
 	return s, nil
@@ -112,12 +113,12 @@ func newAssociator(six bool, port uint16, lead func(fd int) error) (*associator,
 func (s *associator) Close() error { return errors.Join(s.rawSocket.Close(), s.refusals.Close()) }
 
 // exchange sends an INIT, and waits for its answer.
-func (s *associator) exchange(ctx context.Context, q Question) (time.Duration, error) {
-	w := &initiation{q: q, answer: make(chan initiated, 1)}
+func (s *associator) exchange(ctx context.Context, spec Spec) (time.Duration, error) {
+	w := &pendingInit{spec: spec, answer: make(chan initAnswer, 1)}
 	tag := s.register(w)
 	defer s.unregister(tag)
 	start := time.Now()
-	if err := s.send(initPacket(s.port, q.target().Port(), tag), q.From, q.target().Addr()); err != nil {
+	if err := s.send(initPacket(s.port, spec.target().Port(), tag), spec.From, spec.target().Addr()); err != nil {
 		return 0, err
 	}
 	select {
@@ -128,8 +129,8 @@ func (s *associator) exchange(ctx context.Context, q Question) (time.Duration, e
 	}
 }
 
-// register assigns an INIT a unique tag, which is secret.
-func (s *associator) register(w *initiation) (tag uint32) {
+// register assigns an INIT a unique and secret tag.
+func (s *associator) register(w *pendingInit) (tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for tag == 0 || s.waiting[tag] != nil {
@@ -145,7 +146,7 @@ func (s *associator) unregister(tag uint32) {
 	delete(s.waiting, tag)
 }
 
-// deliver passes an answer to its INIT, and answers INIT ACK by ABORT.
+// deliver passes an answer to its INIT, and replies to an INIT ACK with an ABORT.
 func (s *associator) deliver(from netip.Addr, p []byte, received time.Time) {
 	if len(p) < sctpHeader+sctpChunk {
 		return
@@ -154,14 +155,14 @@ func (s *associator) deliver(from netip.Addr, p []byte, received time.Time) {
 	s.mu.Lock()
 	w := s.waiting[binary.BigEndian.Uint32(p[4:])]
 	s.mu.Unlock()
-	if w == nil || sender != w.q.target() {
+	if w == nil || sender != w.spec.target() {
 		return
 	}
-	a := initiated{at: received}
+	a := initAnswer{at: received}
 	switch {
 	case chunk[0] == sctpInitAck && len(chunk) >= sctpInitBytes:
 		tag := binary.BigEndian.Uint32(chunk[sctpChunk:])
-		_ = s.send(abortPacket(s.port, sender.Port(), tag), w.q.From, from) // the answer counts even if this fails
+		_ = s.send(abortPacket(s.port, sender.Port(), tag), w.spec.From, from) // the probe succeeds even if this fails
 	case chunk[0] == sctpAbort && chunk[1]&sctpReflected == 0:
 		a.err = errAborted
 	default:
@@ -170,14 +171,14 @@ func (s *associator) deliver(from netip.Addr, p []byte, received time.Time) {
 	w.deliver(a)
 }
 
-func (w *initiation) deliver(a initiated) {
+func (w *pendingInit) deliver(a initAnswer) {
 	select {
 	case w.answer <- a:
-	default: // a copy
+	default: // a duplicate
 	}
 }
 
-// initPacket returns an INIT with the least permitted values.
+// initPacket returns an INIT that requests one stream in each direction.
 func initPacket(sport, dport uint16, tag uint32) []byte {
 	c := []byte{sctpInit, 0, 0, sctpInitBytes}
 	c = binary.BigEndian.AppendUint32(c, tag)

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// errNoSCTP is the result of an ICMP error: nothing on the host receives SCTP.
+// errNoSCTP is the result of an ICMP error that reports that the host does not support SCTP.
 var errNoSCTP = errors.New("the host has no SCTP (ICMP protocol unreachable)")
 
-// ICMP errors quote the refused packet behind a header of 8 bytes.
+// ICMP errors have a header of 8 bytes, and then quote the refused packet.
 const (
 	icmpHeader = 8
 
@@ -21,8 +21,9 @@ const (
 	unknownNextHeader   = 1 // code of IPv6's parameter problem
 )
 
-// openRefusals opens a socket for ICMP errors about a protocol that the host lacks, in packets from
-// a port. A socket of its own: errors at the sending socket would fail the INITs of others.
+// openRefusals opens a socket that receives the ICMP errors of hosts without SCTP, about packets
+// from a port. It is not the sending socket: there, an error would make later INITs to other hosts
+// fail.
 func openRefusals(six bool, port uint16) (rawSocket, error) {
 	protocol, quoted := "icmp", icmpHeader+ipv4.HeaderLen
 	if six {
@@ -39,14 +40,14 @@ func openRefusals(six bool, port uint16) (rawSocket, error) {
 	return raw, nil
 }
 
-// deliverRefusal passes an ICMP error to the INIT that it quotes. The quoted tag, which is secret,
-// proves that the sender has received the INIT.
+// deliverRefusal passes an ICMP error to the INIT that it quotes. The tag of the INIT is secret, so
+// a quote of it proves that the sender of the error has received the INIT.
 func (s *associator) deliverRefusal(_ netip.Addr, p []byte, received time.Time) {
 	code, quoted := byte(protocolUnreachable), icmpHeader+ipv4.HeaderLen
 	if s.v6 != nil {
 		code, quoted = unknownNextHeader, icmpHeader+ipv6.HeaderLen
 	}
-	const end = sctpHeader + sctpChunk + 4 // of the tag
+	const end = sctpHeader + sctpChunk + 4 // offset of the end of the tag
 	if len(p) < quoted+end || p[1] != code {
 		return
 	}
@@ -55,6 +56,6 @@ func (s *associator) deliverRefusal(_ netip.Addr, p []byte, received time.Time) 
 	w := s.waiting[tag]
 	s.mu.Unlock()
 	if w != nil {
-		w.deliver(initiated{at: received, err: errNoSCTP})
+		w.deliver(initAnswer{at: received, err: errNoSCTP})
 	}
 }

@@ -15,21 +15,22 @@ import (
 	"loxilb/internal/lb"
 )
 
-// stream connects by TCP, sends the request, and searches the answer for the response.
-type stream struct{ q Question }
+// tcpProber probes by TCP: it connects, sends the request, and searches the answer for the
+// response.
+type tcpProber struct{ spec Spec }
 
-func (s stream) Probe(ctx context.Context) (Answer, error) {
+func (s tcpProber) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
-	c, err := dial(ctx, "tcp", s.q)
+	c, err := dial(ctx, "tcp", s.spec)
 	if err != nil {
-		return Answer{}, shorten(s.q, err)
+		return Answer{}, shorten(s.spec, err)
 	}
 	defer c.Close()
 	defer interrupt(ctx, c)()
-	if _, err := io.WriteString(c, s.q.Probe.Request); err != nil {
-		return Answer{}, shorten(s.q, err)
+	if _, err := io.WriteString(c, s.spec.Probe.Request); err != nil {
+		return Answer{}, shorten(s.spec, err)
 	}
-	if err := readUntil(s.q, c, s.q.Probe.Response); err != nil {
+	if err := readUntil(s.spec, c, s.spec.Probe.Response); err != nil {
 		return Answer{}, err
 	}
 	return Answer{What: "answered", Delay: time.Since(start)}, nil
@@ -41,12 +42,12 @@ func interrupt(ctx context.Context, c net.Conn) (stop func() bool) {
 }
 
 const (
-	most  = 64 << 10 // bytes of an answer that are searched
-	chunk = 4 << 10
+	maxSearched = 64 << 10 // bytes of an answer that are searched
+	chunk       = 4 << 10  // bytes per call of Read
 )
 
-// readUntil reads an answer until it contains want; an empty want: until anything arrives.
-func readUntil(q Question, r io.Reader, want string) error {
+// readUntil reads an answer until it contains want. If want is empty, any data is enough.
+func readUntil(spec Spec, r io.Reader, want string) error {
 	buf := make([]byte, chunk+len(want))
 	kept, total := 0, 0 // kept: bytes at the beginning that may be part of want
 	for {
@@ -59,27 +60,28 @@ func readUntil(q Question, r io.Reader, want string) error {
 		case errors.Is(err, io.EOF) && total == 0:
 			return errors.New("closed without an answer")
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("the answer has no %q in it", want)
+			return fmt.Errorf("the answer does not contain %q", want)
 		case err != nil && total > 0:
-			return fmt.Errorf("%w after %d bytes without %q", shorten(q, err), total, want)
+			return fmt.Errorf("%w after %d bytes without %q", shorten(spec, err), total, want)
 		case err != nil:
-			return shorten(q, err)
-		case total >= most:
-			return fmt.Errorf("no %q in the first %d bytes of the answer", want, most)
+			return shorten(spec, err)
+		case total >= maxSearched:
+			return fmt.Errorf("no %q in the first %d bytes of the answer", want, maxSearched)
 		}
 		kept = copy(buf, have[max(0, len(have)-len(want)+1):])
 	}
 }
 
-// Handshake connects by TCP, and holds the connection for a while. It returns nil if the endpoint
-// has not reset it by then. The SYN may be lost, so a second connection begins halfway.
+// Handshake connects by TCP, and keeps the connection open for the time hold. It returns nil unless
+// the endpoint refuses or resets the connection. As the SYN may be lost, it opens a second
+// connection when half of the timeout has passed.
 func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Duration) error {
-	q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeTCP, Timeout: timeout}}
+	spec := Spec{To: to, Probe: lb.Probe{Type: lb.ProbeTCP, Timeout: timeout}}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	const attempts = 2
 	ended := make(chan error, attempts)
-	try := func() { ended <- shorten(q, connectAndHold(ctx, q, hold)) }
+	try := func() { ended <- shorten(spec, connectAndHold(ctx, spec, hold)) }
 	go try()
 	half := time.NewTimer(timeout / attempts)
 	defer half.Stop()
@@ -89,7 +91,7 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 		case <-half.C:
 			go try()
 		case err = <-ended:
-			if left--; !errors.Is(err, errLate) {
+			if left--; !errors.Is(err, errTimeout) {
 				return err
 			}
 		}
@@ -97,10 +99,10 @@ func Handshake(ctx context.Context, to netip.AddrPort, timeout, hold time.Durati
 	return err
 }
 
-func connectAndHold(ctx context.Context, q Question, hold time.Duration) error {
-	c, err := dial(ctx, "tcp", q)
+func connectAndHold(ctx context.Context, spec Spec, hold time.Duration) error {
+	c, err := dial(ctx, "tcp", spec)
 	if hold == 0 && errors.Is(err, syscall.ECONNRESET) {
-		return nil // it accepted the connection before
+		return nil // the endpoint had accepted the connection
 	}
 	if err != nil {
 		return err

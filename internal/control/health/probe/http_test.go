@@ -57,30 +57,30 @@ func TestHTTP(t *testing.T) {
 				http.NotFound(w, r)
 			}
 		})
-		q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP}}
-		q.Probe.Response = "root of " + to.String()
-		wantAnswer(t, q, "status 200")
-		q.Probe.Host, q.Probe.Response = "www.example.com", "root of www.example.com"
-		wantAnswer(t, q, "status 200")
-		q.Probe.Request, q.Probe.Response = "/health?full=1", "is well"
-		wantAnswer(t, q, "status 200")
-		q.Probe.Response = "is ill"
-		wantError(t, q, `status 200, but the answer has no "is ill" in it`)
-		q.Probe.Request, q.Probe.Response = "/elsewhere", ""
-		wantError(t, q, "status 302")
-		q.Probe.Statuses = []lb.StatusRange{{First: 200, Last: 204}, {First: 300, Last: 399}}
-		wantAnswer(t, q, "status 302")
-		q.Probe.Request = "nothing"
-		wantError(t, q, "status 404")
+		spec := Spec{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP}}
+		spec.Probe.Response = "root of " + to.String()
+		wantAnswer(t, spec, "status 200")
+		spec.Probe.Host, spec.Probe.Response = "www.example.com", "root of www.example.com"
+		wantAnswer(t, spec, "status 200")
+		spec.Probe.Request, spec.Probe.Response = "/health?full=1", "is well"
+		wantAnswer(t, spec, "status 200")
+		spec.Probe.Response = "is ill"
+		wantError(t, spec, `status 200, but the answer does not contain "is ill"`)
+		spec.Probe.Request, spec.Probe.Response = "/elsewhere", ""
+		wantError(t, spec, "status 302")
+		spec.Probe.Statuses = []lb.StatusRange{{First: 200, Last: 204}, {First: 300, Last: 399}}
+		wantAnswer(t, spec, "status 302")
+		spec.Probe.Request = "nothing"
+		wantError(t, spec, "status 404")
 		if connections.Load() != 2 {
 			t.Errorf("%d probes came to /health: a redirect was followed", connections.Load())
 		}
-		q.To = closedPort(loopback)
-		wantError(t, q, "connection refused")
+		spec.To = closedPort(loopback)
+		wantError(t, spec, "connection refused")
 	})
 }
 
-// headerListener closes connections that do not begin with a header of PROXY protocol.
+// headerListener closes connections that do not begin with a header of the PROXY protocol.
 type headerListener struct{ net.Listener }
 
 func (l headerListener) Accept() (net.Conn, error) {
@@ -95,8 +95,8 @@ func (l headerListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// TestProxyHeader checks that a probe of a server which demands a header of PROXY protocol sends
-// it, and before TLS.
+// TestProxyHeader checks that probes send the header of the PROXY protocol if it is configured, and
+// send it before TLS.
 func TestProxyHeader(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		certificate := certtest.NewAuthority(t, "ca").Issue(t, loopback.String()).TLS(t)
@@ -112,14 +112,14 @@ func TestProxyHeader(t *testing.T) {
 			s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ErrorLog: log.New(io.Discard, "", 0)}
 			t.Cleanup(func() { s.Close() })
 			go s.Serve(l)
-			q := Question{To: l.Addr().(*net.TCPAddr).AddrPort(), ProxyHeader: true, Probe: lb.Probe{Type: kind}}
+			spec := Spec{To: l.Addr().(*net.TCPAddr).AddrPort(), ProxyHeader: true, Probe: lb.Probe{Type: kind}}
 			want := "status 200"
 			if kind == lb.ProbeTCP {
-				q.Probe.Request, want = "GET / HTTP/1.0\r\n\r\n", "answered"
+				spec.Probe.Request, want = "GET / HTTP/1.0\r\n\r\n", "answered"
 			}
-			wantAnswer(t, q, want)
-			q.ProxyHeader = false
-			if a, err := probeOnce(t, q); err == nil {
+			wantAnswer(t, spec, want)
+			spec.ProxyHeader = false
+			if a, err := probeOnce(t, spec); err == nil {
 				t.Errorf("%v without a header: got %+v, want an error", kind, a)
 			}
 		}
@@ -132,7 +132,7 @@ func TestHTTPNoProxy(t *testing.T) {
 		t.Setenv(name, "http://127.0.0.1:1")
 	}
 	to := serveHTTP(t, netip.MustParseAddr("127.0.0.1"), nil, func(http.ResponseWriter, *http.Request) {})
-	wantAnswer(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
+	wantAnswer(t, Spec{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
 }
 
 // TestHTTPS checks both versions of HTTP. Certificates are verified if there is a CA file, and
@@ -148,21 +148,21 @@ func TestHTTPS(t *testing.T) {
 			to := serveHTTP(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 				fmt.Fprintf(w, "%s for %s by %q", r.Proto, r.Host, r.TLS.ServerName)
 			})
-			q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
-			q.Probe.Response = protocol + " for " + to.String() + ` by ""`
-			wantAnswer(t, q, "status 200")
-			q.Probe.CA = ca.File(t)
-			wantAnswer(t, q, "status 200")
-			q.Probe.Host, q.Probe.Response = "www.example.com", protocol+` for www.example.com by "www.example.com"`
-			wantAnswer(t, q, "status 200")
-			q.Probe.Host, q.Probe.Response = "www.example.com:8443", protocol+` for www.example.com:8443 by "www.example.com"`
-			wantAnswer(t, q, "status 200")
-			q.Probe.Host = "www.example.net"
-			wantError(t, q, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
-			q.Probe.Host, q.Probe.CA = "www.example.com", other.File(t)
-			wantError(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
-			q.Probe.CA = "/etc/ssl/ca.pem"
-			wantError(t, q, "cannot be probed: the file of the probe CA is not below "+testFiles.Dir)
+			spec := Spec{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
+			spec.Probe.Response = protocol + " for " + to.String() + ` by ""`
+			wantAnswer(t, spec, "status 200")
+			spec.Probe.CA = ca.File(t)
+			wantAnswer(t, spec, "status 200")
+			spec.Probe.Host, spec.Probe.Response = "www.example.com", protocol+` for www.example.com by "www.example.com"`
+			wantAnswer(t, spec, "status 200")
+			spec.Probe.Host, spec.Probe.Response = "www.example.com:8443", protocol+` for www.example.com:8443 by "www.example.com"`
+			wantAnswer(t, spec, "status 200")
+			spec.Probe.Host = "www.example.net"
+			wantError(t, spec, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
+			spec.Probe.Host, spec.Probe.CA = "www.example.com", other.File(t)
+			wantError(t, spec, "certificate is not trusted: x509: certificate signed by unknown authority")
+			spec.Probe.CA = "/etc/ssl/ca.pem"
+			wantError(t, spec, "cannot be probed: the probe's CA file is not below "+testFiles.Dir)
 		}
 	})
 }
@@ -176,13 +176,13 @@ func TestCertificateTime(t *testing.T) {
 			from, until time.Time
 			want        string
 		}{
-			{now.Add(time.Hour), now.Add(2 * time.Hour), "certificate is not valid yet: it begins at " + now.Add(time.Hour).UTC().Format(time.RFC3339)},
-			{now.Add(-2 * time.Hour), now.Add(-time.Hour), "certificate has expired: it ended at " + now.Add(-time.Hour).UTC().Format(time.RFC3339)},
+			{now.Add(time.Hour), now.Add(2 * time.Hour), "certificate is not valid before " + now.Add(time.Hour).UTC().Format(time.RFC3339)},
+			{now.Add(-2 * time.Hour), now.Add(-time.Hour), "certificate expired at " + now.Add(-time.Hour).UTC().Format(time.RFC3339)},
 		} {
 			pair := ca.IssueFor(t, c.from, c.until, loopback.String()).TLS(t)
-			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.File(t)}}
-			q.To = serveHTTP(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
-			_, err := probeOnce(t, q)
+			spec := Spec{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.File(t)}}
+			spec.To = serveHTTP(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
+			_, err := probeOnce(t, spec)
 			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
 				t.Errorf("the probe fails with %v, want %q and the clock of this machine", err, c.want)
 			}
@@ -190,7 +190,8 @@ func TestCertificateTime(t *testing.T) {
 	})
 }
 
-// TestClientCertificate checks that it is presented, and read again after its file changes.
+// TestClientCertificate checks that probes present the client certificate, and read it again after
+// its file has changed.
 func TestClientCertificate(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		ca, other := certtest.NewAuthority(t, "ca"), certtest.NewAuthority(t, "other")
@@ -198,14 +199,14 @@ func TestClientCertificate(t *testing.T) {
 			Certificates: []tls.Certificate{ca.Issue(t, "www.example.com").TLS(t)},
 			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool(), NextProtos: []string{"http/1.1"},
 		}
-		q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, Response: "loxilb", Timeout: 10 * time.Second}}
-		q.To = serveHTTP(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
+		spec := Spec{Probe: lb.Probe{Type: lb.ProbeHTTPS, Response: "loxilb", Timeout: 10 * time.Second}}
+		spec.To = serveHTTP(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
 			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 		})
-		wantError(t, q, "tls: certificate required")
+		wantError(t, spec, "tls: certificate required")
 		dir := t.TempDir()
-		q.Probe.Certificate, q.Probe.Key = other.Issue(t, "loxilb").Write(t, dir, "client")
-		p := newWeb(q, testFiles)
+		spec.Probe.Certificate, spec.Probe.Key = other.Issue(t, "loxilb").Write(t, dir, "client")
+		p := newHTTP(spec, testFiles)
 		if a, err := p.Probe(t.Context()); err == nil {
 			t.Errorf("%+v by a certificate of another authority", a)
 		}
@@ -243,8 +244,8 @@ func TestHTTPAttacks(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeHTTP, Response: "well", Timeout: 500 * time.Millisecond}}
-				a, err := probeOnce(t, q)
+				spec := Spec{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeHTTP, Response: "well", Timeout: 500 * time.Millisecond}}
+				a, err := probeOnce(t, spec)
 				if err == nil || !strings.HasSuffix(err.Error(), attack.plain) {
 					t.Errorf("%q, %v; want %q", a.What, err, attack.plain)
 				}
@@ -252,12 +253,12 @@ func TestHTTPAttacks(t *testing.T) {
 		}
 		t.Run("no handshake", func(t *testing.T) {
 			t.Parallel()
-			q := Question{To: serve(t, loopback, hold), Probe: lb.Probe{Type: lb.ProbeHTTPS, Timeout: 500 * time.Millisecond}}
-			wantError(t, q, "connected, but no TLS handshake within 500ms")
-			q.To = serve(t, loopback, func(c net.Conn) { drip(c, "\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb") })
-			wantError(t, q, "connected, but no TLS handshake within 500ms")
-			q.To = serve(t, loopback, func(c net.Conn) { head(c); io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\n"); hold(c) })
-			wantError(t, q, "tls: first record does not look like a TLS handshake")
+			spec := Spec{To: serve(t, loopback, hold), Probe: lb.Probe{Type: lb.ProbeHTTPS, Timeout: 500 * time.Millisecond}}
+			wantError(t, spec, "connected, but no TLS handshake within 500ms")
+			spec.To = serve(t, loopback, func(c net.Conn) { drip(c, "\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb") })
+			wantError(t, spec, "connected, but no TLS handshake within 500ms")
+			spec.To = serve(t, loopback, func(c net.Conn) { head(c); io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\n"); hold(c) })
+			wantError(t, spec, "tls: first record does not look like a TLS handshake")
 		})
 	})
 }

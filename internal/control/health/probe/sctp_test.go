@@ -19,7 +19,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fakeSCTP answers INITs to a port of an address by these packets, and reports ABORTs.
+// fakeSCTP is a server that answers each INIT with packets that the test chooses, and reports the
+// ABORTs that it receives.
 type fakeSCTP struct {
 	conn    *net.IPConn
 	aborted chan uint32 // verification tags
@@ -82,9 +83,9 @@ func initAck(sport, dport uint16, tag uint32) []byte {
 	return sctpPacket(sport, dport, tag, c)
 }
 
-// TestAssociation checks the answers to an INIT: INIT ACK is a success, and answered by ABORT with
-// the server's tag; ABORT fails at once; other packets, those with another tag or from another port
-// included, are ignored.
+// TestAssociation checks the answers to an INIT. INIT ACK is a success, and the reply is an ABORT
+// with the server's tag. ABORT is an immediate failure. Other packets are ignored, including ABORTs
+// and INIT ACKs with another tag or from another port.
 func TestAssociation(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for i, tc := range []struct {
@@ -108,14 +109,14 @@ func TestAssociation(t *testing.T) {
 		} {
 			at := netip.AddrPortFrom(loopback, uint16(1000+i))
 			f := serveFakeSCTP(t, at, tc.answers)
-			q := Question{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
+			spec := Spec{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
 			if strings.HasPrefix(tc.want, "no answer") {
-				q.Probe.Timeout = 300 * time.Millisecond
+				spec.Probe.Timeout = 300 * time.Millisecond
 			}
-			a, err := probeOnce(t, q)
+			a, err := probeOnce(t, spec)
 			switch {
 			case tc.want == "" && (err != nil || a.Delay <= 0):
-				t.Errorf("%s: got %+v, %v, want tc.want not empty or (no error and a.Delay > 0)", tc.name, a, err)
+				t.Errorf("%s: got %+v, %v, want success with a delay", tc.name, a, err)
 			case tc.want != "" && (err == nil || err.Error() != tc.want || errors.Is(err, ErrNotSent)):
 				t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 			}
@@ -140,8 +141,8 @@ func (f *fakeSCTP) wantAbort(t *testing.T) {
 	}
 }
 
-// TestNoSCTP checks that a probe of a host without SCTP reports the ICMP error, and that an error
-// with another tag or code does not count.
+// TestNoSCTP checks that a probe of a host without SCTP reports the ICMP error, and that ICMP
+// errors with another tag or code are ignored.
 func TestNoSCTP(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		for i, tc := range []struct {
@@ -158,11 +159,11 @@ func TestNoSCTP(t *testing.T) {
 				refuseProtocol(t, loopback, initPacket(dport, sport, tag+tc.tag), tc.code)
 				return nil
 			})
-			q := Question{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
+			spec := Spec{To: at, Probe: lb.Probe{Type: lb.ProbeSCTP, Timeout: 10 * time.Second}}
 			if strings.HasPrefix(tc.want, "no answer") {
-				q.Probe.Timeout = 300 * time.Millisecond
+				spec.Probe.Timeout = 300 * time.Millisecond
 			}
-			if _, err := probeOnce(t, q); err == nil || err.Error() != tc.want || errors.Is(err, ErrNotSent) {
+			if _, err := probeOnce(t, spec); err == nil || err.Error() != tc.want || errors.Is(err, ErrNotSent) {
 				t.Errorf("%s: got %v, want %s", tc.name, err, tc.want)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// serveDatagrams answers datagrams by f, or never if f is nil.
+// serveDatagrams runs a UDP server that answers each datagram with the results of f.
 func serveDatagrams(t *testing.T, loopback netip.Addr, f func(question []byte) (answers [][]byte)) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
@@ -35,8 +35,8 @@ func serveDatagrams(t *testing.T, loopback netip.Addr, f func(question []byte) (
 	return c.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// TestDatagram checks that with an expected response an answer must contain it, and that without
-// one any result except an error is success.
+// TestDatagram checks that an answer must contain the expected response, and that without one any
+// result except an ICMP error is a success.
 func TestDatagram(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		upper := serveDatagrams(t, loopback, func(q []byte) [][]byte {
@@ -44,15 +44,15 @@ func TestDatagram(t *testing.T) {
 		})
 		silent := serveDatagrams(t, loopback, func([]byte) [][]byte { return nil })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Response: "PING", Timeout: 500 * time.Millisecond}
-		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
-		wantError(t, Question{To: silent, Probe: p}, "no answer within 500ms")
-		wantError(t, Question{To: closedPort(loopback), Probe: p}, "connection refused")
+		wantAnswer(t, Spec{To: upper, Probe: p}, "answered")
+		wantError(t, Spec{To: silent, Probe: p}, "no answer within 500ms")
+		wantError(t, Spec{To: closedPort(loopback), Probe: p}, "connection refused")
 		p.Response = "PONG"
-		wantError(t, Question{To: upper, Probe: p}, `the answer has no "PONG" in it`)
+		wantError(t, Spec{To: upper, Probe: p}, `the answer does not contain "PONG"`)
 		p.Response = ""
-		wantAnswer(t, Question{To: upper, Probe: p}, "answered")
-		wantError(t, Question{To: closedPort(loopback), Probe: p}, "connection refused")
-		if a, err := probeOnce(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
+		wantAnswer(t, Spec{To: upper, Probe: p}, "answered")
+		wantError(t, Spec{To: closedPort(loopback), Probe: p}, "connection refused")
+		if a, err := probeOnce(t, Spec{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
 			a.What != "neither a reply nor an ICMP error within 500ms" {
 			t.Errorf("got %+v, %v, want no error, a.Delay == 0, "+
 				`a.What == "neither a reply nor an ICMP error within 500ms"`,
@@ -62,15 +62,15 @@ func TestDatagram(t *testing.T) {
 }
 
 // TestDatagramDoubt checks that silence soon after an ICMP error is neither success nor failure, as
-// hosts limit these errors. An answer counts at once.
+// hosts limit the rate of these errors. An answer is a success at any time.
 func TestDatagramDoubt(t *testing.T) {
 	bothVersions(t, func(t *testing.T, loopback netip.Addr) {
 		quiet := serveDatagrams(t, loopback, func([]byte) [][]byte { return nil })
 		echo := serveDatagrams(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Timeout: 100 * time.Millisecond, Interval: time.Second, Rise: 2}
-		d := newDatagram(Question{Probe: p})
+		d := newUDP(Spec{Probe: p})
 		send := func(to netip.AddrPort) (Answer, error) {
-			d.q.To = to
+			d.spec.To = to
 			ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
 			defer cancel()
 			return d.Probe(ctx)
@@ -88,20 +88,20 @@ func TestDatagramDoubt(t *testing.T) {
 				a, err)
 		}
 		before := d
-		d = newDatagram(before.q) // another request from here on
-		Remember(d, before)
+		d = newUDP(before.spec) // another request from here on
+		TransferState(before, d)
 		if a, err := send(quiet); !errors.Is(err, ErrUndecided) {
-			t.Errorf("%+v, %v of another question", a, err)
+			t.Errorf("%+v, %v of another request", a, err)
 		}
 		if a, err := send(echo); err != nil || a.What != "answered" {
 			t.Errorf(`got %+v, %v, want no error, a.What == "answered"`, a, err)
 		}
-		long := time.Now().Add(-doubt)
+		long := time.Now().Add(-silenceDoubt)
 		d.refused.Store(&long)
 		if a, err := send(quiet); err != nil {
 			t.Errorf("got %+v, %v long after the last ICMP error", a, err)
 		}
-		d.q.Probe.Interval = time.Minute
+		d.spec.Probe.Interval = time.Minute
 		if a, err := send(quiet); !errors.Is(err, ErrUndecided) {
 			t.Errorf("%+v, %v within two intervals", a, err)
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // Serves reports whether a service in this state sends new connections to endpoints that are not
-// known to be down. The result is unknown if the desired version is not applied.
+// known to be down. It returns true also for Failed and Pending, where that is unknown.
 func (s State) Serves() bool {
 	switch s {
 	case Down, Panic, Draining, Drained:

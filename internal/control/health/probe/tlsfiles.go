@@ -8,19 +8,20 @@ import (
 	"net"
 )
 
-// secrets are the files for TLS. They are read again when they change: certificates are renewed.
-type secrets struct {
-	q      Question
-	files  Files
-	read   *tls.Config // made from them
-	stamps [3]stamp    // their versions then
-	logged string      // the last problem that was logged
+// tlsFiles are a probe's files for TLS. They are read again when they change, as when a certificate
+// is renewed.
+type tlsFiles struct {
+	spec     Spec
+	files    Files
+	loaded   *tls.Config    // from the files
+	versions [3]fileVersion // versions of the files that loaded is from
+	logged   string         // the last problem that was logged
 }
 
-func newSecrets(q Question, files Files) *secrets { return &secrets{q: q, files: files} }
+func newTLSFiles(spec Spec, files Files) *tlsFiles { return &tlsFiles{spec: spec, files: files} }
 
 // config returns the TLS configuration. It is not safe for concurrent use, like a Prober.
-func (s *secrets) config() (*tls.Config, error) {
+func (s *tlsFiles) config() (*tls.Config, error) {
 	c, err := s.current()
 	s.logOnce(err)
 	if err != nil {
@@ -30,40 +31,40 @@ func (s *secrets) config() (*tls.Config, error) {
 }
 
 // current returns the configuration of the current files.
-func (s *secrets) current() (*tls.Config, error) {
-	var stamps [3]stamp
-	p := s.q.Probe
+func (s *tlsFiles) current() (*tls.Config, error) {
+	var versions [3]fileVersion
+	p := s.spec.Probe
 	for i, f := range [...]struct{ what, name string }{{"CA", p.CA}, {"certificate", p.Certificate}, {"key", p.Key}} {
 		if f.name == "" {
 			continue
 		}
 		if !s.files.contains(f.name) {
-			return nil, &fileError{"the file of the probe " + f.what + " is not below " + s.files.Dir, f.name, nil}
+			return nil, &fileError{"the probe's " + f.what + " file is not below " + s.files.Dir, f.name, nil}
 		}
 		var err error
-		if stamps[i], err = s.files.stamp(f.name); err != nil {
+		if versions[i], err = s.files.version(f.name); err != nil {
 			return nil, errUnreadable(f.what, f.name, err)
 		}
 	}
-	if s.read == nil || stamps != s.stamps {
+	if s.loaded == nil || versions != s.versions {
 		c, err := s.load()
 		if err != nil {
 			return nil, err
 		}
-		s.read, s.stamps = c, stamps
+		s.loaded, s.versions = c, versions
 	}
-	return s.read, nil
+	return s.loaded, nil
 }
 
-// load reads the files. Without a CA no certificate can be verified.
-func (s *secrets) load() (*tls.Config, error) {
-	p := s.q.Probe
+// load reads the files. Without a CA, the endpoint's certificate is not verified.
+func (s *tlsFiles) load() (*tls.Config, error) {
+	p := s.spec.Probe
 	c := &tls.Config{ServerName: p.Host, InsecureSkipVerify: p.CA == ""}
 	if host, _, err := net.SplitHostPort(p.Host); err == nil {
 		c.ServerName = host
 	}
 	if c.ServerName == "" {
-		c.ServerName = s.q.To.Addr().String()
+		c.ServerName = s.spec.To.Addr().String()
 	}
 	if p.CA != "" {
 		ca, err := s.pem("CA", p.CA)
@@ -86,15 +87,15 @@ func (s *secrets) load() (*tls.Config, error) {
 		}
 		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
-			return nil, &fileError{"the probe key does not match the probe certificate", p.Key, err}
+			return nil, &fileError{"the probe's key does not match its certificate", p.Key, err}
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
 }
 
-// pem reads a file that has PEM in it.
-func (s *secrets) pem(what, name string) ([]byte, error) {
+// pem reads a PEM file.
+func (s *tlsFiles) pem(what, name string) ([]byte, error) {
 	content, err := s.files.read(name)
 	if err != nil {
 		return nil, errUnreadable(what, name, err)
@@ -106,26 +107,26 @@ func (s *secrets) pem(what, name string) ([]byte, error) {
 }
 
 func errUnreadable(what, name string, cause error) error {
-	return &fileError{"the file of the probe " + what + " cannot be read", name, cause}
+	return &fileError{"the probe's " + what + " file cannot be read", name, cause}
 }
 
 func errNoPEM(what, name string) error {
-	return &fileError{"the file of the probe " + what + " is not PEM", name, nil}
+	return &fileError{"the probe's " + what + " file is not PEM", name, nil}
 }
 
-// logOnce logs a problem with a file once.
-func (s *secrets) logOnce(err error) {
-	var wrong *fileError
-	if !errors.As(err, &wrong) {
+// logOnce logs a problem with a file, unless it is the one that was logged last.
+func (s *tlsFiles) logOnce(err error) {
+	var problem *fileError
+	if !errors.As(err, &problem) {
 		s.logged = ""
 		return
 	}
-	text := wrong.what
-	if wrong.cause != nil {
-		text += ": " + wrong.cause.Error()
+	text := problem.what
+	if problem.cause != nil {
+		text += ": " + problem.cause.Error()
 	}
 	if text != s.logged {
-		s.files.Log.Warn("a file of a probe cannot be used", "endpoint", s.q.To, "file", wrong.file, "error", text)
+		s.files.Log.Warn("probe file cannot be used", "endpoint", s.spec.To, "file", problem.file, "error", text)
 		s.logged = text
 	}
 }
