@@ -39,6 +39,7 @@ type Table struct {
 	sweeping  sync.Mutex
 	gathering sync.Mutex
 	cost      time.Duration // CPU time of the last sweep and its follow-up work; guarded by sweeping
+	recurring time.Duration // cost without that of ending connections
 	sweptMu   sync.Mutex
 	swept     SweepStats
 }

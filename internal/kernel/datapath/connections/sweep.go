@@ -57,8 +57,11 @@ func (t *Table) sweep(ctx context.Context) error {
 	defer t.sweeping.Unlock()
 	runtime.LockOSThread() // for ThreadCPU
 	defer runtime.UnlockOSThread()
-	start := monotime.ThreadCPU()
-	defer func() { t.cost = monotime.ThreadCPU() - start }()
+	start, ends := monotime.ThreadCPU(), time.Duration(0)
+	defer func() {
+		t.cost = monotime.ThreadCPU() - start
+		t.recurring = t.cost - ends
+	}()
 	t.tables.BeginSweep(t.quiesce)
 	total, longest, err := t.sweepTable(ctx)
 	if err != nil {
@@ -81,8 +84,17 @@ func (t *Table) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.recordSweep(total+more, max(longest, slice))
+		visited, ended, err := t.recordSweep(total+more, max(longest, slice))
+		ends = costOfEnds(total, visited, ended)
+		return err
 	})
+}
+
+// costOfEnds returns how much of the time of a pass ended connections took: ending one takes as
+// long as visiting visitsPerEnd rows.
+func costOfEnds(total time.Duration, visited, ended uint64) time.Duration {
+	const visitsPerEnd = 8
+	return time.Duration(float64(total) * float64(visitsPerEnd*ended) / float64(max(visited+visitsPerEnd*ended, 1)))
 }
 
 // forgetClients forgets clients of services that remember them, if their time is over or their
@@ -170,13 +182,16 @@ func appendKeys[K any](frame []byte, keys []K) []byte {
 	return append(frame, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(keys))), len(keys)*int(unsafe.Sizeof(*new(K))))...)
 }
 
-func (t *Table) recordSweep(total, longest time.Duration) error {
+// recordSweep returns the number of entries that the pass has visited, and of connections that it
+// has ended.
+func (t *Table) recordSweep(total, longest time.Duration) (visited, ended uint64, err error) {
 	var perCPU []bpf.TcSweepReport
 	if err := t.shared.Maps.SweepReports.Lookup(uint32(0), &perCPU); err != nil {
-		return fmt.Errorf("read sweep report: %w", err)
+		return 0, 0, fmt.Errorf("read sweep report: %w", err)
 	}
 	t.sweptMu.Lock()
 	defer t.sweptMu.Unlock()
+	before := t.swept
 	t.swept.Sweeps++
 	t.swept.Visited, t.swept.Ended = 0, 0
 	for _, r := range perCPU {
@@ -184,7 +199,7 @@ func (t *Table) recordSweep(total, longest time.Duration) error {
 		t.swept.Ended += r.Ended
 	}
 	t.swept.Last, t.swept.Longest = total, longest
-	return nil
+	return t.swept.Visited - before.Visited, t.swept.Ended - before.Ended, nil
 }
 
 // Swept returns the results of the sweeps so far.
@@ -194,10 +209,11 @@ func (t *Table) Swept() SweepStats {
 	return t.swept
 }
 
-// SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below
-// one percent of one core. While the table is more than three quarters full, it does not wait for
-// the period, and may cost ten percent; half of a core, up to ten times a second, while there is
-// pressure.
+// SweepEvery sweeps until ctx ends: every period, but never more often than keeps the cost of
+// visiting the table below one percent of one core. Ending connections does not count: it takes as
+// long whenever it is done, and later ones would fill the table meanwhile. While the table is more
+// than three quarters full, it does not wait for the period, and may cost ten percent; half of a
+// core, including the ends, up to ten times a second, while there is pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	defer t.PromiseSweep(-sweepGrace) // packets free expired connections from now on
 	t.PromiseSweep(0)
@@ -247,13 +263,16 @@ func (t *Table) startTimer() error {
 // of counting connections and freeing endpoints is included.
 func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	t.sweeping.Lock()
-	cost := t.cost
+	cost, recurring := t.cost, t.recurring
 	t.sweeping.Unlock()
 	p, err := t.meter.Fullness()
 	if err != nil {
 		t.shared.Log.Error("pressure cannot be determined", "error", err)
 	}
-	return pauseAfter(cost, p, period)
+	if p.Urgency() == report.Pressed {
+		recurring = cost
+	}
+	return pauseAfter(recurring, p, period)
 }
 
 // pauseAfter is sweepPause for a sweep of this cost and a table this full.

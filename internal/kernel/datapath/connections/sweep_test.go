@@ -74,6 +74,24 @@ func TestPauseAfter(t *testing.T) {
 	}
 }
 
+// TestPauseAfterEnds checks that the next sweep does not wait longer because this one has ended
+// many connections: those that expire meanwhile would fill the table.
+func TestPauseAfterEnds(t *testing.T) {
+	const n = 100_000
+	d := open(t, loader.Settings{Connections: 2 * n})
+	dptest.Fill(t, d.shared, n, dptest.Jiffies(t)-8000*d.shared.Jiffies(time.Second))
+	if err := d.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := d.Swept()
+	if s.Ended != n {
+		t.Fatalf("%d connections ended, want %d", s.Ended, n)
+	}
+	if pause, _ := d.sweepPause(0); pause > 100*(d.cost-s.Last/2) {
+		t.Errorf("a pause of %v after a sweep that cost %v, of which its slices were %v", pause, d.cost, s.Last)
+	}
+}
+
 // BenchmarkSweep sweeps a million live connections.
 func BenchmarkSweep(b *testing.B) {
 	const n = 1_000_000
