@@ -102,6 +102,9 @@ func (s *Settings) Jiffies(t time.Duration) uint32 {
 // Jiffy returns the duration of a tick of the kernel.
 func (s *Settings) Jiffy() time.Duration { return time.Second / time.Duration(s.hz) }
 
+// maxPairs bounds the rows of snat_usages: the kernel takes 16 bytes for each at once, 64 MB.
+const maxPairs = 1 << 22
+
 // Configure sets the load-time constants that an object has, and the sizes of its maps.
 func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
 	constants := s.constants()
@@ -120,6 +123,9 @@ func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
 	}
 	if m, ok := spec.Maps["persists"]; ok {
 		m.InnerMap.MaxEntries = uint32(s.Connections)
+	}
+	if m, ok := spec.Maps["snat_usages"]; ok { // each connection may be a pair of its own
+		m.InnerMap.MaxEntries = max(m.InnerMap.MaxEntries, uint32(min(s.Connections, maxPairs)))
 	}
 	return nil
 }

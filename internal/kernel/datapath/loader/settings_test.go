@@ -3,6 +3,8 @@ package loader
 import (
 	"testing"
 	"time"
+
+	"loxilb/internal/kernel/datapath/bpf"
 )
 
 // TestJiffies checks that a time in ticks is correct for any uptime: the product would overflow
@@ -27,6 +29,29 @@ func TestNearestPower(t *testing.T) {
 	} {
 		if got := nearestPower(n); got != want {
 			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+}
+
+// TestPairs checks that each connection of a table may use another pair of source address and
+// endpoint: an endpoint with --egress that scans addresses would use up the pairs of all services.
+func TestPairs(t *testing.T) {
+	t.Parallel()
+	const least = uint32(bpf.TcLimitMAX_ENDPOINTS)
+	for connections, want := range map[int]uint32{1024: least, 262_144: least, 1 << 20: 1 << 20, 100_000_000: maxPairs} {
+		spec, err := bpf.LoadTc()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Settings{Connections: connections}
+		if err := s.complete(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Configure(spec); err != nil {
+			t.Fatal(err)
+		}
+		if n := spec.Maps["snat_usages"].InnerMap.MaxEntries; n != want {
+			t.Errorf("%d connections have room for %d pairs, want %d", connections, n, want)
 		}
 	}
 }
