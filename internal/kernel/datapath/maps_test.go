@@ -1,9 +1,14 @@
 package datapath
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"loxilb/internal/control/compile"
 	"loxilb/internal/kernel/datapath/bpf"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
 )
 
@@ -39,6 +44,57 @@ func TestMapUses(t *testing.T) {
 	if n, least := uses["connections"].Bytes, uint64(8*bpf.TcTableElementTABLE_ELEMENT); n < least {
 		t.Errorf("connections take %d bytes, a group alone %d", n, least)
 	}
+}
+
+// TestMapUsesWhileChanging checks that changes do not wait until all rows are counted.
+func TestMapUsesWhileChanging(t *testing.T) {
+	t.Parallel()
+	const clients, want, tries = 262_144, 5, 10
+	d, err := Load(Config{Connections: clients})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	s, err := lb.ParseService("10.0.0.1:80/tcp select=persist endpoints=192.0.2.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := compile.Service(s, nil, 0, nil)
+	changes := [][]Change{{{Key: table.Key, Table: &table}}, {{Key: table.Key}}}
+	if err := d.Apply(changes[0])[0]; err != nil {
+		t.Fatal(err)
+	}
+	keys, records := make([]bpf.TcPersistKey, clients), make([]bpf.TcPersistEntry, clients)
+	for i := range keys {
+		keys[i].Client.Word[3] = uint32(i)
+	}
+	if _, err := d.collection.Persists.Table().BatchUpdate(keys, records, nil); err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var changing sync.WaitGroup
+	changing.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if err := d.Apply(changes[i&1])[0]; err != nil {
+				t.Error(err)
+			}
+			made.Add(1)
+		}
+	})
+	defer changing.Wait()
+	defer cancel()
+	most := int64(0)
+	for range tries {
+		before := made.Load()
+		if _, err := d.MapUses(); err != nil {
+			t.Fatal(err)
+		}
+		if most = max(most, made.Load()-before); most >= want {
+			return
+		}
+	}
+	t.Errorf("at most %d changes were made while %d rows were counted", most, clients)
 }
 
 // TestDropBytes checks that dropped packets count with their bytes under the same reason.
