@@ -14,11 +14,12 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// BGPSpeaker keeps sessions with neighbors. It accepts neighbors and policies before it is started,
-// and retries failures of the machine.
+// BGPSpeaker keeps sessions with neighbors. It accepts neighbors and policies before Start. It
+// retries by itself what fails on this machine, such as listening on a port.
 type BGPSpeaker interface {
 	Start(context.Context, bgp.Speaker) error
-	// Stop ends all sessions with a reason; "": this process restarts.
+	// Stop ends all sessions and sends neighbors the reason; "" means that this process
+	// restarts.
 	Stop(ctx context.Context, reason string) error
 	SetNeighbor(context.Context, bgp.Neighbor) error
 	DeleteNeighbor(ctx context.Context, key string) error
@@ -28,7 +29,7 @@ type BGPSpeaker interface {
 var errBGPOff = errors.New("BGP is off: start loxilb with --bgp, or delete the object")
 
 // BGP applies BGP objects to the speaker. Each kind has a loop, since statuses belong to kinds. The
-// three loops of policies share one function, since gobgp checks sets, policies and their
+// three loops of policies share setPolicies, since gobgp checks sets, policies and their
 // applications together.
 type BGP struct {
 	speaker      BGPSpeaker // nil: BGP is off
@@ -71,31 +72,20 @@ type bgpWorker func(ctx context.Context, keys []string) []Outcome[string]
 
 func (f bgpWorker) Apply(ctx context.Context, keys []string) []Outcome[string] { return f(ctx, keys) }
 
-// applyEach applies objects one by one.
-func applyEach[T any](l *objectLoop[T], keys []string, apply func(object T, there bool, key string) error) (out []Outcome[string]) {
-	now := l.desired.Snapshot()
-	for _, key := range keys {
-		object, there := l.table.Get(now, key)
-		meta, _ := l.table.Meta(now, key)
-		out = append(out, Outcome[string]{Key: key, Version: meta.Version, Err: apply(object, there, key)})
-	}
-	return out
-}
-
-// offFor returns the error of an object while BGP is off.
-func (b *BGP) offFor(there bool) error {
-	if b.speaker == nil && there {
+// offError returns the error of an object if BGP is off; nil if the object was deleted.
+func (b *BGP) offError(exists bool) error {
+	if b.speaker == nil && exists {
 		return errBGPOff
 	}
 	return nil
 }
 
 func (b *BGP) applySpeaker(ctx context.Context, keys []string) []Outcome[string] {
-	return applyEach(b.speakers, keys, func(g bgp.Speaker, there bool, _ string) error {
+	return b.speakers.applyEach(b.speakers.desired.Snapshot(), keys, func(g bgp.Speaker, exists bool, _ string) error {
 		switch {
 		case b.speaker == nil:
-			return b.offFor(there)
-		case there:
+			return b.offError(exists)
+		case exists:
 			return b.speaker.Start(ctx, g)
 		}
 		return b.speaker.Stop(ctx, "BGP is switched off")
@@ -105,12 +95,12 @@ func (b *BGP) applySpeaker(ctx context.Context, keys []string) []Outcome[string]
 // applyNeighbors applies policies first: a session that began without them would leak routes. The
 // loops of policies report their errors.
 func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[string] {
-	_ = b.setPolicies(ctx, b.neighbors.desired)
-	return applyEach(b.neighbors, keys, func(n bgp.Neighbor, there bool, key string) error {
+	now, _ := b.setPolicies(ctx, b.neighbors.desired)
+	return b.neighbors.applyEach(now, keys, func(n bgp.Neighbor, exists bool, key string) error {
 		switch {
 		case b.speaker == nil:
-			return b.offFor(there)
-		case there:
+			return b.offError(exists)
+		case exists:
 			b.known[key] = true
 			return b.speaker.SetNeighbor(ctx, n)
 		}
@@ -120,36 +110,35 @@ func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[strin
 }
 
 func (b *BGP) applySets(ctx context.Context, keys []string) []Outcome[string] {
-	err := b.setPolicies(ctx, b.sets.desired)
-	return applyEach(b.sets.objectLoop, keys, func(_ bgp.DefinedSet, there bool, _ string) error {
-		return errors.Join(err, b.offFor(there))
+	now, err := b.setPolicies(ctx, b.sets.desired)
+	return b.sets.applyEach(now, keys, func(_ bgp.DefinedSet, exists bool, _ string) error {
+		return errors.Join(err, b.offError(exists))
 	})
 }
 
 func (b *BGP) applyPolicies(ctx context.Context, keys []string) []Outcome[string] {
-	err := b.setPolicies(ctx, b.policies.desired)
-	now := b.policies.desired.Snapshot()
-	return applyEach(b.policies.objectLoop, keys, func(p bgp.Policy, there bool, _ string) error {
-		return errors.Join(err, b.offFor(there), missingSet(b.policies.desired, now, &p))
+	now, err := b.setPolicies(ctx, b.policies.desired)
+	return b.policies.applyEach(now, keys, func(p bgp.Policy, exists bool, _ string) error {
+		return errors.Join(err, b.offError(exists), missingSet(b.policies.desired, now, &p))
 	})
 }
 
 func (b *BGP) applyApplications(ctx context.Context, keys []string) []Outcome[string] {
-	err := b.setPolicies(ctx, b.applications.desired)
-	now := b.applications.desired.Snapshot()
-	return applyEach(b.applications.objectLoop, keys, func(a bgp.Application, there bool, _ string) error {
-		return errors.Join(err, b.offFor(there), missingPolicy(b.applications.desired, now, &a))
+	now, err := b.setPolicies(ctx, b.applications.desired)
+	return b.applications.applyEach(now, keys, func(a bgp.Application, exists bool, _ string) error {
+		return errors.Join(err, b.offError(exists), missingPolicy(b.applications.desired, now, &a))
 	})
 }
 
-// setPolicies applies all policies whose sets exist, and all applications of these policies.
-func (b *BGP) setPolicies(ctx context.Context, s *desired.State) error {
-	if b.speaker == nil {
-		return nil
-	}
+// setPolicies applies all policies whose sets exist, and all applications of these policies. It
+// returns the snapshot that it applied.
+func (b *BGP) setPolicies(ctx context.Context, s *desired.State) (now *store.Snapshot, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := s.Snapshot()
+	now = s.Snapshot()
+	if b.speaker == nil {
+		return now, nil
+	}
 	var policies []bgp.Policy
 	for p := range s.BGPPolicies.All(now) {
 		if missingSet(s, now, &p) == nil {
@@ -162,10 +151,10 @@ func (b *BGP) setPolicies(ctx context.Context, s *desired.State) error {
 			applications = append(applications, a)
 		}
 	}
-	return b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(now)), policies, applications)
+	return now, b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(now)), policies, applications)
 }
 
-// missingSet returns an error if a set does not exist that a policy refers to.
+// missingSet returns an error if a policy refers to a set that does not exist.
 func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 	for _, ref := range p.Sets() {
 		if _, there := s.BGPSets.Get(now, ref.Key()); !there {
@@ -175,8 +164,8 @@ func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 	return nil
 }
 
-// missingPolicy returns an error if a policy is missing, or waits for a set. Then no part of the
-// application takes effect: a part of a filter would let routes through.
+// missingPolicy returns an error if a policy of an application is missing, or refers to a missing
+// set. The application then has no effect at all: a part of a filter would let routes through.
 func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) error {
 	for _, name := range a.Policies {
 		p, there := s.BGPPolicies.Get(now, name)

@@ -19,13 +19,15 @@ import (
 	"loxilb/test/await"
 )
 
-// fakeSpeaker has what it was given.
+// fakeSpeaker records its configuration.
 type fakeSpeaker struct {
 	mu        sync.Mutex
 	speaker   bgp.Speaker
 	neighbors map[string]bgp.Neighbor
 	policies  string
 	stops     []string
+
+	onSetPolicies func() // called by SetPolicies unless nil
 }
 
 func (f *fakeSpeaker) Start(_ context.Context, g bgp.Speaker) error {
@@ -57,6 +59,9 @@ func (f *fakeSpeaker) DeleteNeighbor(_ context.Context, key string) error {
 }
 
 func (f *fakeSpeaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, policies []bgp.Policy, apps []bgp.Application) error {
+	if f.onSetPolicies != nil {
+		f.onSetPolicies()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.policies = ""
@@ -115,7 +120,7 @@ func (r *objectRig) commit(edit func(tx *store.Tx) error) {
 	}
 }
 
-// want waits until an object has this status: "" is applied, "none" that it has none.
+// want waits until the status of an object contains problem; "" means applied, "none" no status.
 func (r *objectRig) want(kind, key, problem string) {
 	r.t.Helper()
 	await.NoError(r.t, 10*time.Second, func() error {
@@ -136,8 +141,8 @@ func (r *objectRig) want(kind, key, problem string) {
 	})
 }
 
-// TestBGP checks that the speaker gets what is wanted, that policies wait for their sets and
-// applications for their policies, and that the end of the process is no reason for neighbors.
+// TestBGP checks that the speaker gets the desired objects, that policies wait for their sets and
+// applications for their policies, and that the end of the process sends neighbors no reason.
 func TestBGP(t *testing.T) {
 	t.Parallel()
 	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
@@ -187,7 +192,7 @@ func TestBGP(t *testing.T) {
 }
 
 // TestPoliciesBeforeNeighbors checks that a neighbor is set after the policies of the same
-// snapshot: its session would begin without them.
+// snapshot, so its session does not begin without them.
 func TestPoliciesBeforeNeighbors(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
@@ -209,6 +214,33 @@ func TestPoliciesBeforeNeighbors(t *testing.T) {
 	b.applyNeighbors(t.Context(), []string{"10.0.0.2"})
 	if got := f.String(); got != "0 1 global/export" {
 		t.Errorf(`got %v, want "0 1 global/export"`, got)
+	}
+}
+
+// TestPolicyChangesMeanwhile checks that a set that changes while policies are passed to the speaker
+// does not count as applied in the version that the speaker has not received.
+func TestPolicyChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close() //nolint:errcheck // the test is over
+	put := func(prefix string) uint64 {
+		revision, _, err := state.CommitBy(store.CommitOptions{Owner: "test"}, func(tx *store.Tx) error {
+			return state.BGPSets.Put(tx, bgp.DefinedSet{Type: bgp.PrefixSet, Name: "vips", Prefixes: []bgp.PrefixRule{{Prefix: prefix}}})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
+	b := NewBGP(state, f, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)})
+	passed := put("20.20.20.0/24")
+	f.onSetPolicies = func() { put("20.20.30.0/24") }
+	if out := b.applySets(t.Context(), []string{"prefix/vips"}); len(out) != 1 || out[0].Err != nil || out[0].Version != passed {
+		t.Errorf("got %+v, want version %d without an error", out, passed)
 	}
 }
 
