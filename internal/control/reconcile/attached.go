@@ -33,7 +33,7 @@ type Attached struct {
 	copied map[uint64]int // number of places by key of a mirror
 }
 
-// NewAttached uses the store, the data path, and the present interfaces.
+// NewAttached returns an Attached that writes to a table. links lists the present interfaces.
 func NewAttached(s *desired.State, table Attacher, links func() []netdev.Link) *Attached {
 	return &Attached{desired: s, table: table, links: links}
 }
@@ -59,7 +59,7 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 	for m := range a.desired.Mirrors.All(now) {
 		index := indices[mirrorPort(&m)]
 		if index == 0 {
-			continue // it waits for the interface
+			continue // LinksChanged applies it once the interface exists
 		}
 		all.Mirrors[m.Name] = bpf.TcMirror{Ifindex: uint32(index), OneOf: m.OneOf, Vlan: uint32(m.VLAN)}
 		key := bpf.NameKey(m.Name)
@@ -82,7 +82,7 @@ func tapOf(m *policy.Mirror) netdev.Tap {
 }
 
 // attach adds a key to all rows that match an attachment, and returns their number. An attachment
-// to a service by its key precedes one by its name.
+// to a service by its key takes precedence over one by its name.
 func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
 	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
 		list := keys(&row)
@@ -119,6 +119,7 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Atta
 	return places
 }
 
+// services returns the keys of the services that an attachment names.
 func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []lb.Key) {
 	name, key, err := at.Service()
 	if err != nil {
@@ -158,7 +159,7 @@ type attachedLoop[T any] struct {
 	*objectLoop[T]
 }
 
-// leftover is a key that makes the loop apply everything and remove leftovers of an earlier
+// allObjects is a key that makes a loop apply everything and remove leftovers of an earlier
 // process. No object has it as a name.
 const leftover = ""
 
@@ -200,19 +201,13 @@ func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 	return p
 }
 
-// Apply applies all of them: that costs little if little has changed.
-func (p *Policers) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+// Apply applies all policers and mirrors, whatever the keys: unchanged rows are not written.
+func (p *Policers) Apply(_ context.Context, keys []string) []Outcome[string] {
 	now := p.desired.Snapshot()
 	failed, err := p.attached.apply(now)
-	for _, key := range keys {
-		meta, _ := p.desired.Policers.Meta(now, key)
-		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
-		if failed.Policers[key] != nil {
-			o.Err = failed.Policers[key]
-		}
-		out = append(out, o)
-	}
-	return out
+	return p.applyEach(now, keys, func(_ policy.Policer, _ bool, key string) error {
+		return cmp.Or(failed.Policers[key], err)
+	})
 }
 
 // Taps makes tunnels to collectors, and removes unused ones.
@@ -237,8 +232,8 @@ func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors 
 	return m
 }
 
-// Apply applies all of them: that costs little if little has changed.
-func (m *Mirrors) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+// Apply applies all policers and mirrors, whatever the keys: unchanged rows are not written.
+func (m *Mirrors) Apply(_ context.Context, keys []string) []Outcome[string] {
 	now := m.desired.Snapshot()
 	wanted, tunnels := map[string]bool{}, map[string]error{}
 	for one := range m.desired.Mirrors.All(now) {
@@ -251,15 +246,7 @@ func (m *Mirrors) Apply(_ context.Context, keys []string) (out []Outcome[string]
 	if err == nil {
 		err = m.taps.KeepTaps(func(name string) bool { return wanted[name] })
 	}
-	for _, key := range keys {
-		meta, _ := m.desired.Mirrors.Meta(now, key)
-		o := Outcome[string]{Key: key, Version: meta.Version, Err: err}
-		for _, own := range []error{failed.Mirrors[key], tunnels[key]} {
-			if own != nil {
-				o.Err = own
-			}
-		}
-		out = append(out, o)
-	}
-	return out
+	return m.applyEach(now, keys, func(_ policy.Mirror, _ bool, key string) error {
+		return cmp.Or(tunnels[key], failed.Mirrors[key], err)
+	})
 }

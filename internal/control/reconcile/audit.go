@@ -16,8 +16,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// healthArrives is how long the loop of services may take to learn of a change of an endpoint's
-// health.
+// healthDelay is how long the services loop may take to follow a change of an endpoint's health.
 const healthArrives = time.Second
 
 // auditBatch is the number of services compared before the loop does other work.
@@ -64,7 +63,7 @@ func (s *Services) Audit(ctx context.Context, data Comparer, repair bool) report
 	return out
 }
 
-// auditOne compares a service. To be called between passes.
+// auditOne compares one service. It must be called between passes.
 func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *report.Compared) {
 	service, version := s.Desired.Services.Shared(now, key)
 	if service == nil {
@@ -94,7 +93,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	}
 }
 
-// AuditStatuses returns which other objects are not applied as users want them.
+// AuditStatuses reports the other objects that are not applied.
 func AuditStatuses(statuses *status.Table) report.Compared {
 	out := report.Compared{Table: "objects as desired"}
 	var verified []string

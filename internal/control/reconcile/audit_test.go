@@ -9,13 +9,13 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// differs is a data path that differs from every table.
+// alwaysDiffers is a data path that differs from every table.
 type differs struct{}
 
-func (differs) Compare(*bpf.ServiceTable) []string { return []string{"it is another one"} }
+func (differs) Compare(*bpf.ServiceTable) []string { return []string{"differs"} }
 
 // TestAuditUnsettled checks that a service that differs is reported, unless one of its endpoints
-// has just changed its state: health is then ahead of the loop.
+// has just changed its state, so the loop may not have followed yet.
 func TestAuditUnsettled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp monitor=true", "10.0.0.2:80/tcp endpoints=192.168.1.3:80")

@@ -16,10 +16,10 @@ type Cluster interface {
 
 var errNoCluster = errors.New("this node exchanges no connections: start loxilb with --cluster-key, or --cluster-ca")
 
-// ClusterNodes passes the nodes of the store to the cluster.
+// ClusterNodes passes the stored nodes to the cluster.
 type ClusterNodes struct {
 	*objectLoop[lb.ClusterNode]
-	cluster Cluster // nil: there is none
+	cluster Cluster // nil: the node is not in a cluster
 }
 
 // NewClusterNodes returns the loop.
@@ -30,26 +30,20 @@ func NewClusterNodes(c Cluster, d *desired.State, o Observers) *ClusterNodes {
 }
 
 // Apply passes all nodes.
-func (n *ClusterNodes) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+func (n *ClusterNodes) Apply(_ context.Context, keys []string) []Outcome[string] {
 	now := n.desired.Snapshot()
-	var err error
-	if n.cluster == nil {
-		err = errNoCluster
-	} else {
+	if n.cluster != nil {
 		n.cluster.SetNodes(ClusterAddresses(n.desired))
 	}
-	for _, key := range keys {
-		meta, ok := n.table.Meta(now, key)
-		one := Outcome[string]{Key: key, Version: meta.Version}
-		if ok {
-			one.Err = err
+	return n.applyEach(now, keys, func(_ lb.ClusterNode, exists bool, _ string) error {
+		if n.cluster == nil && exists {
+			return errNoCluster
 		}
-		out = append(out, one)
-	}
-	return out
+		return nil
+	})
 }
 
-// ClusterAddresses returns the nodes of the store, HOST:PORT each.
+// ClusterAddresses returns the addresses of the stored nodes, HOST:PORT each.
 func ClusterAddresses(d *desired.State) (list []string) {
 	for one := range d.ClusterNodes.All(d.Snapshot()) {
 		list = append(list, one.Address)

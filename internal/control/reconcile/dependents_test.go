@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestServiceAsEndpoint checks that a change of a service also changes those that have it as an
-// endpoint, directly or indirectly. The resulting endpoints are those that packets go to.
+// TestServiceAsEndpoint checks that a change of a service also changes the services that have it as
+// an endpoint, directly or indirectly. Endpoints is notified of the endpoints that packets go to.
 func TestServiceAsEndpoint(t *testing.T) {
 	t.Parallel()
 	const (
@@ -31,7 +31,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 		r.drainEvents()
 		hosts(r, "10.0.0.3", "192.168.1.2", "192.168.1.3")
 		r.wait(r.put(inner))
-		r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:80/tcp", "put 10.0.0.3:80/tcp", "own [10.0.0.3]")
+		r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:80/tcp", "put 10.0.0.3:80/tcp", "acquire [10.0.0.3]")
 		hosts(r, "192.168.1.2", "192.168.1.3")
 		r.wait(r.put(other + " name=x"))
 		r.wantEvents("put 10.0.0.4:80/tcp")
@@ -39,7 +39,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 		r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:80/tcp")
 		hosts(r, "192.168.1.3", "192.168.1.5")
 		r.wait(r.delete("10.0.0.2:80/tcp"))
-		r.wantEvents("delete 10.0.0.2:80/tcp", "put 10.0.0.1:80/tcp", "give up [10.0.0.2]")
+		r.wantEvents("delete 10.0.0.2:80/tcp", "put 10.0.0.1:80/tcp", "release [10.0.0.2]")
 		hosts(r, "10.0.0.2", "192.168.1.3")
 	}
 }

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"net/netip"
 	"slices"
 	"time"
 
@@ -17,7 +16,7 @@ type effectiveHealth struct {
 	health.Status                      // of the probe and the agents; ProbeState excludes ejections
 	hasProbe      bool                 // Status is valid
 	ejected       bool                 // out of rotation because handshakes fail
-	certain       bool                 // it is ejected however many others are
+	certain       bool                 // ejected even if most others are, too
 	failing       bool                 // handshakes fail, whether or not it is ejected
 	refused       *policy.IPsecRefusal // the IPsec policy that refuses its packets or answers, or nil
 	refusedSince  time.Time
@@ -65,13 +64,13 @@ func (p *probes) considersHealth(s *lb.Service) bool {
 
 // up returns a function that reports which endpoints of a service are eligible for new connections;
 // nil means all. An endpoint of unknown state is eligible: a start of the daemon must not refuse
-// clients. An ejected endpoint is not, unless fewer than half of the endpoints would be left: then
-// they are hardly the cause, or the others could not carry the load. This exception does not apply
-// to endpoints that certainly fail while another is left, or to levels without a usable endpoint
-// while backups serve.
+// clients. An ejected endpoint is not eligible, unless fewer than half of the endpoints would be
+// up: then the endpoints are hardly the cause, or the others could not carry the load. This
+// exception does not cover endpoints that certainly fail while another endpoint is up, nor backup
+// levels before the first level with an endpoint that is up.
 //
-// While no endpoint is left, endpoints get connections until enough probes have confirmed their
-// first failure: a new service does not refuse clients because its servers are about to start.
+// While no endpoint is up, endpoints get connections until enough probes have confirmed their first
+// failure, so a new service does not refuse clients while its servers start.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
 		return nil
@@ -130,7 +129,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 		key = p.keyAt(s, e)
 	}
 	v.Ejected = p.ejections.isOut(s, e)
-	_, v.Failing = p.ejections.failing(s, e) // it stays in rotation, and no other source reports it
+	_, v.Failing = p.ejections.failing(s, e) // set also if it stays in rotation: no other source reports it then
 	if key != "" {
 		_, red = p.reportedDown(s, e)
 	}
@@ -140,8 +139,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	}
 	if _, state, known := p.prober.State(key); known {
 		v.Agent = red
-		// A target without a probe shows ejections only: it is no evidence for the
-		// endpoint.
+		// The state of a target of type none is evidence only if it is down.
 		if s.Probes(e) || state == health.Down {
 			v.Probe = report.HealthState(state)
 		}
@@ -160,7 +158,7 @@ func (h *Health) EndpointVerdict(s *lb.Service, e lb.Endpoint) report.Verdict {
 const ejectedEvidence = "handshakes of clients with it fail"
 
 // EndpointHealth returns the health of an endpoint of a service. It returns false if the service
-// does not consider it, or nothing is known.
+// does not consider health, or nothing is known.
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool) {
 	j := h.probes.effectiveHealth(s, e)
 	out := report.EndpointHealth{State: report.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked,
@@ -182,103 +180,4 @@ func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHe
 		out.State, out.Since, out.Evidence = report.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
 	}
 	return out, j.hasProbe || j.failing || j.refused != nil || noRoute != nil
-}
-
-// agentReports are the reports of agents about probed addresses. The newest one that covers a
-// target applies.
-type agentReports map[netip.Addr][]agentReport
-
-// agentReport takes targets of a port and probe type out of service, or returns them to their
-// probes.
-type agentReport struct {
-	port  uint16       // 0: any
-	probe lb.ProbeType // ProbeAuto: any
-	red   bool
-	since time.Time // of the first identical report
-}
-
-// maxIdleReports bounds the reports for an address, including some that cover no target: a service
-// may get its port back.
-const maxIdleReports = 64
-
-func (r agentReport) covers(port uint16, t lb.ProbeType) bool {
-	return (r.port == 0 || r.port == port) && (r.probe == lb.ProbeAuto || r.probe == t || r.probe == t.Transport())
-}
-
-// reportedDown reports whether agents have taken a target out, and since when.
-func (rs agentReports) reportedDown(t *health.Target) (since time.Time, reportedDown bool) {
-	for _, r := range slices.Backward(rs[t.Addr]) {
-		if r.covers(t.Port, t.Probe.Type) {
-			return r.since, r.red
-		}
-	}
-	return since, false
-}
-
-// add adds a report about an address with these targets. It replaces the reports that it covers,
-// and changes nothing if it repeats the latest report.
-func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) {
-	since := r.since
-	all := slices.DeleteFunc(rs[a], func(o agentReport) bool {
-		if !r.covers(o.port, o.probe) {
-			return false
-		}
-		since = r.since
-		if o.port == r.port && o.probe == r.probe && o.red == r.red {
-			since = o.since
-		}
-		return true
-	})
-	r.since = since
-	all = append(all, r)
-	if len(all) > maxIdleReports {
-		all = slices.DeleteFunc(all, func(r agentReport) bool {
-			return !slices.ContainsFunc(there, func(t *health.Target) bool { return r.covers(t.Port, t.Probe.Type) })
-		})
-	}
-	if slices.ContainsFunc(all, func(r agentReport) bool { return r.red }) {
-		rs[a] = all
-	} else {
-		delete(rs, a)
-	}
-}
-
-// portOf returns the target that a report with a port covers, for a service whose probe has no
-// port.
-func portOf(s *lb.Service, e lb.Endpoint) *health.Target {
-	return &health.Target{Addr: e.Addr, Port: e.Port, Probe: lb.Probe{Type: lb.AutoProbe(s.Protocol)}}
-}
-
-// trackPortless adds a service whose probe has no port, or removes it.
-func (p *probes) trackPortless(c requestChange) {
-	s := c.service
-	switch {
-	case c.by > 0 && s.Monitored() && s.Protocol.HasPorts() &&
-		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return s.ProbeOf(e).Port == 0 }):
-		p.portless[s.Key] = s
-	case c.by < 0 && p.portless[s.Key] == s:
-		delete(p.portless, s.Key)
-	}
-}
-
-// reportedDown reports whether an agent has taken an endpoint out by its port, and since when. The
-// probe, which has no port, does not know.
-func (p *probes) reportedDown(s *lb.Service, e lb.Endpoint) (since time.Time, red bool) {
-	if p.portless[s.Key] == nil {
-		return since, false
-	}
-	return p.reports.reportedDown(portOf(s, e))
-}
-
-// byPort returns the services without ports in their probes that have endpoints covered by a
-// report, and these endpoints.
-func (p *probes) byPort(a netip.Addr, r agentReport) (services []lb.Key, there []*health.Target) {
-	for key, s := range p.portless {
-		for _, e := range s.Endpoints {
-			if t := portOf(s, e); e.Addr == a && r.port == e.Port && r.covers(t.Port, t.Probe.Type) {
-				services, there = append(services, key), append(there, t)
-			}
-		}
-	}
-	return services, there
 }

@@ -26,7 +26,7 @@ type Gateways interface {
 	RulesMissing() bool
 }
 
-// errStatic reports that roles cannot move a source address.
+// errStatic is the error of a rule whose source address cannot move with the role.
 var errStatic = errors.New("it is a static address of this machine, so this node translates in role BACKUP as well; " +
 	"use an address that no node has, which loxilb gives to the MASTER")
 
@@ -75,7 +75,7 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic fun
 // setGateways sets the gateways, and returns the errors of rules that need them, by key.
 func (r *Rules) setGateways(rules []policy.Rule, here *egressRules) map[string]error {
 	r.mu.Lock()
-	r.below = r.gatewayLinks() // before they are set: a change meanwhile is one to follow
+	r.below = r.gatewayLinks() // before Set, so a change meanwhile is noticed
 	r.mu.Unlock()
 	failed, all := r.gateways.Set(here.gateways)
 	errs := map[string]error{}
@@ -94,13 +94,14 @@ func (r *Rules) setGateways(rules []policy.Rule, here *egressRules) map[string]e
 	return errs
 }
 
-// gatewayMarks returns a mark for each address. The mark depends on the address alone: if marks
-// shifted with each new one, packets would take another address's tunnel until all parts know it.
+// gatewayMarks returns a mark for each address. A mark depends on its address alone. If a new
+// address shifted the marks of others, packets would take the wrong tunnel until both rules and
+// tunnels have the new marks.
 func gatewayMarks(sources []netip.Addr) []uint32 {
 	marks, taken := make([]uint32, len(sources)), make(map[uint32]bool, len(sources))
 	for i, a := range sources {
 		h := fnv.New32a()
-		h.Write(a.AsSlice()) // it returns no error
+		h.Write(a.AsSlice()) // never fails
 		n := h.Sum32() % netdev.GatewayMarks
 		for taken[n] && len(taken) < netdev.GatewayMarks {
 			n = (n + 1) % netdev.GatewayMarks
@@ -120,7 +121,7 @@ func (e *egressRules) servicesOfOthers() (list []string) {
 	return list
 }
 
-// ownedSources returns the source addresses of rules that this node owns.
+// ownedSources returns those source addresses that this node owns.
 func ownedSources(sources []netip.Addr, instances map[string]lb.Instance) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(sources), func(a netip.Addr) bool { return !lb.OwnsSource(a, instances) })
 }

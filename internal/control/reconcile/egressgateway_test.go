@@ -56,8 +56,8 @@ func TestEgressOf(t *testing.T) {
 	}
 }
 
-// TestGatewayMarks checks that marks are distinct, have no bits of others, and stay when another
-// address begins or ends.
+// TestGatewayMarks checks that marks are distinct, stay within their mask, and do not change when
+// another address is added or removed.
 func TestGatewayMarks(t *testing.T) {
 	t.Parallel()
 	var all []netip.Addr
@@ -86,8 +86,8 @@ func (b brokenGateways) Set([]netdev.Gateway) (map[netip.Addr]error, error) {
 func (brokenGateways) Uses(link string) bool { return link == "eth0" }
 func (brokenGateways) RulesMissing() bool    { return false }
 
-// TestGatewayFails checks that a gateway that fails concerns its own rules, whichever rule is due,
-// and that a change of an interface that gateways use has rules applied again.
+// TestGatewayFails checks that a failing gateway fails only its own rules, whichever rule is due,
+// and that rules are applied again after a change of an interface that gateways use.
 func TestGatewayFails(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)

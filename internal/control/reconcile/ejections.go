@@ -14,21 +14,21 @@ import (
 // ejections are the endpoints that are out of rotation because clients' handshakes fail. They apply
 // to all services that consider handshakes. The lock of probes guards them.
 //
-// Targets of the prober without a probe show the state of ejections: a probe may stand for other
-// endpoints and services, too. An endpoint gets its target when it is first ejected: there may be
-// very many endpoints, and few ever fail.
+// Targets of type none show ejections: the target of a probe may be shared by other endpoints and
+// services. An endpoint gets such a target when it is first ejected: there may be very many
+// endpoints, and few ever fail.
 type ejections struct {
-	watched map[lb.Key]*lb.Service // that consider handshakes
-	changed chan struct{}          // capacity 1: watched has others
+	watched map[lb.Key]*lb.Service // services that consider handshakes
+	changed chan struct{}          // capacity 1: signals a change of watched
 	now     map[netip.AddrPort]*ejection
-	shown   map[netip.AddrPort]bool // ejected endpoints with a target that is not probed
+	shown   map[netip.AddrPort]bool // endpoints with a target of type none
 }
 
 type ejection struct {
 	evidence string
 	since    time.Time
 	kept     bool     // it stays in rotation: too few others are left
-	certain  bool     // it leaves however many others do: another endpoint serves clients
+	certain  bool     // ejected even if most others are, too: another endpoint serves clients
 	probes   []string // keys of services' probes of it
 }
 
@@ -60,14 +60,14 @@ func (e *ejections) isOut(s *lb.Service, at lb.Endpoint) bool {
 	return failing && !kept && s.TakesOutliersOut()
 }
 
-// isCertain reports whether an ejected endpoint leaves however many others do.
+// isCertain reports whether an endpoint is ejected even if most others are, too.
 func (e *ejections) isCertain(at lb.Endpoint) bool {
 	one := e.now[at.AddrPort()]
 	return one != nil && one.certain
 }
 
-// failing reports whether all recent handshakes of clients with an endpoint of a service failed.
-// kept: it stays in rotation nevertheless.
+// failing reports whether the handshakes of clients with an endpoint of a service fail. kept
+// reports whether it stays in rotation nevertheless.
 func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
 	if len(e.now) == 0 || !s.JudgesHandshakes() {
 		return false, false
@@ -98,8 +98,8 @@ func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 	return levels
 }
 
-// recovered returns the ejected endpoints that the service's own probe of the same port has found
-// healthy since.
+// recovered returns the ejected endpoints that a service's own probe of the same port has found
+// healthy since the ejection.
 func (p *probes) recovered() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,6 +111,8 @@ func (p *probes) recovered() (list []netip.AddrPort) {
 	return list
 }
 
+// probeRecovered reports whether enough probes in a row have succeeded since an ejection, at the
+// port of the endpoint.
 func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 	n := p.groups[p.names[key]]
 	s, ok := p.prober.Status(key)
@@ -124,11 +126,11 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 	return s.Successes >= t.Probe.Rise && s.Checked.Sub(since) > time.Duration(t.Probe.Rise)*t.Probe.Interval
 }
 
-// eject ejects an endpoint, or updates why. It returns the services that consider it.
+// eject ejects an endpoint, or updates the reason. It returns the services that consider it.
 func (p *probes) eject(at netip.AddrPort, why ejection) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.applyAll() // so that requests match the watched services
+	p.applyAll() // so requests match the watched services
 	e := p.ejections.now[at]
 	if e == nil {
 		e = &ejection{since: time.Now()}
@@ -154,7 +156,7 @@ func (p *probes) eject(at netip.AddrPort, why ejection) []lb.Key {
 	return keysOf(users)
 }
 
-// readmit returns the end of eject.
+// readmit undoes eject.
 func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -183,7 +185,7 @@ func keysOf(services []*lb.Service) (keys []lb.Key) {
 	return keys
 }
 
-// silentTarget returns a target for an endpoint that is not probed.
+// unprobedTarget returns the target of type none that shows ejections of an endpoint.
 func silentTarget(at netip.AddrPort) (name string, t health.Target) {
 	e := lb.EndpointProbe{Addr: at.Addr(), Probe: lb.Probe{Type: lb.ProbeNone, Port: at.Port()}}
 	return e.Key(), health.Target{Addr: e.Addr, Port: at.Port(), Probe: e.Complete()}
@@ -217,7 +219,7 @@ func (p *probes) showEjection(at netip.AddrPort, evidence string) {
 	}
 }
 
-// showEjections shows the state of an endpoint at its new target.
+// restoreEjection shows an ejection at the new target of an endpoint.
 func (p *probes) showEjections(key string, t *health.Target) {
 	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
 		p.prober.Eject(key, e.evidence)

@@ -13,8 +13,8 @@ import (
 
 var ejected = netip.MustParseAddrPort("192.168.1.1:80")
 
-// TestEjected checks that an ejected endpoint is avoided by all services that consider handshakes,
-// and shown by a target that exists only for these services, and is removed with the last of them.
+// TestEjected checks that all services that consider handshakes avoid an ejected endpoint, and that
+// its target of type none is removed with the last of these services.
 func TestEjected(t *testing.T) {
 	t.Parallel()
 	const (
@@ -47,7 +47,7 @@ func TestEjected(t *testing.T) {
 	// A service that is applied for another reason still considers it, and so does a new
 	// service.
 	r.wait(r.put(plain+" mss=1400", "10.0.0.9:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"))
-	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "own [10.0.0.9]")
+	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.9:80/tcp without 192.168.1.1", "acquire [10.0.0.9]")
 	r.wait(r.delete("10.0.0.9:80/tcp"))
 	r.drainEvents()
 	r.health.markServices(r.health.probes.readmit(ejected))
@@ -58,12 +58,12 @@ func TestEjected(t *testing.T) {
 	r.wait(r.delete("10.0.0.1:443/tcp"))
 	r.wantCalls("remove 192.168.1.1_none_80")
 	if n := len(r.health.probes.ejections.shown); n > 0 {
-		t.Errorf("%d endpoints are shown that no service has", n)
+		t.Errorf("%d endpoints without a service have a target", n)
 	}
 }
 
-// TestPanic checks that none is ejected while fewer than half of the endpoints would be left. Probe
-// results still apply.
+// TestPanic checks that ejections have no effect while fewer than half of the endpoints would be
+// up. Probe results still apply.
 func TestPanic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
@@ -76,8 +76,8 @@ func TestPanic(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 }
 
-// TestPanicWithBackups checks that a level whose endpoints all fail is left while backups are up,
-// whatever its share of all endpoints.
+// TestPanicWithBackups checks that a level whose endpoints all fail gets no connections while
+// backups are up, whatever its share of all endpoints.
 func TestPanicWithBackups(t *testing.T) {
 	t.Parallel()
 	const list = "192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80@1,192.168.1.5:80@2"
@@ -102,13 +102,13 @@ func TestPanicWithBackups(t *testing.T) {
 			p.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen"})
 		}
 		if got := usable(p, s); got != c.up {
-			t.Errorf("with %v down and %v out, %s are up, want %s", c.down, c.out, got, c.up)
+			t.Errorf("with %v down and %v ejected, %s are up, want %s", c.down, c.out, got, c.up)
 		}
 	}
 }
 
 // TestReportAfterEjection checks that an agent's report about an unprobed endpoint that was ejected
-// applies as for a probed one.
+// applies, as for a probed one.
 func TestReportAfterEjection(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
@@ -144,7 +144,7 @@ func TestSharedProbe(t *testing.T) {
 	r.health.probes.readmit(other)
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
 	if one, two := r.health.probes.effectiveHealth(s, s.Endpoints[0]), r.health.probes.effectiveHealth(s, s.Endpoints[1]); !one.down() || two.down() {
-		t.Errorf("one is down: %t, the other one, too: %t", one.down(), two.down())
+		t.Errorf("the ejected endpoint is down: %t, the other: %t", one.down(), two.down())
 	}
 	r.health.probes.readmit(ejected)
 	if got := r.prober.calls(); !slices.Equal(got, []string{
@@ -205,7 +205,7 @@ func TestKept(t *testing.T) {
 }
 
 // TestCertain checks that endpoints that certainly fail get no connections while another endpoint
-// is left, and that all get connections when none is left.
+// is up, and that all get connections when none is.
 func TestCertain(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80"
@@ -223,7 +223,7 @@ func TestCertain(t *testing.T) {
 	for i, want := range []int{2, 1, 3} {
 		r.health.probes.eject(s.Endpoints[i].AddrPort(), ejection{evidence: "passive: seen", certain: true})
 		if n := eligible(); n != want {
-			t.Errorf("%d endpoints get connections while %d are out, want %d", n, i+1, want)
+			t.Errorf("%d endpoints get connections while %d are ejected, want %d", n, i+1, want)
 		}
 	}
 }

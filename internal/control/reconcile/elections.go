@@ -19,7 +19,7 @@ import (
 const roleRetry = time.Second
 
 // errOvertaken abandons the commit of a role because an operator has set one meanwhile.
-var errOvertaken = errors.New("the role was set meanwhile")
+var errOvertaken = errors.New("an operator set the role meanwhile")
 
 // Elections runs the BFD sessions of the store, and stores the roles that they elect, as a request
 // would. The loops of services and routes follow the stored roles.
@@ -32,19 +32,20 @@ type Elections struct {
 	states   map[string]bfd.State // of sessions, by key
 
 	maintained bool
-	changed    func() // which instances are elected
-	met        func() // a MASTER and its peer hear each other
+	changed    func() // called when sessions may have changed
+	met        func() // called when the session of a MASTER comes up
 }
 
-// NewElections returns the loop. It stores roles under the given owner, that of requests, and calls
-// changed when other instances are elected, and met when a session of a MASTER comes up.
+// NewElections returns the loop. It stores roles under the given owner, that of requests. It calls
+// changed when sessions may have changed, and peerUp when the session of a MASTER comes up.
 func NewElections(m *election.Manager, d *desired.State, owner string, changed, met func(), o Observers) *Elections {
 	e := &Elections{manager: m, owner: owner, changed: changed, met: met, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
 	return e
 }
 
-// Begin stores the roles with which this process starts, before VIPs are owned by older ones.
+// Begin stores the roles with which this process starts, before it acquires VIPs by the roles that
+// an earlier process stored.
 func (e *Elections) Begin() {
 	e.set(e.desired.Snapshot())
 	e.follow()
@@ -77,7 +78,7 @@ func (e *Elections) Follow(ctx context.Context) {
 	}
 }
 
-// Owning reports whether this node owns VIPs that a peer could own, according to stored and applied
+// Owning reports whether this node owns VIPs that a peer could take over, by stored and elected
 // roles.
 func (e *Elections) Owning() bool {
 	now := e.desired.Snapshot()
@@ -91,14 +92,10 @@ func (e *Elections) Owning() bool {
 }
 
 // Apply passes all sessions to the manager.
-func (e *Elections) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+func (e *Elections) Apply(_ context.Context, keys []string) []Outcome[string] {
 	now := e.desired.Snapshot()
 	e.set(now)
-	for _, key := range keys {
-		meta, _ := e.table.Meta(now, key)
-		out = append(out, Outcome[string]{Key: key, Version: meta.Version})
-	}
-	return out
+	return e.applyEach(now, keys, func(netobj.BFDSession, bool, string) error { return nil })
 }
 
 func (e *Elections) set(now *store.Snapshot) {
@@ -117,8 +114,8 @@ func (e *Elections) set(now *store.Snapshot) {
 	e.changed()
 }
 
-// leasedBy returns the instances whose VIPs this node owns only as long as a lease lasts: elected
-// ones, and ones whose role was set with a lease.
+// leasedInstances returns the instances whose VIPs this node owns only while a lease lasts: elected
+// instances, and instances whose role was set with a lease.
 func leasedBy(d *desired.State, now *store.Snapshot) leased {
 	list := leased(electedBy(d, now))
 	for key, one := range d.Instances.Set(now) {
@@ -129,7 +126,7 @@ func leasedBy(d *desired.State, now *store.Snapshot) leased {
 	return list
 }
 
-// electedBy returns the instances whose owner is elected.
+// electedInstances returns the instances with a BFD session, whose owner is elected.
 func electedBy(d *desired.State, now *store.Snapshot) map[string]bool {
 	list := map[string]bool{}
 	for s := range d.BFD.All(now) {
@@ -138,7 +135,7 @@ func electedBy(d *desired.State, now *store.Snapshot) map[string]bool {
 	return list
 }
 
-// follow passes operators' roles to the elections, and stores the elections' roles.
+// follow passes roles that operators set to the elections, and stores elected roles.
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
 	here := e.desired.Instances.Set(now)
@@ -186,7 +183,7 @@ func (e *Elections) store(instance string, before lb.Role, s *election.Status) e
 	})
 	switch {
 	case errors.Is(err, errOvertaken):
-		return nil // the store has changed, so Follow looks again
+		return nil // the store has changed, so Follow calls follow again
 	case err == nil:
 		e.expected[instance] = s.Role
 		e.Log.Info("role elected", "instance", instance, "role", s.Role, "was", before, "why", s.Why, "peer", s.Path.Remote)

@@ -15,9 +15,9 @@ import (
 // failRate is the number of TCP connections of a failed endpoint that are reset per second.
 const failRate = 1000
 
-// setEnds sets when connections of a service's failed endpoints end, as the service configures it.
-// An endpoint that is eligible for new connections keeps all of its connections. At the deadline of
-// a drain, the service is applied again, without the endpoint's server ID of QUIC.
+// setEnds sets when connections of a service's failed endpoints end, according to the service's
+// on-fail. An endpoint that is eligible for new connections keeps all of its connections. At the
+// deadline of a drain, the service is applied again, without the endpoint's server ID of QUIC.
 func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 	serves := false
 	for _, e := range table.Endpoints {
@@ -43,15 +43,16 @@ func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 }
 
 // endDecision decides when connections of failed endpoints of a service end, while others serve.
-// New connections avoid an endpoint for any reason; open ones are lost if the reason was wrong. So
-// they end only if the failure is confirmed: as many probes in a row have failed as the service
-// asks for, and another endpoint has answered meanwhile. Otherwise this machine's own link may have
-// failed. If none of the serving endpoints can answer probes, the failures suffice.
+// New connections avoid an endpoint after any failure, but ending open connections is harmful if
+// the endpoint works. So they end only if the failure is confirmed: as many probes in a row have
+// failed as the service configures, and another endpoint has answered meanwhile. Otherwise this
+// machine's own link may have failed. If none of the serving endpoints can answer probes, the
+// failures suffice.
 type endDecision struct {
 	probes    *probes
 	service   *lb.Service
 	witnesses *witnesses    // nil: not collected yet
-	wait      time.Duration // until the next probe result; 0: none is awaited
+	wait      time.Duration // until the next probe result; 0: the decision is final
 }
 
 // witnesses are the other endpoints of a service, as evidence about a failing one.
@@ -61,8 +62,8 @@ type witnesses struct {
 }
 
 // ends returns when an endpoint's connections end, and whether its flows and handshakes move to
-// other endpoints. Failing handshakes do not end TCP connections, as they say nothing about open
-// ones. Flows have no end to wait for, so they move.
+// other endpoints. Failing handshakes do not end TCP connections: open ones may work. Flows of
+// protocols without a handshake move at once: they have no end to wait for.
 func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	j := f.probes.effectiveHealth(f.service, e)
 	if j.refused != nil {
@@ -86,8 +87,8 @@ func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	return bpf.Ends{At: cmp.Or(j.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
 }
 
-// isRefused reports whether a policy of IPsec refuses the endpoint's packets: its connections end,
-// even if no other endpoint serves.
+// isRefused reports whether an IPsec policy refuses all of the endpoint's packets. Its connections
+// then end even if no other endpoint serves.
 func (f *endDecision) isRefused(e lb.Endpoint) bool {
 	r, _, ok := f.probes.policies.refusal(f.service, e)
 	return ok && r.Whole
@@ -123,8 +124,8 @@ func (f *endDecision) findWitnesses() *witnesses {
 	return w
 }
 
-// answeredWhile reports whether another endpoint answered while the one failed, for at least one
-// probe interval.
+// answeredWhile reports whether another endpoint answered for at least one probe interval while
+// this one failed.
 func answeredWhile(one, failed *health.Status) bool {
 	from, to := one.First, one.Last
 	if failed.First.After(from) {
@@ -136,8 +137,7 @@ func answeredWhile(one, failed *health.Status) bool {
 	return to.Sub(from) >= one.Interval
 }
 
-// pending schedules services to be applied again when the state of their endpoints is known. Only
-// the loop's goroutine uses it.
+// reapplyTimers schedule services to be applied again. Only the loop's goroutine uses them.
 type pending struct {
 	timers map[lb.Key]*time.Timer
 	mark   func(...lb.Key)

@@ -19,7 +19,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// outage probes the endpoints of a service, some of which fail for some time.
+// outage probes the endpoints of a service. The test chooses which endpoints fail.
 type outage struct {
 	probes  *probes
 	service *lb.Service
@@ -65,7 +65,8 @@ func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
 	return probe.Answer{}, errors.New("no answer")
 }
 
-// ended observes for d whose connections are ended, and returns when each was first.
+// ended watches the endpoints for d. It returns by address when connections of an endpoint first
+// ended.
 func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	ended := map[string]time.Duration{}
 	for start := time.Now(); time.Since(start) < d; time.Sleep(10 * time.Millisecond) {
@@ -87,9 +88,9 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 	return ended
 }
 
-// TestOwnLink checks that no connection ends while no endpoint answers, nor when they return one
-// after the other, as the fault may be this machine's. An endpoint that fails while another one
-// answers loses its connections at once.
+// TestOwnLink checks that no connection ends while no endpoint answers, nor when endpoints recover
+// one after the other: this machine's own link may have failed. An endpoint that fails while
+// another one answers soon loses its connections.
 func TestOwnLink(t *testing.T) {
 	t.Parallel()
 	for _, service := range []string{
@@ -116,8 +117,8 @@ func TestOwnLink(t *testing.T) {
 	}
 }
 
-// TestFirstFailure checks that after a restart one failure is enough for new connections to avoid
-// an endpoint, and not enough to end open ones.
+// TestFirstFailure checks that after a restart new connections avoid an endpoint after one failure,
+// and open ones stay.
 func TestFirstFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestFirstFailure(t *testing.T) {
 	})
 }
 
-// TestEndsByWord checks that an agent's report ends connections although the endpoint answers.
+// TestEndsByAgent checks that an agent's report ends connections although the endpoint answers.
 func TestEndsByWord(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
@@ -145,13 +146,12 @@ func TestEndsByWord(t *testing.T) {
 		t.Errorf("got %+v, %t, want ends.Rate != 0, failed", ends, failed)
 	}
 	if f.wait != 0 {
-		t.Errorf("after the last ends, the loop waits for %s, want no wait", f.wait)
+		t.Errorf("the decision waits for %s, want no wait", f.wait)
 	}
 }
 
-// TestDrainByWord checks that an agent's report about a port that the probe does not use ends
-// connections from the time of the first report, and not from when the probe has found the endpoint
-// up.
+// TestDrainByAgent checks that an agent's report about a port that the probe does not use ends
+// connections relative to the first report, not to the time when the probe found the endpoint up.
 func TestDrainByWord(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestDrainByWord(t *testing.T) {
 			h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
 			f := endDecision{probes: p, service: s}
 			if ends, failed := f.ends(e); !failed || !ends.At.Equal(said.Add(time.Minute)) {
-				t.Errorf("%+v, %t; the word came at %s", ends, failed, said)
+				t.Errorf("%+v, %t, with a report at %s", ends, failed, said)
 			}
 			time.Sleep(time.Second)
 		}
@@ -177,12 +177,12 @@ func TestDrainByWord(t *testing.T) {
 		fake.states[p.keyOf(s, e)] = status
 		f := endDecision{probes: p, service: s}
 		if ends, _ := f.ends(e); !ends.At.Equal(said.Add(63 * time.Second)) {
-			t.Errorf("%+v after another word at %s", ends, said.Add(3*time.Second))
+			t.Errorf("%+v after another report at %s", ends, said.Add(3*time.Second))
 		}
 	})
 }
 
-// TestNoWitness checks that failures count at once if no other endpoint in service could answer.
+// TestNoWitness checks that failures suffice if no other serving endpoint can answer probes.
 func TestNoWitness(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
@@ -192,11 +192,11 @@ func TestNoWitness(t *testing.T) {
 		known bool
 		sure  bool
 	}{
-		"cannot be probed":        {sure: true},
-		"has only undecided ones": {health.Status{Undecided: true, Interval: time.Second}, true, true},
-		"was up before those":     {health.Status{State: health.Up, ProbeState: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
-		"is asked soon":           {health.Status{Interval: time.Second}, true, false},
-		"begins to fail":          {health.Status{State: health.Up, ProbeState: health.Up, Failures: 1, Interval: time.Second}, true, false},
+		"is not probed":                   {sure: true},
+		"has undecided results only":      {health.Status{Undecided: true, Interval: time.Second}, true, true},
+		"was up before undecided results": {health.Status{State: health.Up, ProbeState: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
+		"has no result yet":               {health.Status{Interval: time.Second}, true, false},
+		"has begun to fail":               {health.Status{State: health.Up, ProbeState: health.Up, Failures: 1, Interval: time.Second}, true, false},
 	} {
 		p, fake := newFakeProbes(t, s)
 		fake.states[p.keyOf(s, s.Endpoints[0])] = failed
@@ -205,13 +205,13 @@ func TestNoWitness(t *testing.T) {
 		}
 		f := endDecision{probes: p, service: s}
 		if ends, _ := f.ends(s.Endpoints[0]); (ends.Rate > 0) != step.sure || (f.wait == 0) != step.sure {
-			t.Errorf("the other one %s: %+v, again after %s", name, ends, f.wait)
+			t.Errorf("the other endpoint %s: %+v, reapplied after %s", name, ends, f.wait)
 		}
 	}
 }
 
-// TestLookAgain checks that a service is applied again once when more will be known of its
-// endpoints, and not if that is known earlier.
+// TestReapplyTimers checks that a service is applied again once, at the time scheduled last, and
+// not at all if that is cancelled.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,16 +236,16 @@ func TestPending(t *testing.T) {
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
 	f := endDecision{probes: p, service: s}
 	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
-		t.Errorf("%+v, %t, again after %s", ends, failed, f.wait)
+		t.Errorf("%+v, %t, reapplied after %s", ends, failed, f.wait)
 	}
 }
 
-// TestQUICDrainDeadline checks that the server ID of a drained endpoint names it until the deadline
-// of the drain, and again when the drain is over. The IDs of the others stay readable.
+// TestQUICDrainDeadline checks that a drained endpoint keeps its server ID until the deadline of
+// the drain, and has it again after the drain. The server IDs of other endpoints stay.
 func TestQUICDrainDeadline(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	var ids []bool // the endpoints that have one
+	var ids []bool // which endpoints have a server ID
 	configs := 0
 	w.wrote = func(c datapath.Change) {
 		ids = nil

@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestFailedChangeKeepsAddresses checks that until the data path accepts a change, the service's
-// addresses stay as they were, like its tables: the former ones are owned, the new ones are not.
+// TestFailedChangeKeepsAddresses checks that the node keeps the former addresses of a service, and
+// does not own the new ones, until the data path accepts the change.
 func TestFailedChangeKeepsAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
@@ -32,7 +32,7 @@ func TestFailedChangeKeepsAddresses(t *testing.T) {
 	}
 	r.wantVIPs("10.0.0.1", "10.0.0.9")
 	r.breaks("", nil)
-	r.eventually("given up", func() bool { return len(r.vips) == 0 })
+	r.eventually("released", func() bool { return len(r.vips) == 0 })
 }
 
 // TestNewServiceThatFails checks that the VIP of a new service that fails is not announced.
@@ -50,8 +50,8 @@ func TestNewServiceThatFails(t *testing.T) {
 	}
 }
 
-// TestFailedRange checks that a deleted range is gone even if the new one that begins at the same
-// port, and would use its row, fails.
+// TestFailedRange checks that a deleted port range is removed even if a new range fails that begins
+// at the same port and would use its row.
 func TestFailedRange(t *testing.T) {
 	t.Parallel()
 	const narrow, wide = "10.0.0.1:80-90/tcp endpoints=192.168.1.1:80", "10.0.0.1:80-99/tcp endpoints=192.168.1.1:80"
@@ -80,18 +80,18 @@ func TestFailedRange(t *testing.T) {
 	r.eventually("the row is there", func() bool { return r.world.services[row] })
 }
 
-// TestAddressOfDeletedService checks that an owner that failed, and retries by itself, is notified
-// when its address is no longer wanted.
+// TestAddressOfDeletedService checks that an address is released when its service is deleted, even
+// if the owner failed to acquire it: the owner retries by itself until then.
 func TestAddressOfDeletedService(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
-	r.breaks("own [10.0.0.1]", errBroken)
+	r.breaks("acquire [10.0.0.1]", errBroken)
 	if err := r.try(r.put(web)); err == nil {
 		t.Error("no error")
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	if events := r.drainEvents(); !slices.Contains(events, "give up [10.0.0.1]") {
-		t.Errorf(`got %q, want "give up [10.0.0.1]" in events`, events)
+	if events := r.drainEvents(); !slices.Contains(events, "release [10.0.0.1]") {
+		t.Errorf(`got %q, want "release [10.0.0.1]" in events`, events)
 	}
 }
 
@@ -100,12 +100,12 @@ func TestAddressOfDeletedService(t *testing.T) {
 func TestAddressIsWantedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
-	r.breaks("give up [10.0.0.1]", errBroken)
+	r.breaks("release [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.eventually("the failed release has a status", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
 	r.drainEvents()
 	r.wait(r.put(web))
-	r.eventually("owned again", func() bool { return slices.Contains(r.events, "own [10.0.0.1]") })
+	r.eventually("owned again", func() bool { return slices.Contains(r.events, "acquire [10.0.0.1]") })
 	if list := r.statuses.List(vipKind, false); len(list) > 0 {
 		t.Errorf("got %+v, want no list", list)
 	}
@@ -124,10 +124,10 @@ func TestStartKeepsAddresses(t *testing.T) {
 	r.breaks("put 10.0.0.1:80/tcp", errBroken)
 	r.put(web)
 	r.start()
-	r.eventually("another's is given up", func() bool { return len(r.vips) == 1 })
+	r.eventually("the other VIP is released", func() bool { return len(r.vips) == 1 })
 	r.wantVIPs("10.0.0.1")
 	r.wait(r.delete("10.0.0.1:80/tcp"))
-	r.eventually("given up", func() bool { return len(r.vips) == 0 })
+	r.eventually("released", func() bool { return len(r.vips) == 0 })
 }
 
 // wantVIPs checks that exactly these VIPs are owned.

@@ -17,26 +17,28 @@ import (
 
 // Tunnels are the programs of GTP-U.
 type Tunnels interface {
-	// PrepareGTP loads the programs, or reports why this machine cannot have flows.
+	// PrepareGTP loads the programs. It returns an error if this machine cannot run them.
 	PrepareGTP() error
 	SetGTP(flows []datapath.GTPFlow, links datapath.GTPLinks) error
 }
 
 // TunnelLinks are the interfaces of GTP-U.
 type TunnelLinks interface {
-	// MakeGTP has routes to these users lead to the interfaces, and returns their indexes, and
-	// the name of the one where packets to them arrive. No users: it removes the interfaces.
+	// MakeGTP creates both interfaces, with routes to exactly these users. It returns their
+	// indexes, and the name of the second one, where packets to users arrive. Without users, it
+	// removes the interfaces.
 	MakeGTP(users []netdev.MobileUser) (near, far int, name string, err error)
 }
 
-// GTP applies sessions of mobile users and their classifiers, all at once. A session without
-// classifiers counts as applied; a classifier without session fails until the session exists.
+// GTP applies sessions of mobile users and their classifiers, all of them at once. A session
+// without classifiers counts as applied; a classifier without session fails until the session
+// exists.
 type GTP struct {
 	desired *desired.State
 	tunnels Tunnels
 	links   TunnelLinks
 
-	mu       sync.Mutex        // the loops of both kinds apply
+	mu       sync.Mutex        // one pass at a time, of either loop
 	failing  map[string]string // why classifiers were not applied, by their keys
 	sessions *gtpLoop[lb.Session]
 	flows    *gtpLoop[lb.SessionFlow]
@@ -104,7 +106,7 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 	return out
 }
 
-// record notes why a classifier was not applied; nil: it was, or was deleted.
+// record records why a classifier was not applied; nil means that it was applied or deleted.
 func (g *GTP) record(flow string, problem error) {
 	if problem == nil {
 		delete(g.failing, flow)
@@ -113,8 +115,8 @@ func (g *GTP) record(flow string, problem error) {
 	g.failing[flow] = problem.Error()
 }
 
-// markOutdated marks classifiers whose statuses are outdated: a session or another classifier has
-// come or gone.
+// markOutdated marks classifiers whose statuses are outdated because a session or another
+// classifier was added or removed.
 func (g *GTP) markOutdated(problems map[string]error) {
 	var outdated []string
 	for flow, problem := range problems {
@@ -130,13 +132,16 @@ func (g *GTP) markOutdated(problems map[string]error) {
 	g.flows.Mark(outdated...)
 }
 
-// apply applies the desired state. problems has errors of classifiers without session, of those
-// whose user and address another classifier has already, or that no packet has.
+// apply applies the desired state. problems has, by key, why classifiers are not applied: the
+// session does not exist, another classifier has the same user and address, or the addresses are of
+// different IP versions.
 func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) {
 	flows, users, problems := g.wanted(now)
-	if len(flows) == 0 { // first the programs, then the interfaces
+	// Users must have no routes to interfaces without programs: the programs are loaded before the
+	// routes are added, and flows are removed before the interfaces.
+	if len(flows) == 0 {
 		err = g.tunnels.SetGTP(nil, datapath.GTPLinks{})
-	} else { // otherwise packets to users would take interfaces without programs
+	} else {
 		err = g.tunnels.PrepareGTP()
 	}
 	if err != nil {
@@ -149,8 +154,8 @@ func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) 
 	return problems, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
 }
 
-// wanted returns the classifiers that have a session, and their users. Users of several sessions
-// have the smallest packets of all.
+// wanted returns the classifiers that have a session, and their users. If any session of a user has
+// an IPv6 tunnel, the MTU of its route is that of IPv6 tunnels.
 func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, problems map[string]error) {
 	type pair struct{ user, peer netip.Addr }
 	seen := map[pair]string{}
@@ -164,11 +169,11 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 			continue
 		}
 		if s.User.Is4() != f.Peer.Is4() {
-			problems[f.Key()] = fmt.Errorf("no packets have addresses %s and %s, of different IP versions: delete the classifier", s.User, f.Peer)
+			problems[f.Key()] = fmt.Errorf("user %s and address %s are of different IP versions, so no packet matches: delete the classifier", s.User, f.Peer)
 			continue
 		}
 		if other, is := seen[pair{s.User, f.Peer}]; is {
-			problems[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of both classifiers", s.User, f.Peer, other)
+			problems[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of the two classifiers", s.User, f.Peer, other)
 			continue
 		}
 		seen[pair{s.User, f.Peer}] = f.Session

@@ -17,12 +17,12 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fakeTunnels has the flows that it was given.
+// fakeTunnels counts flows and users.
 type fakeTunnels struct {
 	mu      sync.Mutex
 	refused error // why the programs cannot be loaded
 	flows   int
-	users   int // with routes
+	users   int // users with routes
 }
 
 func (f *fakeTunnels) PrepareGTP() error { return f.refused }
@@ -116,8 +116,8 @@ func TestClassifierWithoutSession(t *testing.T) {
 	f.want(t, 0)
 }
 
-// TestClassifierOfTwoSessions checks that the status of a classifier reports another session of the
-// same user that has the packets, from when its classifier is created until it is deleted.
+// TestClassifierOfTwoSessions checks that the status of a classifier names another session of the
+// same user that has the packets, as long as that has a classifier.
 func TestClassifierOfTwoSessions(t *testing.T) {
 	t.Parallel()
 	r, f := newGTPRig(t)

@@ -35,20 +35,20 @@ type Health struct {
 }
 
 const (
-	// logWindow is how often logsInWindow changes are logged one by one: a failing rack takes
-	// thousands of endpoints along. Events have all of them.
+	// In each logWindow, logsInWindow changes are logged one by one: thousands of endpoints may
+	// fail at once. There are events of all changes.
 	logWindow    = 5 * time.Second
 	logsInWindow = 20
 )
 
-// NewHealth returns a Health whose endpoints p probes. The caller must call Changed for each change
-// of a key of p.
+// NewHealth returns a Health that probes endpoints by p. The caller must call Changed for each
+// change of the state of a key of p.
 func NewHealth(p Prober, o Observers) *Health {
 	return &Health{Observers: o, probes: newProbes(p), asymmetric: map[netip.AddrPort]bool{}}
 }
 
-// AsymmetricReplies returns the endpoints that accept connections of this machine, while no
-// client's SYN is answered through it.
+// AsymmetricReplies returns the endpoints that accept this machine's own connections, but whose
+// answers to clients' SYNs do not come back through it.
 func (h *Health) AsymmetricReplies() []netip.AddrPort {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,8 +66,8 @@ func (h *Health) HasAsymmetricReply(at netip.AddrPort) bool {
 // called while anything runs.
 func (h *Health) FollowAsymmetricReplies(f func()) { h.asymmetricChanged = f }
 
-// FollowRoutes counts endpoints as down for which f returns an error, as they have no route. It
-// must be called before anything runs.
+// FollowRoutes sets the function that returns an error if an endpoint has no route. Such endpoints
+// count as down. It must be called before anything runs.
 func (h *Health) FollowRoutes(f func(netip.Addr) error) { h.routeError = f }
 
 // noRoute returns why an endpoint has no route; nil if it has one or that is unknown.
@@ -99,7 +99,7 @@ func (h *Health) follow(mark func(...lb.Key)) {
 	h.mark = mark
 }
 
-// Changed reports the changes of a target: for health.Config.
+// Changed publishes the changes of a target, and marks its services. It is meant for health.Config.
 func (h *Health) Changed(key string) {
 	status, ok := h.probes.prober.Status(key)
 	if !ok {
@@ -121,7 +121,7 @@ func (h *Health) Changed(key string) {
 	}
 }
 
-// firstOf names the first services, as many as an event lists.
+// firstOf returns the first services, as many as an event lists.
 func firstOf(users []lb.Key) (list []string) {
 	const most = 3
 	for _, k := range users[:min(len(users), most)] {
@@ -130,7 +130,7 @@ func firstOf(users []lb.Key) (list []string) {
 	return list
 }
 
-// namesOf names services in a log line.
+// namesOf returns services in the form of a log line.
 func namesOf(users []lb.Key) string {
 	list := firstOf(users)
 	if more := len(users) - len(list); more > 0 {
@@ -176,7 +176,7 @@ func (h *Health) closeWindow() {
 }
 
 // unreported returns a target's changes that were not reported yet, and the services that consider
-// it.
+// them.
 func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,43 +296,7 @@ func (p *probes) health(key string) (*report.EndpointHealth, bool) {
 	return e, true
 }
 
-// SetHostState takes the targets at an address out of service, or returns them to their probes. It
-// applies to a port (0: any) and probe type (lb.ProbeAuto: any), also to targets probed there
-// later. It returns the number of current matches; without any, the report is dropped.
-func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
-	p := h.probes
-	p.mu.Lock()
-	report := agentReport{port: port, probe: t, red: out, since: time.Now()}
-	services, there := p.byPort(a, report)
-	found = len(there)
-	for key := range p.byAddr.of(a) {
-		r := p.groups[p.names[key]].running[key]
-		there = append(there, &r.target)
-		if report.covers(r.target.Port, r.target.Probe.Type) {
-			p.setRed(key, r, out)
-			found++
-		}
-	}
-	if found > 0 {
-		p.reports.add(a, report, there)
-	}
-	p.mu.Unlock()
-	h.markServices(services)
-	return found
-}
-
-// setRed takes a target out of service, or returns it to its probe. p stays locked, so the prober
-// receives changes in order.
-func (p *probes) setRed(key string, r *running, red bool) {
-	r.red = red
-	if red {
-		p.prober.Override(key, health.Down, "an agent says that it is red")
-	} else {
-		p.prober.Override(key, health.Unknown, "")
-	}
-}
-
-// EndpointProbes probes addresses as users' objects define.
+// EndpointProbes applies users' endpoint objects, which define probes.
 type EndpointProbes struct {
 	*objectLoop[lb.EndpointProbe]
 	health *Health
@@ -347,20 +311,16 @@ func NewEndpointProbes(s *desired.State, h *Health, o Observers) *EndpointProbes
 }
 
 // Apply starts, changes and stops the probes of these objects. It never fails.
-func (p *EndpointProbes) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
-	now := p.desired.Snapshot()
+func (p *EndpointProbes) Apply(_ context.Context, keys []string) []Outcome[string] {
 	var moved []lb.Key
-	for _, key := range keys {
-		o := Outcome[string]{Key: key}
-		if e, there := p.desired.Endpoints.Get(now, key); there {
-			meta, _ := p.desired.Endpoints.Meta(now, key)
-			o.Version = meta.Version
-			moved = append(moved, p.health.probes.setObject(key, &e)...)
-		} else {
-			moved = append(moved, p.health.probes.setObject(key, nil)...)
+	out := p.applyEach(p.desired.Snapshot(), keys, func(e lb.EndpointProbe, exists bool, key string) error {
+		object := &e
+		if !exists {
+			object = nil
 		}
-		out = append(out, o)
-	}
+		moved = append(moved, p.health.probes.setObject(key, object)...)
+		return nil
+	})
 	p.health.markServices(moved)
 	return out
 }

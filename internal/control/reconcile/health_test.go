@@ -21,7 +21,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// prober has the states that a test sets, and keeps them like health.Monitor.
+// fakeProber has the states that a test sets, and keeps them like health.Monitor.
 type prober struct {
 	mu      sync.Mutex
 	targets map[string]health.Target
@@ -80,7 +80,7 @@ func (p *prober) Eject(key, evidence string) {
 	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
 }
 
-// calls returns the calls of the prober since the last call, sorted by key.
+// calls returns the calls of the prober since the last call of calls, sorted.
 func (p *prober) calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +90,7 @@ func (p *prober) calls() []string {
 	return out
 }
 
-// becomes gives a target a state, and notifies the loop.
+// setHealth sets the state of a target, and notifies the loop.
 func (r *rig) becomes(key string, state health.State) {
 	r.t.Helper()
 	p := r.prober
@@ -114,7 +114,7 @@ func (r *rig) wantCalls(want ...string) {
 	}
 }
 
-// applied waits until these changes were written to the data path.
+// wantApplied waits until exactly these changes were written to the data path.
 func (r *rig) applied(want ...string) {
 	r.t.Helper()
 	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
@@ -128,8 +128,8 @@ const (
 	monitored2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:80 monitor=true"
 )
 
-// TestTakenToBeUp checks that the assumption that an unprobed endpoint is up gives no event, and
-// that going down and up gives one each.
+// TestAssumedUp checks that there is no event when an unprobed endpoint is assumed to be up, and
+// one each when it goes down and up.
 func TestTakenToBeUp(t *testing.T) {
 	t.Parallel()
 	const silent = "192.168.1.1_none_0"
@@ -147,7 +147,8 @@ func TestTakenToBeUp(t *testing.T) {
 }
 
 // TestFirstFailures checks that a service whose endpoints have all failed their first probes does
-// not refuse clients before enough probes confirm that, unless another endpoint is left.
+// not refuse clients before enough probes confirm that. If another endpoint is up, only that gets
+// connections.
 func TestFirstFailures(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp")
@@ -170,8 +171,8 @@ func TestFirstFailures(t *testing.T) {
 	}
 }
 
-// TestHealth checks that an endpoint that is down gets no new connections of services that monitor
-// it, and still gets those of others, and that each endpoint is probed once.
+// TestHealth checks that services that monitor an endpoint avoid it while it is down, that other
+// services do not, and that an endpoint of several services has one probe.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
@@ -195,7 +196,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("got event %v, want %s", e, want)
 		}
 	}
-	// A service that is applied for another reason still considers the state.
+	// A service that is applied for another reason still avoids the endpoint.
 	r.wait(r.put(strings.Replace(monitored, "monitor", "mss=1400 monitor", 1)))
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.2")
 	r.wantCalls()
@@ -214,8 +215,8 @@ func TestHealth(t *testing.T) {
 	r.wantCalls("remove 192.168.1.1_tcp_80")
 }
 
-// TestMonitorInPlace checks that monitoring is turned on and off in place, and that another probe
-// keeps the known state.
+// TestMonitorInPlace checks that monitoring can be turned on and off, and that a changed probe
+// keeps its state.
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
@@ -236,7 +237,8 @@ func TestMonitorInPlace(t *testing.T) {
 	r.wantEvents("put 10.0.0.1:80/tcp")
 }
 
-// TestTwoQuestions checks that services with different probes of one port have probes of their own.
+// TestTwoProbesOfOnePort checks that services with different probe settings for one port have
+// separate probes.
 func TestTwoQuestions(t *testing.T) {
 	t.Parallel()
 	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
@@ -252,8 +254,7 @@ func TestTwoQuestions(t *testing.T) {
 	r.wantEvents("put 10.0.0.2:80/tcp")
 }
 
-// TestFailedServiceIsProbedAsBefore checks that a change that the data path refuses does not change
-// probes permanently.
+// TestFailedChangeKeepsProbes checks that probes stay after a change that the data path refuses.
 func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 	t.Parallel()
 	const before = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true"
@@ -288,7 +289,7 @@ func TestEndpointObject(t *testing.T) {
 		r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
 	}
 	r.becomes("192.168.1.1_tcp_80", health.Down)
-	r.eventually("it is avoided", func() bool { return len(r.events) >= 2 })
+	r.eventually("the endpoint is avoided", func() bool { return len(r.events) >= 2 })
 	r.drainEvents()
 	e := lb.EndpointProbe{Name: "192.168.1.1_tcp_80", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
 	put(e)
@@ -297,7 +298,7 @@ func TestEndpointObject(t *testing.T) {
 	put(e)
 	r.wantCalls("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
 	r.becomes("192.168.1.1_tcp_80", health.Up)
-	r.eventually("it is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
+	r.eventually("the endpoint is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
 	if s := r.status(kinds.Endpoint().Name, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
 		t.Errorf("got %+v, want s.Applied != 0, s.Applied == s.Desired", s)
 	}
@@ -311,12 +312,12 @@ func TestEndpointObject(t *testing.T) {
 		t.Errorf("%d targets of another protocol are red", n)
 	}
 	if !(agentReport{port: 80, probe: lb.ProbeTCP}).covers(80, lb.ProbeHTTP) || (agentReport{port: 80, probe: lb.ProbeHTTP}).covers(80, lb.ProbeTCP) {
-		t.Error("a word about tcp is not one about http, or the other way round")
+		t.Error("a report about tcp must cover http, and a report about http must not cover tcp")
 	}
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 23, lb.ProbeAuto, true); n != 0 {
 		t.Errorf("%d targets of another port are red", n)
 	}
-	r.wantCalls("override 192.168.9.9_tcp_22: down an agent says that it is red")
+	r.wantCalls("override 192.168.9.9_tcp_22: down an agent reports it down")
 	r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 0, lb.ProbeAuto, false)
 	r.wantCalls("override 192.168.9.9_tcp_22: unknown ")
 	r.wait(r.commit(func(tx *store.Tx) error {
@@ -333,8 +334,8 @@ func TestEndpointObject(t *testing.T) {
 	}
 }
 
-// TestObjectMovesServices checks that services that use another target after an object was created
-// or deleted use its state at once.
+// TestObjectMovesServices checks that services whose target changes because an object was created
+// or deleted follow the state of the new target at once.
 func TestObjectMovesServices(t *testing.T) {
 	t.Parallel()
 	const (
@@ -359,8 +360,8 @@ func TestObjectMovesServices(t *testing.T) {
 	r.applied("put 10.0.0.2:80/tcp")
 }
 
-// TestAdoptedAvoidsWhatWasDown checks that the data path of an earlier process is not changed until
-// its endpoints have been probed again.
+// TestAdoptedServicesWait checks that services in the data path from an earlier process are not
+// written until their endpoints have been probed again.
 func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -369,9 +370,9 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	c := r.put(monitored2)
 	r.start()
 	const probe = "192.168.1.1_tcp_80"
-	r.eventually("it is probed", func() bool { _, ok := r.prober.Status(probe); return ok })
+	r.eventually("the endpoint is probed", func() bool { _, ok := r.prober.Status(probe); return ok })
 	if events := r.drainEvents(); len(events) > 0 {
-		t.Errorf("%q, and nothing is known yet", events)
+		t.Errorf("%q before the first probe result", events)
 	}
 	r.becomes(probe, health.Down)
 	r.wait(c)
@@ -386,8 +387,8 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsNotWaitedForLong checks that an endpoint whose probe does not end delays a start for
-// a while, and no later one.
+// TestAdoptedWaitIsBounded checks that an endpoint whose probe does not end delays a start by
+// firstProbes in total, however many services have it.
 func TestAdoptedIsNotWaitedForLong(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -399,5 +400,5 @@ func TestAdoptedIsNotWaitedForLong(t *testing.T) {
 	if d := time.Since(start); d < firstProbes || d > 2*firstProbes {
 		t.Errorf("the start took %s", d)
 	}
-	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp", "own [10.0.0.1]")
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp", "acquire [10.0.0.1]")
 }

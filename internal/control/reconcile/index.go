@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,20 +12,20 @@ import (
 	"loxilb/internal/lb"
 )
 
-// index has the services in the data path, and finds them by addresses. Only the loop's goroutine
+// index holds the services in the data path, and finds them by address. Only the loop's goroutine
 // uses it.
 type index struct {
 	services map[lb.Key]indexed
-	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
-	vips     users                    // services that have the address, as VIP or as source
-	named    map[netip.Addr]endpoint  // addresses of endpoints
-	rows     map[bpf.TcServiceKey]int // ranges with this row: ranges that begin at one port share it
+	kept     map[lb.Key]keptService   // services that could not be applied since the start, whose addresses stay owned
+	vips     users                    // services by their own addresses: VIPs and sources
+	named    map[netip.Addr]endpoint  // by address
+	rows     map[bpf.TcServiceKey]int // number of port ranges by row: ranges that begin at the same port share one
 	notifier *notifier
 	probes   *probes
 }
 
 // indexed is a service as configured, and as the data path has it if that differs. The zero value
-// is no service.
+// means no service.
 type indexed struct {
 	service  *lb.Service
 	resolved *lb.Service // nil: no endpoint is a service
@@ -39,8 +38,8 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
-// endpoint counts the services that have an address as an endpoint, and the services that send
-// connections there. The counts differ if the endpoint is a service itself.
+// endpointUse counts the services with an endpoint at an address: as configured, and after
+// endpoints that are services themselves were replaced by theirs.
 type endpoint struct{ named, reached uint32 }
 
 func newIndex(n *notifier, p *probes) *index {
@@ -50,7 +49,7 @@ func newIndex(n *notifier, p *probes) *index {
 	}
 }
 
-// get returns a service in the data path as users wrote it, or nil.
+// get returns a service in the data path as configured, or nil.
 func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
 
 func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
@@ -62,7 +61,7 @@ func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
 	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
 }
 
-// keptService is kept for a service that is not in the data path.
+// keptService is a service that could not be applied, and the VIPs that stay owned for it.
 type keptService struct {
 	instance string
 	vips     []netip.Addr
@@ -70,11 +69,11 @@ type keptService struct {
 
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
-// hasHost reports whether a service has connections to this endpoint.
+// hasEndpoint reports whether a service sends connections to an address.
 func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
-// keep counts the addresses of a service as in use although it is not in the data path, until
-// release.
+// keep counts the addresses of a service as in use until release, although the service is not in
+// the index.
 func (x *index) keep(s *lb.Service) {
 	k := keptService{s.Instance(), s.OwnAddresses()}
 	x.kept[s.Key] = k
@@ -83,7 +82,7 @@ func (x *index) keep(s *lb.Service) {
 	}
 }
 
-// release returns the end of keep. It returns the addresses that were kept.
+// release undoes keep, and returns the addresses that were kept.
 func (x *index) release(key lb.Key) []netip.Addr {
 	kept := x.kept[key]
 	delete(x.kept, key)
@@ -93,7 +92,7 @@ func (x *index) release(key lb.Key) []netip.Addr {
 	return kept.vips
 }
 
-// add enters a service.
+// add adds a service.
 func (x *index) add(i indexed) {
 	s := i.service
 	x.services[s.Key] = i
@@ -107,7 +106,7 @@ func (x *index) add(i indexed) {
 	x.probes.add(i.effective())
 }
 
-// remove removes a service and returns it. A missing one has no effect.
+// remove removes a service and returns it; the zero value if there is none.
 func (x *index) remove(key lb.Key) (i indexed) {
 	i = x.services[key]
 	if i.service == nil {
@@ -132,7 +131,7 @@ func (x *index) remove(key lb.Key) (i indexed) {
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
 		n := x.named[e.Addr]
-		n.named += uint32(by) // wraps for -1: subtracts
+		n.named += uint32(by) // -1 wraps, and so subtracts
 		x.setEndpoint(e.Addr, n)
 	}
 	for _, e := range i.effective().Endpoints {
@@ -153,8 +152,7 @@ func (x *index) setEndpoint(a netip.Addr, n endpoint) {
 	}
 }
 
-// usersOf returns the services with one of these endpoints, whose connections come from one of this
-// machine's addresses.
+// withPathTo returns the services that depend on the path to one of these endpoints.
 func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
@@ -167,7 +165,7 @@ func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
-// withEndpoints returns the services with connections to one of these hosts.
+// withEndpoints returns the services that send connections to one of these hosts.
 func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
@@ -181,8 +179,8 @@ func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
 }
 
 // dependents returns the services that have one of these services as an endpoint, directly or
-// through others. It costs a walk over all services, but only if some endpoint has the VIP of one
-// of them.
+// through others. It costs a walk over all services, but only if an endpoint has the VIP of one of
+// the given services.
 func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
 	in := make(map[lb.Key]bool, len(keys))
 	for _, k := range keys {
@@ -228,7 +226,7 @@ func (x *index) endpointVIPs(snapshot *store.Snapshot, services *desired.Service
 	return vips
 }
 
-// users counts, by instance, the services that use an address: most addresses are of one instance.
+// users counts the services that use an address, by instance. Most addresses have one instance.
 type users map[netip.Addr][]use
 
 type use struct {
@@ -245,7 +243,7 @@ func (u users) add(a netip.Addr, instance string) {
 	u[a] = append(list, use{instance, 1})
 }
 
-// remove forgets the address with its last user.
+// remove removes the address with its last user.
 func (u users) remove(a netip.Addr, instance string) {
 	list := u[a]
 	i := slices.IndexFunc(list, func(o use) bool { return o.instance == instance })
@@ -259,59 +257,5 @@ func (u users) remove(a netip.Addr, instance string) {
 		delete(u, a)
 	} else {
 		u[a] = list
-	}
-}
-
-// keysAt are the keys of an address: usually one, possibly many.
-type keysAt map[netip.Addr]*keySet
-
-type keySet struct {
-	one  string
-	more map[string]struct{} // nil: none
-}
-
-func (k keysAt) add(a netip.Addr, key string) {
-	s := k[a]
-	switch {
-	case s == nil:
-		k[a] = &keySet{one: key}
-	case s.one == key:
-	case s.more == nil:
-		s.more = map[string]struct{}{key: {}}
-	default:
-		s.more[key] = struct{}{}
-	}
-}
-
-// remove has no effect if the address has no such key.
-func (k keysAt) remove(a netip.Addr, key string) {
-	s := k[a]
-	if s == nil {
-		return
-	}
-	if s.one != key {
-		delete(s.more, key)
-		return
-	}
-	for other := range s.more {
-		s.one = other
-		delete(s.more, other)
-		return
-	}
-	delete(k, a)
-}
-
-// of yields the keys of an address.
-func (k keysAt) of(a netip.Addr) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		s := k[a]
-		if s == nil || !yield(s.one) {
-			return
-		}
-		for key := range s.more {
-			if !yield(key) {
-				return
-			}
-		}
 	}
 }

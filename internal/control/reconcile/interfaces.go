@@ -23,11 +23,11 @@ type Hooks interface {
 	ForgetLink(index int) error
 	ForgetOtherLinks(keep func(index int) bool) error
 	Attach(datapath.Interface) error
-	// SetEgress attaches the program for leaving answers of endpoints on this machine, if there
-	// are any.
+	// SetEgress attaches the program for answers of endpoints on this machine, if there are
+	// such endpoints.
 	SetEgress(index int) error
-	// MayQueue reports whether no queueing discipline, and no program of another owner, sees
-	// what leaves by an interface.
+	// MayQueue reports whether packets that leave by an interface meet neither a queueing
+	// discipline nor a program of another owner.
 	MayQueue(index int) bool
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
@@ -46,17 +46,17 @@ type InterfacesConfig struct {
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
-	current    map[int]described // as in the data path
+	current    map[int]described // interfaces in the data path
 	orphans    bool              // interfaces of an earlier process that are no longer selected may still be attached
 	retryTimer *time.Timer       // of the next attempt to detach orphans
-	egress     *time.Timer       // of the next look at what leaving packets meet
+	egress     *time.Timer       // of the next pass after egressInterval
 }
 
-// egressInterval is how often interfaces are looked at for programs of other owners and queueing
-// disciplines: the kernel does not report them as changes of the interface.
+// egressInterval is how often interfaces are checked for queueing disciplines and programs of other
+// owners: the kernel does not report these as changes of the interface.
 const egressInterval = 30 * time.Second
 
-// described is the data path's description of an interface.
+// attachment is the state of an interface in the data path.
 type described struct {
 	datapath.Interface
 	set        bool   // SetLink succeeded
@@ -106,7 +106,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 		outcomes = append(outcomes, i.follow(link, chosen[index], bridges(present[link.Master])))
 	}
 	i.detachOrphans(present, chosen)
-	if slices.Contains(keys, allInterfaces) { // a change of one interface must not delay the look at others
+	if slices.Contains(keys, allInterfaces) { // only then: changes of single interfaces must not delay the check of the others
 		if i.egress == nil {
 			i.egress = time.AfterFunc(egressInterval, i.MarkAll)
 		}
@@ -115,7 +115,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 	return outcomes
 }
 
-// expand replaces allInterfaces by all interfaces, present and former.
+// expand replaces allInterfaces by the keys of all interfaces, present and former.
 func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 	var out []int
 	for _, k := range keys {
@@ -158,7 +158,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	}
 	if had && (k.generation != l.Generation || k.gone) {
 		k = described{}
-		o.Err = i.Hooks.Detach(l.Index) // the programs disappeared with the interface that had the index before
+		o.Err = i.Hooks.Detach(l.Index) // the programs disappeared with the previous interface of this index
 	}
 	d := Describe(l)
 	d.BridgePort = bridged
@@ -196,8 +196,8 @@ func (i *Interfaces) attach(k *described, wanted bool) error {
 	return nil
 }
 
-// forget removes a missing interface from the data path. If that fails, its status is by index from
-// then on: its name may be another's by now.
+// forget removes a missing interface from the data path. If that fails, its status has its index
+// from then on, since another interface may have its name now.
 func (i *Interfaces) forget(index int) Outcome[int] {
 	k, had := i.current[index]
 	o := Outcome[int]{Key: index}

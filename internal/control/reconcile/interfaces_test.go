@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// hooks record the calls of the data path in order; those named in broken fail.
+// fakeHooks records the calls of the data path in order. Those in broken fail.
 type hooks struct {
 	events []string
 	broken map[string]bool
@@ -108,8 +108,8 @@ func TestOrphansAreTriedOnceASecond(t *testing.T) {
 	})
 }
 
-// TestEgressIsLookedAt checks that an interface where another owner attaches a program is noticed
-// within half a minute, although other interfaces change all the time.
+// TestEgressInterval checks that the program of another owner at an interface is noticed within
+// half a minute, although other interfaces change all the time.
 func TestEgressIsLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hooks{broken: map[string]bool{}}
@@ -152,48 +152,48 @@ func TestInterfaces(t *testing.T) {
 		broken []string
 		links  []netdev.Link
 		want   []string // in any order
-		failed string   // interfaces whose status says so
+		failed string   // keys of failed statuses
 	}{
 		{
-			"at start", []string{"detach all but [2 3]"}, []netdev.Link{eth, veth, mgmt},
+			"start", []string{"detach all but [2 3]"}, []netdev.Link{eth, veth, mgmt},
 			[]string{
 				"set 2 peer=false layer3=false", "set 3 peer=true layer3=false", "set 5 peer=false layer3=false",
 				"attach 2", "attach 3", "detach all but [2 3] fails", "forget all but [2 3 5]",
 			}, "interfaces of an earlier start",
 		},
 		{"orphans are still there", nil, []netdev.Link{eth, veth, mgmt}, []string{"detach all but [2 3]", "forget all but [2 3 5]"}, ""},
-		{"nothing new", nil, []netdev.Link{eth, veth, mgmt}, nil, ""},
-		{"another one of the same index", nil, []netdev.Link{another, veth, mgmt}, []string{"detach 2", "set 2 peer=false layer3=false", "attach 2"}, ""},
-		{"a tunnel comes", nil, []netdev.Link{another, veth, tun, mgmt}, []string{"set 4 peer=false layer3=true", "attach 4"}, ""},
-		{"the veth goes", nil, []netdev.Link{another, tun, mgmt}, []string{"detach 3", "forget 3"}, ""},
+		{"no change", nil, []netdev.Link{eth, veth, mgmt}, nil, ""},
+		{"another interface has the index", nil, []netdev.Link{another, veth, mgmt}, []string{"detach 2", "set 2 peer=false layer3=false", "attach 2"}, ""},
+		{"a tunnel is added", nil, []netdev.Link{another, veth, tun, mgmt}, []string{"set 4 peer=false layer3=true", "attach 4"}, ""},
+		{"the veth is removed", nil, []netdev.Link{another, tun, mgmt}, []string{"detach 3", "forget 3"}, ""},
 		{
-			"another cannot be attached, the third can", []string{"attach 3"},
+			"a veth cannot be attached, eth1 can", []string{"attach 3"},
 			[]netdev.Link{another, veth, tun, link(6, "eth1"), mgmt},
 			[]string{"set 3 peer=true layer3=false", "attach 3 fails", "set 6 peer=false layer3=false", "attach 6"}, "veth1",
 		},
-		{"tried again", nil, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, []string{"attach 3"}, ""},
-		{"answers that leave are not seen at one", []string{"egress 6"}, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, nil, "eth1"},
+		{"veth1 is retried", nil, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, []string{"attach 3"}, ""},
+		{"the egress program of eth1 fails", []string{"egress 6"}, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, nil, "eth1"},
 		{
-			"one is renamed to what is not wanted", []string{"detach 6"}, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt},
+			"eth1 is renamed to a name on the blacklist", []string{"detach 6"}, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt},
 			[]string{"set 6 peer=false layer3=false", "detach 6 fails"}, "mgmt1",
 		},
-		{"tried again, too", nil, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}, ""},
-		{"one goes and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0 (4)"},
+		{"mgmt1 is retried", nil, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}, ""},
+		{"the tunnel is removed, and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0 (4)"},
 		{
-			"another one has its name", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")},
+			"another tunnel has its name", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")},
 			[]string{"set 7 peer=false layer3=true", "attach 7", "detach 4", "forget 4 fails"}, "tun0 (4)",
 		},
-		{"it is, later", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")}, []string{"detach 4", "forget 4"}, ""},
+		{"the former tunnel is retried", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")}, []string{"detach 4", "forget 4"}, ""},
 		{
-			"one cannot be described", []string{"set 8 peer=false layer3=false"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			"SetLink fails for eth8", []string{"set 8 peer=false layer3=false"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
 			[]string{"set 8 peer=false layer3=false fails"}, "eth8",
 		},
 		{
-			"tried again as well", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			"eth8 is retried", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
 			[]string{"set 8 peer=false layer3=false", "attach 8"}, "",
 		},
 		{
-			"another one has its index and another name", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), later(link(8, "eth9"))},
+			"another interface, with another name, has the index of eth8", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), later(link(8, "eth9"))},
 			[]string{"detach 8", "set 8 peer=false layer3=false", "attach 8"}, "",
 		},
 	} {

@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// ipsecShare bounds the part of the time that following policies takes, however fast they change.
+// ipsecShare bounds the share of time for following policies, however fast they change: a quarter.
 const ipsecShare = 4
 
 // PolicyReader reads the kernel's policies of IPsec: a *netdev.Net.
@@ -28,21 +28,22 @@ type PolicyReader interface {
 	Addresses() []netip.Addr
 }
 
-// IPsec keeps packets from leaving in clear text that a policy of the kernel's IPsec blocks or
-// encrypts: the data path refuses them, and endpoints that it cannot send anything are down.
+// IPsec prevents packets from leaving in clear text if an IPsec policy of the kernel blocks or
+// encrypts them: the data path refuses them, and endpoints whose packets are all refused count as
+// down.
 type IPsec struct {
 	*Task
 	reader  PolicyReader
 	table   func(bpf.RuleTable) error
 	desired *desired.State
 	health  *Health
-	ignores bool   // packets that policies refuse are sent, in clear text
+	ignores bool   // packets that policies refuse are sent nevertheless
 	changed func() // called when refusals may have changed; nil: not needed
 	current followedPolicies
 }
 
-// NewIPsec returns an IPsec. table writes the policies for the data path. ignores: nothing is
-// refused.
+// NewIPsec returns an IPsec. table writes the policies to the data path. With ignores, policies are
+// only reported.
 func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *desired.State, h *Health, o Observers) *IPsec {
 	i := &IPsec{reader: r, table: table, ignores: ignores, desired: s, health: h}
 	i.current.source = h.probes.policies.source
@@ -50,13 +51,13 @@ func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *
 	return i
 }
 
-// Changed sets the function to call when refusals may have changed. It must not be called while
-// anything runs.
+// FollowRefusals sets the function that is called when refusals may have changed. It must be called
+// before Run.
 func (i *IPsec) Changed(f func()) { i.changed = f }
 
 // Run follows the policies until ctx ends.
 func (i *IPsec) Run(ctx context.Context) {
-	i.Mark() // first, so that the task does not call itself idle
+	i.Mark() // before the task runs: it would report Idle without work
 	go i.reader.FollowIPsec(ctx, i.Mark)
 	i.Task.Run(ctx)
 }
@@ -84,7 +85,8 @@ func (i *IPsec) apply(context.Context) error {
 	return errors.Join(failed, err)
 }
 
-// refuseEverything is in place of policies that the data path has no room for.
+// refuseEverything returns policies that refuse all packets, in place of policies that the data
+// path has no room for.
 func refuseEverything(why error) (list []policy.IPsecPolicy) {
 	for _, whole := range []string{"0.0.0.0/0", "::/0"} {
 		whole := netip.MustParsePrefix(whole)
@@ -93,7 +95,7 @@ func refuseEverything(why error) (list []policy.IPsecPolicy) {
 	return list
 }
 
-// publish makes services follow the policies.
+// publish makes the policies current, and marks services if they have changed.
 func (i *IPsec) publish(list []policy.IPsecPolicy) {
 	now := &policies{list: list, since: time.Now(), local: map[netip.Addr]bool{}}
 	for _, a := range i.reader.Addresses() {
@@ -121,9 +123,9 @@ func (i *IPsec) publish(list []policy.IPsecPolicy) {
 	}
 }
 
-// ipsecPolicies converts the kernel's policies to the terms of services. The interface of a policy,
-// and port masks that are not a range, are ignored: the policy then refuses too much rather than
-// too little. For the same reason, a policy with these that allows packets is ignored as a whole.
+// ipsecPolicies converts the kernel's policies to those of the data path. The interface of a
+// policy, and port masks that are not a range, are ignored, so the policy refuses too much rather
+// than too little. For the same reason, a policy that has these and allows packets is left out.
 func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	for n := range policies {
 		p := &policies[n]
@@ -154,14 +156,14 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	return list
 }
 
-// policies are checked against the endpoints of services.
+// policies are the policies at a time.
 type policies struct {
 	list  []policy.IPsecPolicy
 	since time.Time
-	local map[netip.Addr]bool // addresses of this machine: packets to these do not leave
+	local map[netip.Addr]bool // addresses of this machine: packets to these do not leave it
 }
 
-// followedPolicies are the current policies.
+// currentPolicies holds the current policies. It is safe for concurrent use.
 type followedPolicies struct {
 	atomic.Pointer[policies]
 	source func(endpoint netip.Addr) netip.Addr // of this machine, as the endpoint sees it
@@ -204,8 +206,8 @@ func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsec
 	return r, f.Load().since, ok
 }
 
-// IPsecRefused is an endpoint of a service whose packets an IPsec policy refuses; if it refuses
-// only some clients, the first endpoint that the policy affects.
+// IPsecRefused is an endpoint of a service whose packets an IPsec policy refuses. If the policy
+// refuses only packets of some clients, it is the first endpoint that the policy affects.
 type IPsecRefused struct {
 	Service  lb.Key
 	Endpoint netip.AddrPort
@@ -234,8 +236,8 @@ func (r *IPsecRefused) Packets() string {
 	return fmt.Sprintf("some packets of service %s to endpoint %s, or of its answers,", r.Service, r.Endpoint)
 }
 
-// Refused lists the endpoints all of whose packets are refused, in the order of services, and each
-// policy that refuses packets of some clients; at most this many.
+// Refused lists the endpoints whose packets are all refused, in the order of services, and each
+// policy that refuses packets of some clients; most limits the length of the list.
 func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	if !i.current.any() {
 		return nil
@@ -253,8 +255,8 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 	return list
 }
 
-// unreported lists the policies that refuse packets of a service to or from an endpoint: a policy
-// that refuses all packets, or else each policy that refuses some and was not reported yet.
+// unreported lists the policies that refuse packets of a service to or from an endpoint: one that
+// refuses all packets, or else each policy that refuses some packets and was not reported yet.
 func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
@@ -272,14 +274,13 @@ func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map
 	return list
 }
 
-// IPsecRefusal returns the policy of IPsec that refuses packets to or from an endpoint of a
-// service.
+// IPsecRefusal returns the IPsec policy that refuses packets to or from an endpoint of a service.
 func (h *Health) IPsecRefusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, ok bool) {
 	r, _, ok = h.probes.policies.refusal(s, e)
 	return r, ok
 }
 
-// ipsecEvidence returns the evidence for an endpoint that a policy refuses.
+// ipsecEvidence returns the evidence for an endpoint whose packets a policy refuses.
 func ipsecEvidence(r policy.IPsecRefusal) string {
 	return "an IPsec policy covers packets to it or its answers: " + r.Policy
 }

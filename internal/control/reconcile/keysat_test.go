@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// TestKeysAt checks that keys are found by their addresses after any additions and removals.
+// TestKeysAt checks that keys are found by their addresses after additions and removals.
 func TestKeysAt(t *testing.T) {
 	t.Parallel()
 	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
@@ -80,5 +80,5 @@ func TestEndpointsFound(t *testing.T) {
 	h.EndpointsNamed([]string{"192.168.1.1", "192.168.1.9:80"}, add)
 	check("moved", "mine")
 	h.Endpoints(add)
-	check("after a service has gone", "192.168.1.2_tcp_53", "mine")
+	check("after a service was removed", "192.168.1.2_tcp_53", "mine")
 }

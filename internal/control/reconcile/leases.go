@@ -10,18 +10,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// LeaseTable has the addresses that this node owns only as long as a lease lasts: a
-// *leases.Leases.
+// LeaseTable holds the addresses that this node owns only while a lease lasts: a *leases.Leases.
 type LeaseTable interface {
-	// SetLeased sets the elected instances by which this node owns an address; none: it needs no
-	// lease.
+	// SetLeased sets the instances whose leases an address depends on; without any, the address
+	// needs no lease.
 	SetLeased(a netip.Addr, instances []string) error
 	// KeepLeased removes all addresses except these.
 	KeepLeased(keep func(netip.Addr) bool) error
 }
 
-// Leases is a LeaseTable for several loops, which may own the same address. This machine's own
-// addresses have no lease: they do not move to another node.
+// Leases shares a LeaseTable among several loops, which may own the same address. This machine's
+// own addresses have no lease: they do not move to another node.
 type Leases struct {
 	Observers
 	table LeaseTable
@@ -31,19 +30,20 @@ type Leases struct {
 	parts []*LeasePart
 }
 
-// LeasePart has the leased addresses of one loop. A nil part has none.
+// LeasePart holds the leased addresses of one loop. A nil part has none, and ignores changes.
 type LeasePart struct {
 	all    *Leases
 	leased map[netip.Addr][]string
 }
 
-// NewLeases shares a table. isOwn reports whether this machine has an address, even if it is no
-// VIP.
+// NewLeases returns a Leases without parts. isOwn reports whether this machine has an address, even
+// if it is not a VIP.
 func NewLeases(t LeaseTable, isOwn func(netip.Addr) bool, o Observers) *Leases {
 	return &Leases{table: t, isOwn: isOwn, Observers: o}
 }
 
-// AddressChanged writes the lease of an address again, as this machine may have it now.
+// AddressChanged writes the lease of an address again: this machine may have gained or lost the
+// address.
 func (l *Leases) AddressChanged(a netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,8 +52,8 @@ func (l *Leases) AddressChanged(a netip.Addr) {
 	}
 }
 
-// write writes the lease of an address. An error is logged: the address is then owned without one.
-// The caller holds the lock.
+// write writes the lease of an address. An error is only logged: the node then owns the address
+// without a lease. The caller holds the lock.
 func (l *Leases) write(a netip.Addr) {
 	var instances []string
 	if !l.isOwn(a) {
@@ -64,7 +64,7 @@ func (l *Leases) write(a netip.Addr) {
 	}
 }
 
-// Part returns the part of another loop.
+// Part returns a new part, for a loop.
 func (l *Leases) Part() *LeasePart {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *Leases) Part() *LeasePart {
 	return p
 }
 
-// set sets the elected instances by which the loop owns an address.
+// set sets the instances whose leases an address of the loop depends on.
 func (p *LeasePart) set(a netip.Addr, instances []string) {
 	if p == nil {
 		return
@@ -89,7 +89,8 @@ func (p *LeasePart) set(a netip.Addr, instances []string) {
 	p.all.write(a)
 }
 
-// instances returns the instances by which any loop owns an address. The caller holds the lock.
+// instances returns the instances whose leases an address depends on, for all loops. The caller
+// holds the lock.
 func (l *Leases) instances(a netip.Addr) (list []string) {
 	for _, p := range l.parts {
 		list = append(list, p.leased[a]...)
@@ -97,7 +98,7 @@ func (l *Leases) instances(a netip.Addr) (list []string) {
 	return unique(list)
 }
 
-// keep removes the addresses that an earlier process has left, and no loop owns.
+// removeOrphans removes the leases of an earlier process for addresses that no loop owns.
 func (p *LeasePart) keep() {
 	if p == nil {
 		return
@@ -110,13 +111,14 @@ func (p *LeasePart) keep() {
 	}
 }
 
-// Owned acquires the addresses of a loop.
+// LeasedOwner acquires the addresses of a loop, with their leases.
 type Owned struct {
 	announce.Owner
-	Leases *LeasePart // nil: no owner is elected
+	Leases *LeasePart // nil: no leases
 }
 
-// add leases addresses by the instances that of returns, then acquires them.
+// add leases addresses, then acquires them. leaseInstances returns the instances whose leases an
+// address depends on.
 func (o Owned) add(ctx context.Context, of func(netip.Addr) []string, list []netip.Addr) map[netip.Addr]error {
 	for _, a := range list {
 		o.Leases.set(a, of(a))
@@ -135,11 +137,11 @@ func (o Owned) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]err
 	return failed
 }
 
-// leased are the instances by which this node owns addresses only as long as a lease lasts.
+// leased is the set of instances whose addresses this node owns only while a lease lasts.
 type leased map[string]bool
 
-// of returns the instances of an owner's list if all of them have a lease. Otherwise this node owns
-// the addresses without a lease.
+// ifAll returns the instances by which this node owns an address if all of them have a lease;
+// otherwise nil: the address needs no lease.
 func (l leased) of(owning []string) []string {
 	if slices.ContainsFunc(owning, func(instance string) bool { return !l[instance] }) {
 		return nil
@@ -147,7 +149,8 @@ func (l leased) of(owning []string) []string {
 	return owning
 }
 
-// ofSource returns the instance with a lease by which this node owns a source address of rules.
+// ifSource returns the instance by which this node owns a source address of rules, if it has a
+// lease.
 func (l leased) ofSource(a netip.Addr, instances map[string]lb.Instance) []string {
 	return l.of([]string{lb.SourceInstance(a, instances)})
 }

@@ -29,8 +29,8 @@ func (l leaseTable) KeepLeased(keep func(netip.Addr) bool) error {
 	return nil
 }
 
-// TestLeases checks by which instances VIPs are leased: those that are elected, of VIPs that this
-// node owns, but not if it owns them by another instance, too.
+// TestLeases checks that a VIP that this node owns is leased if all instances by which it owns the
+// VIP are elected.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	r := makeRig(t, newWorld())
@@ -58,7 +58,7 @@ func TestLeases(t *testing.T) {
 		s := netobj.BFDSession{Remote: netip.MustParseAddr("10.0.0.8"), Instance: instance}
 		r.commit(func(tx *store.Tx) error { return r.state.BFD.Put(tx, s.Normal()) })
 	}
-	want() // what an earlier process has left is removed
+	want() // the lease of an earlier process is removed
 	elect("red")
 	want("10.0.0.1 red")
 	elect("blue")

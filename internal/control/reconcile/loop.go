@@ -28,8 +28,8 @@ const (
 	// longestRest bounds the delay until a change of the network is followed, in a storm of
 	// changes.
 	longestRest = 2 * time.Second
-	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have
-	// all.
+	// loggedOutcomes bounds the log lines of a pass for failures, and those for recoveries.
+	// Statuses and events cover all objects.
 	loggedOutcomes = 5
 )
 
@@ -38,7 +38,7 @@ type Outcome[K comparable] struct {
 	Key     K
 	Version uint64 // applied or tried version; 0: the object was deleted
 	Err     error  // nil: applied
-	Waits   bool   // Err is about another object: the worker marks the key when that changes
+	Waits   bool   // Err depends on another object: the worker marks the key when that changes
 }
 
 // Worker applies objects of one kind.
@@ -51,8 +51,8 @@ type Worker[K comparable] interface {
 // Loop keeps the objects of one kind applied: it collects due keys, passes them to the worker,
 // records the result as the status of each object, and retries failures, each object independently.
 //
-// client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which
-// shares netlink round trips and walks over tables among 10,000 services.
+// client-go's workqueue hands out one key at a time. Here a pass takes many due keys, so 10,000
+// services share netlink round trips and walks over tables.
 type Loop[K comparable] struct {
 	kind     string
 	name     func(K) string // the key in words
@@ -66,9 +66,9 @@ type Loop[K comparable] struct {
 	// closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
-	// share bounds the share of time of passes, for work that bursts of events request: after
-	// each pass, the loop rests this many times as long, up to longestRest, since a pass may
-	// have waited for a lock. 0: it does not rest.
+	// rest bounds the share of time of passes, for work that bursts of events request: after
+	// each pass, the loop rests this many times as long as the pass took, up to longestRest,
+	// since a pass may have waited for a lock. 0: it does not rest.
 	share int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
@@ -79,11 +79,11 @@ type Loop[K comparable] struct {
 	queue []K // other keys, and keys that were already taken from first
 	most  int // largest length of dirty since it was made
 	wake  chan struct{}
-	calls chan func() // to be called between passes
+	calls chan func() // functions to call between passes
 
 	// touched by Run only
 	retries  map[K]*retry
-	waiting  map[K]struct{} // for other objects
+	waiting  map[K]struct{} // failed, and waiting for other objects
 	starting map[K]struct{} // due at the start and not tried yet; nil: Run has not begun
 	idle     chan struct{}
 }
@@ -111,12 +111,12 @@ type Observers struct {
 // Mark makes objects due now.
 func (l *Loop[K]) Mark(keys ...K) { l.mark(&l.queue, keys) }
 
-// MarkFirst is Mark for objects with a waiting request: they precede all others.
+// MarkFirst makes objects due before all others: requests wait for them.
 func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.first, keys) }
 
 func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	if len(keys) == 0 {
-		return // feed marks its findings, and must not wake its own loop if there are none
+		return // feed calls Mark, and must not wake its own loop for nothing
 	}
 	l.mu.Lock()
 	for _, k := range keys {
@@ -146,7 +146,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		var changed <-chan struct{}
 		if l.watch != nil {
-			changed = l.watch() // before feed: no change falls between
+			changed = l.watch() // before feed, so no change is missed
 			l.feed(ctx)
 		}
 		if l.starting == nil {
@@ -161,7 +161,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		if batch := l.nextBatch(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
 			l.markTried(batch)
-			// keys that are marked meanwhile are due afterwards
+			// keys that are marked during the rest are due after it
 			monotime.Sleep(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
 			continue
 		}
@@ -177,8 +177,8 @@ func (l *Loop[K]) Run(ctx context.Context) {
 	}
 }
 
-// betweenPasses calls f between two passes, when nothing is half done: f may read all that Apply
-// writes. An error: ctx has ended before.
+// betweenPasses calls f between two passes, so f may read everything that Apply writes. It returns
+// an error if ctx ends first.
 func (l *Loop[K]) betweenPasses(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
@@ -233,7 +233,7 @@ func (l *Loop[K]) nextBatch(now time.Time) []K {
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && (l.together || len(batch) < batchSize) {
 			batch = append(batch, k)
-			r.due = now.Add(lastRetry) // in case the worker forgets it
+			r.due = now.Add(lastRetry) // in case the worker does not report on it
 		}
 	}
 	return unique(batch)
@@ -282,7 +282,7 @@ func (l *Loop[K]) timer() <-chan time.Time {
 	return time.After(time.Until(next))
 }
 
-// report records outcomes, unless the pass was interrupted.
+// report records outcomes, unless ctx ended during the pass.
 func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if ctx.Err() != nil {
 		return
@@ -333,13 +333,13 @@ type failedObject struct {
 func (l *Loop[K]) recordOutcome(w *status.Writer, report *passReport, o *Outcome[K]) {
 	id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
 	if o.Version != 0 {
-		w.Want(id, o.Version) // objects that no feed has announced
+		w.Want(id, o.Version) // for objects that no feed has announced
 	}
 	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
 	if o.Err != nil {
 		var next time.Time
 		if o.Waits {
-			delete(l.retries, o.Key) // thousands may wait
+			delete(l.retries, o.Key) // retries of thousands of waiting objects would cost too much
 			l.waiting[o.Key] = struct{}{}
 		} else {
 			next = l.scheduleRetry(o.Key)

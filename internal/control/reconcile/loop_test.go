@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/event"
 )
 
-// scripted is a worker whose objects fail as long as the test sets an error.
+// fakeWorker fails objects as long as the test sets an error for them.
 type scripted struct {
 	mu     sync.Mutex
 	broken map[int]error
@@ -57,8 +57,7 @@ func quiet() Observers {
 	return Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)}
 }
 
-// TestLoopRetriesWhatFailed checks that a failed object is retried with growing intervals, and
-// delays no other.
+// TestLoopRetries checks that a failed object is retried at growing intervals, and delays no other.
 func TestLoopRetriesWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, o := newScripted(), quiet()
@@ -110,8 +109,8 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 	})
 }
 
-// TestLoopTriesChangesAtOnce checks that a change of a failing object is tried at once, and that
-// one of another object does not wait for the failing one's retry.
+// TestLoopTriesChangesAtOnce checks that a change of a failing object is tried at once, and that a
+// change of another object does not wait for the failing object's retry.
 func TestLoopTriesChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -132,13 +131,13 @@ func TestLoopTriesChangesAtOnce(t *testing.T) {
 		l.Mark(13)
 		synctest.Wait()
 		if len(w.tries(13)) != before+1 {
-			t.Errorf("a changed object was tried %d times by now, and %d times before the change", len(w.tries(13)), before)
+			t.Errorf("a changed object was tried %d times, %d of them before the change", len(w.tries(13)), before)
 		}
 	})
 }
 
-// TestLoopBatches checks that passes are bounded, that due objects are processed in the order of
-// their arrival, and that Idle reports the end of the first round.
+// TestLoopBatches checks that the size of passes is bounded, that due objects are processed in the
+// order of their arrival, and that Idle reports the end of the first round.
 func TestLoopBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newScripted()
@@ -163,7 +162,7 @@ func TestLoopBatches(t *testing.T) {
 	})
 }
 
-// restless is a worker that always has more work.
+// endlessWorker marks another object in each pass.
 type restless struct{ loop *Loop[int] }
 
 func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
@@ -175,8 +174,8 @@ func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
 	return out
 }
 
-// TestLoopStartEnds checks that the first round ends when everything due at the start was tried,
-// although changes continue.
+// TestLoopIdle checks that Idle is closed when everything due at the start was tried, although
+// changes continue.
 func TestLoopStartEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &restless{}
@@ -228,14 +227,14 @@ func TestLoopFeed(t *testing.T) {
 	})
 }
 
-// TestLoopShare checks that constant marks use no more than the loop's share of the time, and that
-// no change waits longer than the longest pause.
+// TestLoopRest checks that a loop that is marked constantly uses no more than its share of the
+// time, and that no change waits longer than longestRest.
 func TestLoopShare(t *testing.T) {
 	t.Run("quick", func(t *testing.T) { share(t, 50*time.Millisecond, 200) })
 	t.Run("slow", func(t *testing.T) { share(t, 3*time.Second, 42) })
 }
 
-// share runs a task that takes a given time for 210 s, and checks the number of passes.
+// testLoopRest runs a task that takes a given time for 210 s, and checks the number of passes.
 func share(t *testing.T, takes time.Duration, want int32) {
 	synctest.Test(t, func(t *testing.T) {
 		var passes atomic.Int32

@@ -21,11 +21,13 @@ const (
 	// longer than routers take to change their routes, and than clients wait before they
 	// retransmit.
 	idleTime = 2 * time.Second
-	// handoverTime is the same while this node is MASTER of an instance: keepalived, or another
-	// setter of roles, notices that the node is not ready and elects another one.
+	// handoverTime is used instead of idleTime while this node is MASTER of an instance:
+	// keepalived, or whatever sets roles, needs time to notice that the node is not ready and
+	// to elect another one.
 	handoverTime = 10 * time.Second
-	// drainLook is the interval of counting packets, and drainRest bounds its CPU share: the
-	// next count is at least that many times later than the last one took.
+	// countInterval is the interval of counting packets. countRest bounds the share of time for
+	// that: the pause before the next count is at least this many times as long as the last one
+	// took.
 	drainLook, drainRest = 250 * time.Millisecond, 10
 	// withdrawTime is how long sessions stay up for withdrawals before they end.
 	withdrawTime = time.Second
@@ -46,8 +48,8 @@ type MaintenanceConfig struct {
 	Owner    string                               // under which the object is stored
 	Traffic  func() (packets, connections uint64) // of all services
 	Sessions Sessions                             // nil: BGP is off
-	Applied  func() lb.Stage                      // that neighbors know
-	Decline  func(bool)                           // hands roles over to peers of elections, or no longer
+	Applied  func() lb.Stage                      // the stage that BGP neighbors know
+	Decline  func(bool)                           // true: hand roles over to peers of elections
 	Exit     func()                               // ends the daemon
 }
 
@@ -55,7 +57,7 @@ type MaintenanceConfig struct {
 type Maintenance struct {
 	*objectLoop[lb.Maintenance]
 	config MaintenanceConfig
-	drains chan struct{} // capacity 1: a drain began
+	drains chan struct{} // capacity 1: signals the start of a drain
 
 	mu       sync.Mutex
 	progress report.DrainProgress
@@ -90,24 +92,18 @@ func (m *Maintenance) Run(ctx context.Context) {
 	m.objectLoop.Run(ctx)
 }
 
-// Apply starts the drain, ends it, or puts the node into service again.
+// Apply starts or ends a drain, or puts the node into service again.
 func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := m.desired.Snapshot()
 	one := m.desired.Maintenance.OfThisNode(now)
-	before, stage := m.stage, one.Stage()
-	out := make([]Outcome[string], len(keys))
-	err := m.enter(ctx, before, one)
-	for i, key := range keys {
-		meta, _ := m.table.Meta(now, key)
-		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
-	}
+	err := m.enter(ctx, m.stage, one)
 	if err == nil {
-		m.stage = stage
+		m.stage = one.Stage()
 	}
-	return out
+	return m.applyEach(now, keys, func(lb.Maintenance, bool, string) error { return err })
 }
 
-// enter enters a stage. Routes, roles and readiness follow the object by themselves.
+// enter enters a stage. Other loops make routes, roles and readiness follow the object.
 func (m *Maintenance) enter(ctx context.Context, before lb.Stage, one *lb.Maintenance) error {
 	stage := one.Stage()
 	m.config.Decline(stage != lb.InService)
@@ -168,7 +164,7 @@ func deadlineText(one *lb.Maintenance) string {
 	return "it waits until packets cease, or until " + one.Deadline.Local().Format(time.RFC3339)
 }
 
-// pause ends the sessions once the withdrawals are out.
+// pause ends the sessions once routes are withdrawn, or after withdrawTime.
 func (m *Maintenance) pause(ctx context.Context) error {
 	if m.config.Sessions == nil {
 		return nil
@@ -194,7 +190,7 @@ func (m *Maintenance) resume(ctx context.Context) error {
 	return nil
 }
 
-// watch counts packets while the node drains.
+// watch handles drains until ctx ends.
 func (m *Maintenance) watch(ctx context.Context) {
 	for {
 		select {
@@ -206,7 +202,7 @@ func (m *Maintenance) watch(ctx context.Context) {
 	}
 }
 
-// drain waits until packets have ceased or the deadline is over, and notes that the node is
+// drain waits until packets have ceased or the deadline has passed, and stores that the node is
 // drained. It returns early if the node is put into service, even if another drain has begun since:
 // routers and clients need the whole time again.
 func (m *Maintenance) drain(ctx context.Context) {
@@ -216,7 +212,7 @@ func (m *Maintenance) drain(ctx context.Context) {
 	}
 	began := time.Now()
 	packets, connections := m.config.Traffic()
-	last, quiet := began, began // time of the last count, and since when there are no packets
+	last, quiet := began, began // time of the last count, and of the last packets
 	m.setProgress(report.DrainProgress{Connections: connections})
 	wait := drainLook
 	for monotime.Sleep(ctx, wait) {
@@ -249,7 +245,7 @@ func (m *Maintenance) drain(ctx context.Context) {
 	}
 }
 
-// neededIdle returns how long no packets arrive before the node counts as drained.
+// neededIdle returns how long services must be without packets before the node counts as drained.
 func (m *Maintenance) neededIdle() time.Duration {
 	if len(m.mastered()) > 0 {
 		return handoverTime
@@ -257,7 +253,7 @@ func (m *Maintenance) neededIdle() time.Duration {
 	return idleTime
 }
 
-// mastered returns the instances with this node as MASTER, in order.
+// masterInstances returns the instances of which this node is MASTER, in order.
 func (m *Maintenance) mastered() (list []string) {
 	for key, one := range m.desired.Instances.Set(m.desired.Snapshot()) {
 		if one.Role == lb.RoleMaster {
@@ -274,8 +270,8 @@ func (m *Maintenance) setProgress(p report.DrainProgress) {
 	m.progress = p
 }
 
-// noteDrained stores that the node is drained, unless that drain is over. It returns false if it
-// must be tried again.
+// storeDrained stores that the node is drained, unless that drain is over. It returns false if it
+// must be retried.
 func (m *Maintenance) noteDrained(began time.Time) bool {
 	by := store.CommitOptions{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
 	_, _, err := m.desired.CommitBy(by, func(tx *store.Tx) error {

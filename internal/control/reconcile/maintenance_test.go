@@ -16,7 +16,7 @@ import (
 	"loxilb/test/await"
 )
 
-// drainBench is the loop of maintenance among parts that record what it asks of them.
+// maintenanceRig runs Maintenance, and records its calls.
 type drainBench struct {
 	*rig
 	m       *Maintenance
@@ -134,8 +134,8 @@ func TestDrainDeadline(t *testing.T) {
 	b.called("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
 }
 
-// TestDrainAgain checks that a drain takes its whole time if it follows another one at once, as two
-// clients may request.
+// TestDrainAgain checks that a drain takes its whole time if it follows another one at once, as the
+// requests of two clients may.
 func TestDrainAgain(t *testing.T) {
 	t.Parallel()
 	b := newDrainBench(t)
@@ -161,7 +161,7 @@ func TestDrainHandover(t *testing.T) {
 	b.put(lb.Maintenance{Since: time.Now()})
 	await.True(t, 10*time.Second, "idle", func() bool { return b.m.Progress().Idle > idleTime+drainLook })
 	if got := b.m.Stage(); got != lb.Draining {
-		t.Errorf("%s, although no node has taken over", got)
+		t.Errorf("the stage is %s, although no node has taken over", got)
 	}
 	role(lb.RoleBackup)
 	await.True(t, handoverTime/2, "drained", func() bool { return b.m.Stage() == lb.Drained })
@@ -183,8 +183,7 @@ func (s *speakerCalls) Stop(_ context.Context, reason string) error {
 	return nil
 }
 
-// TestPausableSpeaker checks that a paused speaker starts with what users want at the end of the
-// pause.
+// TestPausableSpeaker checks that a speaker starts with the configuration at the end of the pause.
 func TestPausableSpeaker(t *testing.T) {
 	t.Parallel()
 	s := &speakerCalls{}

@@ -17,11 +17,11 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// lookEvery is the least time between two complete reads of a kind from the kernel.
+// readInterval is the minimum time between two comparisons of a kind with the kernel.
 const lookEvery = 500 * time.Millisecond
 
-// maxLookups bounds the objects looked up individually. For more, reading the whole kind costs
-// less, unless the kernel has many times as many: a lookup costs about as much as reading
+// maxLookups bounds the objects that are looked up individually. For more objects, reading the
+// whole kind costs less, unless the kernel has many more: a lookup costs about as much as reading
 // readsOfLookup objects.
 const (
 	maxLookups    = 256
@@ -36,18 +36,19 @@ type Ledger interface {
 	Forget(kind string, keys ...string) error
 }
 
-// NetObjects keeps the objects of one kind in the kernel's network. An object of another owner
-// counts as applied, and stays when it is deleted here. One that disappears is made again.
+// NetObjects keeps the objects of one kind in the kernel's network. An equal object of another
+// owner counts as applied, and stays when the desired object is deleted. An object that disappears
+// is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
 	kernel netobj.Kernel[T]
 	ledger Ledger
-	looked time.Time // touched by Run's goroutine only, as seen
-	seen   int       // of the kind in the kernel, when it was read last
+	looked time.Time // time of the last comparison; only the loop's goroutine uses it, and seen
+	seen   int       // number of the kind's objects in the kernel when all were last read
 
 	mu         sync.Mutex
-	allChanged bool                // the kernel may have lost any of them
-	changed    map[string]struct{} // ... or these
+	allChanged bool                // the kernel may have lost any object
+	changed    map[string]struct{} // keys of objects that the kernel may have lost
 }
 
 // NewNetObjects returns the loop of a kind.
@@ -119,24 +120,25 @@ func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
 	}
 }
 
-// reader finds objects in the kernel. It reads a kind as a whole once at most, and only if it must.
+// reader finds objects in the kernel. It reads the whole kind at most once, and only if lookups do
+// not suffice.
 type reader[T netobj.Object[T]] struct {
 	kernel netobj.Kernel[T]
-	lookUp bool // single objects
-	wanted []T  // the objects to look for
+	lookUp bool // whether to look up objects individually
+	wanted []T  // the objects to find
 	seen   *int
 	all    map[string][]T
 }
 
-// reader makes a reader that looks for these objects.
+// reader returns a reader that finds these objects.
 func (n *NetObjects[T]) reader(wanted []T) reader[T] {
 	lookUp := len(wanted) <= max(maxLookups, n.seen/readsOfLookup)
 	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
 }
 
-// find returns the kernel's objects with an object's key. all reads the whole kind, as a lookup
-// leaves out objects that the kernel ignores at the moment, such as a route of a link without
-// carrier.
+// find returns the kernel's objects with the key of o. With all, it reads the whole kind if a
+// lookup finds none: a lookup leaves out objects that the kernel ignores at the moment, such as a
+// route of a link without carrier.
 func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
 		if have, known := quick.Lookup(o); known && (len(have) > 0 || !all) {
@@ -160,10 +162,11 @@ type pass[T netobj.Object[T]] struct {
 	outcomes map[string]*Outcome[string]
 	remove   map[string]T
 	create   map[string]T
-	kept     map[string]T // made here before, and not removed by this pass
+	kept     map[string]T // objects of create that an earlier pass made
 }
 
-// Apply makes the desired objects of the keys, and removes others that were made here.
+// Apply makes the desired objects of the keys, and removes objects that loxilb made and that are no
+// longer desired.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	now := n.desired.Snapshot()
@@ -173,7 +176,10 @@ func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string
 			wanted = append(wanted, o)
 		}
 	}
-	p := &pass[T]{n, n.reader(wanted), map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}, map[string]T{}}
+	p := &pass[T]{
+		NetObjects: n, reader: n.reader(wanted), outcomes: map[string]*Outcome[string]{},
+		remove: map[string]T{}, create: map[string]T{}, kept: map[string]T{},
+	}
 	for i, key := range keys {
 		out[i].Key = key
 		p.outcomes[key] = &out[i]
@@ -216,8 +222,8 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	return nil
 }
 
-// find returns the kernel's objects with an object's key. For a new object a lookup suffices:
-// usually there is none.
+// find returns the kernel's objects with the key of want. For a new object a lookup suffices:
+// usually the kernel has none.
 func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.reader.all == nil && !ours && quick.Absent(want) {
 		return nil, nil
@@ -225,7 +231,7 @@ func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 	return p.reader.find(want, ours)
 }
 
-// recorded returns the object that was made here by a key.
+// recorded returns the object that loxilb made for a key.
 func (p *pass[T]) recorded(key string) (o T, ours bool, err error) {
 	data := p.ledger.Has(p.kind, key)
 	if data == nil {
@@ -267,7 +273,7 @@ func (p *pass[T]) createAll() {
 		if err := p.kernel.Make(p.create[key]); err != nil {
 			p.outcomes[key].Err = err
 			if made, ours := p.kept[key]; ours && errors.Is(err, unix.EEXIST) {
-				again[key] = made // it is there after all
+				again[key] = made // the kernel still has it
 				continue
 			}
 			failed = append(failed, key)

@@ -25,7 +25,7 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// routeKernel is a kernel with routes, and the ledger of those that were made here.
+// routeKernel is a kernel with routes, and the ledger of the routes that loxilb made.
 type routeKernel struct {
 	mu      sync.Mutex
 	routes  map[string]netobj.Route
@@ -36,7 +36,7 @@ type routeKernel struct {
 	lookups int // calls of Lookup
 }
 
-// Absent lookups one route up.
+// Absent reports whether there is no such route.
 func (k *routeKernel) Absent(r netobj.Route) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -70,7 +70,7 @@ func (k *routeKernel) Make(r netobj.Route) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.notes[r.Key()] == nil {
-		return errors.New("it was not noted before it was made")
+		return errors.New("it was not recorded before it was made")
 	}
 	if k.fail != nil {
 		if err := k.fail(r); err != nil {
@@ -129,7 +129,7 @@ func (k *routeKernel) locked(f func()) {
 	f()
 }
 
-// text returns the kernel's routes, and which of them were made here.
+// text returns the kernel's routes, and which of them loxilb made.
 func (k *routeKernel) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -143,13 +143,13 @@ func (k *routeKernel) text() string {
 	}
 	for _, key := range slices.Sorted(maps.Keys(k.notes)) {
 		if _, there := k.routes[key]; !there {
-			out = append(out, key+" only noted")
+			out = append(out, key+" only recorded")
 		}
 	}
 	return strings.Join(out, ", ")
 }
 
-// routeBench runs the loop of routes over a kernel.
+// kernelRig has a loop of routes, and a fake kernel.
 type routeBench struct {
 	t *testing.T
 	*routeKernel
@@ -158,7 +158,7 @@ type routeBench struct {
 	loop     *NetObjects[netobj.Route]
 }
 
-// newRouteBench returns a bench whose loop runs.
+// newKernelRig returns a rig whose loop runs.
 func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	t.Helper()
 	b := newStillRouteBench(t, prepare)
@@ -169,7 +169,7 @@ func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	return b
 }
 
-// newStillRouteBench returns a bench whose loop does not run.
+// newStoppedKernelRig returns a rig whose loop does not run.
 func newStillRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -193,7 +193,8 @@ func route(t *testing.T, to, via string) netobj.Route {
 	return r
 }
 
-// want changes the configured routes, and waits until the loop has tried them.
+// apply changes the configured routes, waits until the loop has tried them, and returns their
+// error.
 func (b *routeBench) want(edit func(*store.Tx) error) error {
 	b.t.Helper()
 	revision, changed, err := b.state.Commit("test", edit)
@@ -231,7 +232,7 @@ func (b *routeBench) wantRoutes(want string) {
 }
 
 // TestNetObjectsOwn checks that a route is recorded before it is made, is replaced, made again
-// after it vanishes, and deleted. Routes of others are used, and never deleted.
+// after it disappears, and deleted. Equal routes of other owners suffice, and are never deleted.
 func TestNetObjectsOwn(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -252,7 +253,7 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9")
 	b.locked(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
 	b.loop.KernelChanged(nil)
-	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // a route that someone else has removed is ours now
+	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // the other owner has removed its route, so this one is ours
 	b.locked(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
 	for _, r := range []netobj.Route{ours, foreign} {
 		if err := b.delete(r); err != nil {
@@ -262,9 +263,9 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.wantRoutes("10.9.0.0/16 via 10.0.0.9")
 }
 
-// TestNetObjectsInTheWay checks that another route to the same network is left alone and reported,
-// and that ours is made after it is gone. A route that the kernel refuses is retried, and not
-// recorded meanwhile.
+// TestNetObjectsInTheWay checks that a different route of another owner to the same network is left
+// alone and reported, and that ours is made once that is removed. A route that the kernel refuses
+// is retried, and not recorded meanwhile.
 func TestNetObjectsInTheWay(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
@@ -282,7 +283,7 @@ func TestNetObjectsInTheWay(t *testing.T) {
 		t.Errorf("in the way: %v", err)
 	}
 	if err := b.put(route(t, "10.1.0.0/16", "10.0.0.1")); err == nil {
-		t.Error("what the kernel refuses is applied")
+		t.Error("a route that the kernel refuses counts as applied")
 	}
 	b.wantRoutes("10.9.0.0/16 via 10.0.0.9")
 	b.locked(func() { b.fail = nil; delete(b.routes, foreign.Key()) })
@@ -302,9 +303,9 @@ func TestNetObjectsCrash(t *testing.T) {
 	b.wantRoutes("")
 }
 
-// TestNetObjectsRouter checks that on a router whose other routes change all the time an existing
-// configured route costs nothing. If it vanishes, it is made again, and the whole table is read at
-// most once: a lookup skips routes that the kernel ignores.
+// TestNetObjectsRouter checks that changes of other routes cost nothing, as on a router where they
+// change all the time. If a configured route disappears, it is made again, and the whole table is
+// read at most once: a lookup skips routes that the kernel ignores.
 func TestNetObjectsRouter(t *testing.T) {
 	t.Parallel()
 	b := newRouteBench(t, func(*routeKernel) {})
@@ -389,8 +390,8 @@ func TestNetObjectsIgnored(t *testing.T) {
 	apply("without carrier")
 }
 
-// TestNetObjectsExists checks that a route that we made stays ours if the kernel has it although it
-// was not found.
+// TestNetObjectsExists checks that a route of ours stays ours if it was not found, and the kernel
+// then reports that it exists.
 func TestNetObjectsExists(t *testing.T) {
 	t.Parallel()
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")

@@ -32,8 +32,8 @@ type NetworkView interface {
 	DefaultRoutes() (list []netdev.Hop, known bool)
 }
 
-// Network keeps the data path's view of the network in line with the kernel: each part is a task,
-// which is retried after a failure.
+// Network keeps the data path's view of the network up to date: each part is a task, which is
+// retried after a failure.
 type Network struct {
 	events     *event.Hub
 	nextHops   *Task
@@ -57,7 +57,7 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 		defaults: NewTask("default routes", networkShare, func(context.Context) error {
 			list, known := v.DefaultRoutes()
 			if !known {
-				return nil // an event reports when they are
+				return nil // an event follows once they are known
 			}
 			routes := make([]datapath.DefaultRoute, len(list))
 			for i, hop := range list {
@@ -78,7 +78,7 @@ func (n *Network) Run(ctx context.Context) {
 	changes := n.events.Subscribe(event.KindLink, event.KindAddress, event.KindRoute)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	n.invalidateAll() // first, so that no task finds nothing to do and calls itself idle
+	n.invalidateAll() // before the tasks run: they would report Idle without work
 	for _, t := range []*Task{n.nextHops, n.neighbours, n.local, n.defaults} {
 		tasks.Go(func() { t.Run(ctx) })
 	}
@@ -123,15 +123,15 @@ func (n *Network) changed(b event.Body) {
 // TaskKind is the kind of the statuses of tasks.
 const TaskKind = "network"
 
-// Task is a single piece of work that can fail and be retried like objects: the data path's view of
-// default routes, of this machine's addresses, of next hops.
+// Task is a single piece of work that is retried and has a status like an object, such as updating
+// the data path's view of default routes.
 type Task struct {
 	*Loop[string]
 	key string
 }
 
-// NewTask returns a named task. f does all of the work and is idempotent. share bounds its share of
-// time when it is marked continuously: 20 is a twentieth; 0: no bound.
+// NewTask returns a named task. f does all of the work and is idempotent. rest bounds its share of
+// time when it is marked constantly: 20 means a twentieth, 0 no bound.
 func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}
 	t.share = share

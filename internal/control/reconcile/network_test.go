@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-// path is the network, and what the data path knows of it.
+// fakeNetwork is the network and the data path. It counts calls.
 type path struct {
 	mu     sync.Mutex
 	calls  map[string]int
@@ -30,7 +30,7 @@ func (p *path) call(what string) error {
 	return p.broken
 }
 
-// took returns how often something was done since the last call.
+// took returns how often something was done since the last call of took.
 func (p *path) took(what string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +86,7 @@ func TestNetwork(t *testing.T) {
 		want("something else", 0, 0, 0, 0)
 
 		p.mu.Lock()
-		p.broken = errors.New("bpf is out of order")
+		p.broken = errors.New("broken")
 		p.mu.Unlock()
 		busy.Lock()
 		o.Events.Publish(event.Routes{Count: 1})
@@ -108,7 +108,7 @@ func TestNetwork(t *testing.T) {
 		p.mu.Lock()
 		p.broken = nil
 		p.mu.Unlock()
-		want("well again", 1, 1, 1, 1)
+		want("repaired", 1, 1, 1, 1)
 		if list := o.Statuses.List("", true); len(list) != 0 {
 			t.Errorf("got %+v, want no list", list)
 		}

@@ -20,11 +20,11 @@ import (
 type HandshakeReader interface {
 	// Handshakes appends the counters of a service's endpoints.
 	Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error)
-	// HandshakeNews calls yield with each service whose endpoints may have counted handshakes,
-	// or have changed, since the last call.
+	// HandshakeNews calls yield with each service whose counters or endpoints may have changed
+	// since the last call.
 	HandshakeNews(yield func(lb.Key))
-	// AwaitHandshakes returns a channel that signals new handshakes; nil: there are some
-	// already, or it cannot signal.
+	// AwaitHandshakes returns a channel that signals new handshakes; nil if there are some
+	// already, or if signals are not available.
 	AwaitHandshakes() <-chan struct{}
 	// JudgeConnections checks whether endpoints answer the sampled connections. It marks
 	// services with findings as changed.
@@ -44,13 +44,13 @@ type Passive struct {
 
 	detector  *outlier.Detector
 	services  int             // number of services
-	listAgain time.Time       // no sooner
+	listAgain time.Time       // when services may be listed again
 	due       []lb.Key        // services to read, in the order of their changes
 	isDue     map[lb.Key]bool // set of due
 	rows      []report.HandshakeRow
 	failing   bool // the last reading failed
 
-	judgeNext, judgeUntil time.Time // when connections are judged again, and until when any may be watched
+	judgeNext, judgeUntil time.Time // when connections are judged next, and when that ends
 
 	timer         *time.Timer
 	news          <-chan struct{} // signals new handshakes; nil: the detector is awake
@@ -76,21 +76,22 @@ type answer struct {
 }
 
 const (
-	// maxReturns is the number of ejected endpoints checked at a time. They are limited
-	// separately, so they do not delay undecided ones: a failing rack affects thousands.
+	// maxEjectedChecks is the number of ejected endpoints that are checked at a time. They have
+	// a limit of their own, so thousands of them do not delay the checks of suspects.
 	maxReturns = 64
-	// maxRead is the number of endpoints whose counters are read at a time: if more have
-	// changed, a turn takes longer than outlier.ReadInterval.
+	// maxRead is the number of endpoints whose counters are read at a time: the others follow
+	// after outlier.ReadInterval.
 	maxRead = 20000
-	// restPace is the interval of checks without changes: the data path signals these.
+	// restPace is the interval of evaluations while nothing changes: the data path signals
+	// changes.
 	restPace = 5 * time.Second
 	// judgePace is the interval of judging sampled connections, and judgeTime how long it
 	// continues after the last change.
 	judgePace, judgeTime = 500 * time.Millisecond, 5 * time.Second
-	// maxIdle is the number of services of a turn whose memory is kept for the next.
+	// maxIdle is the length of due up to which its memory is kept while it is empty.
 	maxIdle = 1024
-	// listPause is the pause between listings of all services, as a multiple of the time that a
-	// listing takes.
+	// listPause is the pause after a listing of all services, as a multiple of the time that it
+	// took.
 	listPause = 20
 )
 
@@ -103,7 +104,7 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 	}
 }
 
-// Run watches until ctx ends.
+// Run watches handshakes until ctx ends.
 func (p *Passive) Run(ctx context.Context) {
 	defer p.asking.Wait()
 	p.timer = time.NewTimer(outlier.ReadInterval)
@@ -125,7 +126,7 @@ func (p *Passive) Run(ctx context.Context) {
 		case a := <-p.answers:
 			p.handleAnswer(ctx, a)
 		case <-p.news:
-			// half an interval: a handshake that has just begun is not answered yet
+			// not at once: a handshake that has just begun is not answered yet
 			p.wake(outlier.ReadInterval / 2)
 		case <-turn:
 			p.evaluate(ctx)
@@ -180,7 +181,7 @@ func (p *Passive) wake(soon time.Duration) {
 	p.timer.Reset(soon)
 }
 
-// list updates the detector's services. While many of them change, listPause limits how often.
+// list updates the detector's services. listPause limits how often while many services change.
 func (p *Passive) list(ctx context.Context) {
 	begun := time.Now()
 	services := p.health.probes.outliers()
@@ -268,7 +269,7 @@ func (p *Passive) next(ctx context.Context, list *checkQueue) {
 	}
 }
 
-// handleAnswer passes an endpoint's answer to the detector.
+// handleResult passes the result of a check to the detector.
 func (p *Passive) handleAnswer(ctx context.Context, a answer) {
 	a.queue.running--
 	if a.failure != "" && !a.undecided {

@@ -17,14 +17,14 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// rack counts SYNs to endpoints of many services; its dead hosts answer none.
+// fakeHandshakes counts SYNs to endpoints of many services. Dead hosts answer none.
 type rack struct {
 	mu       sync.Mutex
 	services map[bpf.TcServiceKey][]netip.AddrPort
 	dead     map[netip.Addr]bool
 	ids      map[netip.AddrPort]uint32
 	keys     []lb.Key
-	calm     bool // nothing new
+	calm     bool // there are no new handshakes
 	bell     chan struct{}
 	read     int // number of endpoints read
 }
@@ -68,8 +68,8 @@ func (r *rack) AwaitHandshakes() <-chan struct{} {
 	return r.bell
 }
 
-// TestRack checks that a host or rack that dies with hundreds of endpoints is noticed as fast as
-// one endpoint, also while others that are out are probed without success.
+// TestManyEndpointsFail checks that the failure of a host with hundreds of endpoints is noticed as
+// fast as that of one endpoint, also while ejected endpoints are checked without success.
 //
 // P43
 func TestRack(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRack(t *testing.T) {
 			return len(h.probes.ejections.now)
 		}
 		for n, host := range []netip.Addr{early, late} {
-			time.Sleep(time.Duration(5*n) * time.Second) // the earlier ones are probed again by then
+			time.Sleep(time.Duration(5*n) * time.Second) // so the first endpoints are checked again meanwhile
 			time.Sleep(time.Second)
 			r.mu.Lock()
 			r.dead[host] = true
@@ -125,8 +125,8 @@ func TestRack(t *testing.T) {
 }
 
 // TestPassiveSleeps checks that services are read once, and then only when the data path reports
-// news: while nothing happens, nothing is read and the loop rarely wakes up, for any number of
-// services. A failing handshake is noticed as fast as before.
+// news: without news, nothing is read, for any number of services. A handshake that fails after a
+// long sleep is noticed as fast as any other.
 func TestPassiveSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,17 +7,17 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// PausableSpeaker is a speaker that maintenance can pause. Changes of its configuration during a
-// pause apply at Resume.
+// PausableSpeaker is a BGPSpeaker that maintenance can pause. Start and Stop during a pause take
+// effect at Resume.
 type PausableSpeaker struct {
 	BGPSpeaker
 
 	mu     sync.Mutex
 	paused bool
-	wanted *bgp.Speaker // what runs, or will run after the pause; nil: nothing
+	wanted *bgp.Speaker // the speaker that runs, or that Resume starts; nil: none
 }
 
-// NewPausableSpeaker returns a PausableSpeaker, which is paused from the start if paused is set.
+// NewPausableSpeaker returns a PausableSpeaker that is paused initially if paused is set.
 func NewPausableSpeaker(s BGPSpeaker, paused bool) *PausableSpeaker {
 	return &PausableSpeaker{BGPSpeaker: s, paused: paused}
 }

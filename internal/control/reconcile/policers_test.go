@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// attacherFake records its last call.
+// fakeAttacher records its last call.
 type attacherFake struct {
 	last   *bpf.Attached
 	failed bpf.NotAttached

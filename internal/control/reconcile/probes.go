@@ -12,9 +12,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Prober probes addresses: health.Monitor. None of its methods waits for an answer.
+// Prober probes addresses: a *health.Monitor. None of its methods waits for an answer.
 type Prober interface {
-	Set(key string, t health.Target) // a key that is set already keeps its state
+	Set(key string, t health.Target) // a key that exists keeps its state
 	Remove(key string)
 	Status(key string) (health.Status, bool)
 	State(key string) (state, probe health.State, ok bool)
@@ -22,58 +22,58 @@ type Prober interface {
 	Eject(key, evidence string)
 }
 
-// probes are the requested probes: of services, each once however many request it, and of users'
-// objects. It is safe for concurrent use.
+// probes are the probes that services and users' objects request. Equal requests of several
+// services share a probe. It is safe for concurrent use.
 type probes struct {
 	prober Prober
 
 	mu      sync.Mutex
 	groups  map[string]*probeGroup
-	changes []requestChange   // since settle was called
-	names   map[string]string // by the keys that the prober has
-	sorted  []located         // sorted keys; nil: outdated
-	byAddr  keysAt            // these keys
-	reports agentReports      // of agents, about these addresses
+	changes []requestChange   // changes since applyRequests
+	names   map[string]string // names of groups, by keys of the prober
+	sorted  []located         // the keys in order; nil: outdated
+	byAddr  keysAt            // the keys by address
+	reports agentReports      // about these addresses
 
-	portless map[lb.Key]*lb.Service // services whose probe is for an address without a port
+	portless map[lb.Key]*lb.Service // services with probes that have no port
 
 	ejections ejections
 	policies  followedPolicies // of IPsec
 }
 
-// requestChange is a service whose probe requests are added (by 1) or removed (by -1).
+// requestChange adds (by 1) or removes (by -1) the requests of a service.
 type requestChange struct {
 	service *lb.Service
 	by      int
 }
 
-// probeGroup is the probes of one name (lb.NameOfProbe), nearly always one. There are more if
-// services probe the same port differently.
+// probeGroup has the probes of one name (lb.NameOfProbe): nearly always one, more if services probe
+// the same port with different settings.
 type probeGroup struct {
-	object   *probeRequest // of a user's object; it replaces all others
+	object   *probeRequest // of a user's object; it replaces all other requests
 	requests []*probeRequest
 	running  map[string]*running // by the prober's keys
 }
 
-// probeRequest is a target that a service or an object wants to be probed.
+// probeRequest is a target that services or an object request.
 type probeRequest struct {
 	target health.Target
 	users  map[lb.Key]int // services, and the number of their endpoints
-	key    string         // that the prober has it by, or the object in its place; "": none yet
+	key    string         // of the prober, for this target or the object that replaces it; "": none yet
 }
 
-// located is a key that the prober has, and where its target is.
+// keyAddr is a key of the prober, and the address of its target.
 type located struct {
 	key string
 	at  netip.Addr
 }
 
-// running is a target of the prober.
+// runningProbe is a target of the prober.
 type running struct {
 	target   health.Target
 	red      bool      // taken out by an agent
 	reported time.Time // of the last reported change
-	changes  uint64    // that were reported
+	changes  uint64    // number of reported changes
 }
 
 func newProbes(p Prober) *probes {
@@ -96,8 +96,8 @@ func sameTarget(a, b *health.Target) bool {
 	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.ProxyHeader == b.ProxyHeader && a.Probe.Equal(&b.Probe)
 }
 
-// add adds the targets of a service with the next settle. It does nothing if the service considers
-// no health.
+// add requests the targets of a service with the next applyRequests. It does nothing if the service
+// considers no health.
 func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 
 // remove undoes add.
@@ -112,7 +112,7 @@ func (p *probes) change(s *lb.Service, by int) {
 	p.changes = append(p.changes, requestChange{s, by})
 }
 
-// enter applies the changed requests of a service, and records the names affected.
+// applyChange changes the requests of a service, and adds the names of affected groups to names.
 func (p *probes) enter(c requestChange, names map[string]struct{}) {
 	p.ejections.watch(c)
 	p.trackPortless(c)
@@ -125,7 +125,7 @@ func (p *probes) enter(c requestChange, names map[string]struct{}) {
 	})
 }
 
-// at returns the group of a name, and makes it if needed.
+// group returns the group of a name, and creates it if necessary.
 func (p *probes) at(name string) *probeGroup {
 	n := p.groups[name]
 	if n == nil {
@@ -189,14 +189,14 @@ func (p *probes) applyAll() {
 	p.forgetShown()
 }
 
-// forgetReports drops agents' reports about addresses that are no longer probed: once all names are
-// settled, since a service may have moved from one to another.
+// forgetReports drops agents' reports about addresses that are no longer probed. It must be called
+// after all groups are applied, since a service may have moved from one to another.
 func (p *probes) forgetReports() {
 	maps.DeleteFunc(p.reports, func(a netip.Addr, _ []agentReport) bool { return p.byAddr[a] == nil })
 }
 
-// settleName applies the requests of a name to the prober. A new request takes over the key, and so
-// the state, of a former one: an endpoint that is down stays down when its probe changes. It
+// applyGroup applies the requests of a group to the prober. A new request takes over the key, and
+// so the state, of a former one: an endpoint that is down stays down when its probe changes. It
 // returns the users of requests whose key has changed.
 func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
@@ -245,7 +245,7 @@ func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 }
 
 // startProbe sets the target of a request at the prober, by its key. An agent's report about the
-// former request of that key stays, unless the address differs.
+// former target of that key stays in effect, unless the address differs.
 func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
 	r := n.running[w.key]
 	if r == nil {
@@ -259,7 +259,7 @@ func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
 	if before == w.target.Addr {
 		return
 	}
-	p.byAddr.remove(before, w.key) // without effect if there was none
+	p.byAddr.remove(before, w.key) // no effect if there was no target before
 	p.byAddr.add(w.target.Addr, w.key)
 	p.sorted = nil
 	if _, red := p.reports.reportedDown(&w.target); red != r.red {
@@ -275,8 +275,8 @@ func (n *probeGroup) targets() []*probeRequest {
 	return n.requests
 }
 
-// key returns a key for a request without one: a free one, or a new one. The first is the name
-// itself; others have a slash, which no object's name has.
+// key returns a key for a request without one: a free one, or a new one. The first key of a group
+// is its name; others have a slash, which no object's name has.
 func (n *probeGroup) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// usable returns the numbers of a service's endpoints, with a dot for each that is not up.
+// usable returns the numbers of a service's endpoints that are up, with a dot for each other one.
 func usable(p *probes, s *lb.Service) (list string) {
 	up := p.up(s)
 	for i, e := range s.Endpoints {
@@ -26,7 +26,7 @@ func usable(p *probes, s *lb.Service) (list string) {
 	return list
 }
 
-// newFakeProbes returns the probes of services, without loops, and a fake prober.
+// newFakeProbes returns the probes of services, and a fake prober.
 func newFakeProbes(t *testing.T, services ...*lb.Service) (*probes, *prober) {
 	t.Helper()
 	fake := &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
@@ -48,8 +48,8 @@ func service(t *testing.T, text string) *lb.Service {
 	return &s
 }
 
-// TestObjectMeetsPass checks that objects that are created and deleted while services change remove
-// no probe, and none of its state.
+// TestObjectDuringChange checks that probes and their states stay when objects are created or
+// deleted between the removal and the addition of services.
 func TestObjectMeetsPass(t *testing.T) {
 	t.Parallel()
 	const name = "192.168.1.1_tcp_80"
@@ -80,8 +80,8 @@ func TestObjectMeetsPass(t *testing.T) {
 	}
 }
 
-// TestWordsInOrder checks that the prober gets an agent's report before the next one is recorded,
-// so the displayed report is the one in effect.
+// TestAgentReportsInOrder checks that the prober gets an agent's report before the next one is
+// recorded, so the displayed report is the one in effect.
 func TestWordsInOrder(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
@@ -102,11 +102,11 @@ func TestWordsInOrder(t *testing.T) {
 	}
 }
 
-// TestWordLasts checks that an agent's report about a host also applies to later probes there,
-// until there are none.
+// TestAgentReportLasts checks that an agent's report about a host also applies to later probes
+// there, until there are none.
 func TestWordLasts(t *testing.T) {
 	t.Parallel()
-	const red, green = "down an agent says that it is red", "unknown "
+	const red, green = "down an agent reports it down", "unknown "
 	host := netip.MustParseAddr("192.168.1.1")
 	tcp := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
 	http := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http")
@@ -137,26 +137,26 @@ func TestWordLasts(t *testing.T) {
 	h.SetHostState(host, 0, lb.ProbeAuto, true)
 	want("the host is red", "1_tcp_80: "+red)
 	change(tcp, http)
-	want("a service asks in another way", "1_http_80: "+red)
+	want("a service probes by http", "1_http_80: "+red)
 	change(nil, other)
-	want("a service comes", "1_tcp_8080: "+red)
+	want("another service is added", "1_tcp_8080: "+red)
 	h.SetHostState(host, 8080, lb.ProbeAuto, false)
 	want("a port is green", "1_tcp_8080: "+green)
 	change(other, nil)
 	change(nil, other)
-	want("the port is probed again")
+	want("the other service is added again")
 	p.setObject("192.168.1.2_tcp_8080", &lb.EndpointProbe{Addr: host, Probe: lb.Probe{Type: lb.ProbePing}})
-	want("an object has the name's probe go to the host", "2_tcp_8080: "+red)
+	want("an object replaces a probe, and probes the host", "2_tcp_8080: "+red)
 	p.setObject("192.168.1.2_tcp_8080", nil)
-	want("the object is gone", "2_tcp_8080: "+green)
+	want("the object is deleted", "2_tcp_8080: "+green)
 	change(http, nil)
 	change(other, nil)
 	change(nil, tcp)
-	want("nothing was probed there meanwhile")
+	want("the host was not probed meanwhile")
 }
 
-// TestWordsAreBounded checks that the number of agents' reports that are kept is bounded, and that
-// none in use is lost.
+// TestAgentReportsAreBounded checks that the number of agents' reports is bounded, and that reports
+// in use stay.
 func TestWordsAreBounded(t *testing.T) {
 	t.Parallel()
 	host := netip.MustParseAddr("192.168.1.1")
@@ -176,8 +176,8 @@ func TestWordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWordByPort checks that an agent's report about a port applies to endpoints at that port of
-// services whose probe uses no port, and not to others that share the probe.
+// TestAgentReportByPort checks that an agent's report about a port applies to endpoints at that
+// port of services whose probe uses no port, and not to others that share the probe.
 func TestWordByPort(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"none", "ping"} {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// renewals is how often a lease is renewed while it lasts, at least.
+	// renewals is the minimum number of renewals during a lease.
 	renewals = 10
 	// longestRenewal bounds how much of its lease a daemon has used up when it hangs: a
 	// controller that waits for the end of the lease must not leave VIPs without an owner for
@@ -21,15 +21,15 @@ const (
 	longestRenewal = time.Second
 )
 
-// InstanceLeases has until when the kernel answers for the VIPs of instances: a *leases.Leases, in
-// part.
+// InstanceLeases holds the leases of instances: the kernel answers for their VIPs until the lease
+// ends. It is a part of *leases.Leases.
 type InstanceLeases interface {
-	// Own sets the end of a lease; the zero time: this node does not own the VIPs.
+	// Own sets the end of a lease. The zero time means that this node does not own the VIPs.
 	Own(instance string, until time.Time)
 	// Keep removes the leases of all instances but these.
 	Keep(instances []string)
-	// LeaseEnd returns the end of a lease as uptime of the machine; 0: this node does not own
-	// the VIPs. It returns false if there is no lease.
+	// LeaseEnd returns the end of a lease as uptime of the machine, or 0 if this node does not
+	// own the VIPs. It returns false if there is no lease.
 	LeaseEnd(instance string) (uptime time.Duration, exists bool)
 }
 
@@ -42,7 +42,7 @@ type RoleLeases struct {
 	desired *desired.State
 	table   InstanceLeases
 	owner   string // of stored roles
-	changed func() // which instances have a lease
+	changed func() // called when other instances have a lease
 	keys    []string
 	uptime  func() time.Duration
 }
@@ -53,8 +53,9 @@ func NewRoleLeases(d *desired.State, t InstanceLeases, owner string, changed fun
 	return &RoleLeases{Observers: o, desired: d, table: t, owner: owner, changed: changed, uptime: monotime.Uptime}
 }
 
-// Begin ends the roles whose leases have ended, before VIPs are owned by them. An earlier process
-// that has left no lease has removed the programs, or the machine has started since.
+// Begin makes this node BACKUP of the instances whose leases have ended, before it acquires their
+// VIPs. A missing lease has ended, too: the earlier process removed its programs, or the machine
+// was restarted.
 func (r *RoleLeases) Begin() {
 	for key, one := range r.leased(r.desired.Snapshot()) {
 		if end, exists := r.table.LeaseEnd(key); one.Role == lb.RoleMaster && (!exists || r.isOver(end)) {
@@ -93,9 +94,9 @@ func (r *RoleLeases) renew() time.Duration {
 		case !one.Role.Owns():
 			r.table.Own(key, time.Time{})
 			continue
-		case exists && end != 0 && r.isOver(end): // this process was stopped, or the machine
+		case exists && end != 0 && r.isOver(end): // this process, or the machine, was suspended
 			r.demote(key)
-			wait = min(wait, time.Second) // until the role is set again
+			wait = min(wait, time.Second) // in case storing BACKUP failed
 			continue
 		}
 		r.table.Own(key, time.Now().Add(one.Lease))

@@ -44,7 +44,7 @@ func TestRoleLeases(t *testing.T) {
 		r := makeRig(t, newWorld())
 		leases := &instanceLeases{time.Now(), map[string]time.Duration{"gone": time.Hour}}
 		changes := 0
-		process := func(runs time.Duration) { // one that begins, runs for a time, and is killed
+		process := func(runs time.Duration) { // starts, runs for a time, and is killed
 			l := NewRoleLeases(r.state, leases, "rest", func() { changes++ }, r.services.Observers)
 			l.uptime = leases.uptime
 			l.Begin()
@@ -54,7 +54,7 @@ func TestRoleLeases(t *testing.T) {
 			last := maps.Clone(leases.ends)
 			kill()
 			synctest.Wait()
-			leases.ends = last // a killed one does not renew
+			leases.ends = last // a killed process does not renew
 		}
 		set := func(name string, role lb.Role, lease time.Duration) {
 			t.Helper()
@@ -73,7 +73,7 @@ func TestRoleLeases(t *testing.T) {
 		set("b", lb.RoleBackup, lease)
 		set("c", lb.RoleMaster, 0)
 		leases.Own("a", time.Now().Add(lease))    // of an earlier process
-		process(time.Hour + 900*time.Millisecond) // it renews every second
+		process(time.Hour + 900*time.Millisecond) // renewed every second
 		want("after an hour", "a", lb.RoleMaster, lease-time.Second)
 		if len(leases.ends) != 2 || leases.ends["b"] != 0 || changes != 1 {
 			t.Errorf("leases end at %v, after %d changes", leases.ends, changes)
@@ -90,7 +90,7 @@ func TestRoleLeases(t *testing.T) {
 		}
 		set("a", lb.RoleMaster, lease)
 		process(time.Second)
-		want("set again", "a", lb.RoleBackup, -1) // while no process ran, nobody renewed it
+		want("set again", "a", lb.RoleBackup, -1) // nothing renewed it while no process ran
 		delete(leases.ends, "a")
 		set("a", lb.RoleMaster, lease)
 		process(time.Second)

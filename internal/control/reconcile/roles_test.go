@@ -27,8 +27,8 @@ func (r *rig) role(instance string, role lb.Role) {
 	}))
 }
 
-// TestRoles checks that a change of role is done when the VIPs are owned or released, and that
-// services in the data path are not changed.
+// TestRoles checks that a change of role counts as applied once the VIPs are acquired or released,
+// and that services in the data path are not written again.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	const web, both = "10.0.0.1:80/tcp endpoints=10.1.0.1:80", "10.0.0.2:%s/tcp endpoints=10.1.0.1:80 name=x:%s"
@@ -49,7 +49,7 @@ func TestRoles(t *testing.T) {
 	r.role(lb.DefaultInstance, lb.RoleBackup)
 	want(false, true)
 	r.role("one", lb.RoleBackup)
-	want(false, true) // the other instance has this VIP too
+	want(false, true) // the other instance has this VIP, too
 	r.role("two", lb.RoleStop)
 	want(false, false)
 	r.wait(r.put("10.0.0.1:81/tcp endpoints=10.1.0.1:80")) // of an instance in role BACKUP
@@ -78,16 +78,16 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestRoleWithoutVIP checks that a VIP that can't be owned when the node becomes the master is the
-// failure of its services, and is retried.
+// TestRoleWithoutVIP checks that services fail and are retried if their VIP cannot be acquired when
+// the node becomes the MASTER.
 func TestRoleWithoutVIP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
 	vip := netip.MustParseAddr("10.0.0.1")
 	r.role(lb.DefaultInstance, lb.RoleBackup)
-	r.breaks("own [10.0.0.1]", errBroken)
+	r.breaks("acquire [10.0.0.1]", errBroken)
 	r.role(lb.DefaultInstance, lb.RoleMaster)
-	r.eventually("it says so", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
+	r.eventually("the service fails", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
 	r.breaks("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
 }

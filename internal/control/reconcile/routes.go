@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// routesDeadline is when routes are announced although parts of the data path are not
-	// ready: neighbors with graceful restart would drop the routes of services that do work.
+	// routesDeadline is how long routes wait for the data path: later, neighbors with graceful
+	// restart would drop the routes of services that work.
 	routesDeadline = time.Minute
-	// firstVerdicts is how long the first routes wait for probes of unchecked endpoints.
+	// firstRoutesWait is how long the first routes wait for the first probes of endpoints.
 	firstVerdicts = 10 * time.Second
-	// laterVerdicts is how long a VIP of several services waits for all of them once the node
-	// is no longer held: probes of a node that was cut off still have all endpoints as down.
+	// releasedWait is how long a VIP of several services waits for all of them once the node is
+	// no longer held: on a node that was cut off, all endpoints are still down.
 	laterVerdicts = 3 * time.Second
-	// routesRecheck is how often all services are checked, for causes that mark none: a new
-	// route to an endpoint, handshakes that fail.
+	// routesRecheck is how often all services are checked, for causes that do not mark
+	// services: a new route to an endpoint, handshakes that fail.
 	routesRecheck = 10 * time.Second
 )
 
@@ -48,8 +48,8 @@ type RoutesConfig struct {
 	// Receiving returns which endpoints of a service get new connections, in the user's order;
 	// false: the data path does not have the service.
 	Receiving func(lb.Key) ([]bool, bool)
-	// Held returns why nothing may be announced, although the data path is ready; empty: it
-	// may.
+	// Held returns why nothing may be announced although the data path is ready; empty if
+	// routes may be announced.
 	Held func() string
 }
 
@@ -66,21 +66,21 @@ type Routes struct {
 
 	mu    sync.Mutex
 	dirty map[lb.Key]struct{}
-	all   bool // every service is to be checked
+	all   bool // all services must be checked
 
 	view     sync.RWMutex                // guards the members below; only the loop writes them
-	prefixes map[netip.Prefix]*announced // claimed by a service at least
+	prefixes map[netip.Prefix]*announced // prefixes that a service claims
 	services map[lb.Key]claimant
 	roles    map[string]lb.Instance
 	stage    lb.Stage
-	held     string    // Held
-	released time.Time // when held was last empty again
+	held     string    // result of Held
+	released time.Time // when held last became empty
 	isOpen   bool      // routes may be announced
 
 	// touched by the loop only
-	firstTry time.Time    // when the first routes could have been announced
+	firstTry time.Time    // when the data path was ready
 	pending  bool         // the announcer does not have the current routes
-	events   []event.Body // to be published once it has
+	events   []event.Body // published once it has them
 	applied  lb.Stage     // the announcer's stage
 }
 
@@ -140,7 +140,7 @@ func (r *Routes) Run(ctx context.Context) {
 	r.task.Run(ctx)
 }
 
-// recheck opens the routes at the deadline, and has everything checked from time to time.
+// recheck calls Open at the deadline, and marks all services every routesRecheck.
 func (r *Routes) recheck(ctx context.Context) {
 	deadline := time.After(routesDeadline)
 	tick := time.NewTicker(routesRecheck)
@@ -160,8 +160,8 @@ func (r *Routes) recheck(ctx context.Context) {
 	}
 }
 
-// feed marks itself if roles or maintenance have changed. Services mark themselves once the data
-// path has them.
+// feed marks the task if roles or maintenance have changed. FollowPasses of Services marks services
+// once the data path has them.
 func (r *Routes) feed(context.Context) {
 	now := r.Desired.Snapshot()
 	if r.stage != r.Desired.Maintenance.OfThisNode(now).Stage() || !maps.Equal(r.roles, r.Desired.Instances.OfThisNode(now)) {
@@ -208,8 +208,8 @@ func (r *Routes) apply(ctx context.Context) error {
 	return nil
 }
 
-// mayOpen reports whether the first routes may be announced: the data path is ready, and the probes
-// of the deciding endpoints have results, or have had enough time.
+// mayOpen reports whether the first routes may be announced: the data path is ready, and no
+// decision waits for a first probe, or firstRoutesWait has passed.
 func (r *Routes) mayOpen() bool {
 	select {
 	case <-r.opened:
@@ -242,7 +242,7 @@ func (r *Routes) opening() (events []event.Body) {
 	return events
 }
 
-// check brings the claims up to date, and returns the prefixes that they touch.
+// updateClaims updates the claims, and returns the prefixes that must be decided.
 func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
 	touched := map[netip.Prefix]struct{}{}
 	if stage := r.Desired.Maintenance.OfThisNode(now).Stage(); stage != r.stage {
@@ -339,15 +339,15 @@ func (r *Routes) claim(p netip.Prefix, key lb.Key) {
 	}
 }
 
-// release is the inverse of claim. A prefix without claims stays until it is decided.
+// release undoes claim. A prefix without claims stays until it is decided.
 func (r *Routes) release(p netip.Prefix, key lb.Key) {
 	if a := r.prefixes[p]; a != nil {
 		a.keys = slices.DeleteFunc(a.keys, func(k lb.Key) bool { return k == key })
 	}
 }
 
-// serving reports whether the data path has a service, and whether an endpoint serves. Until probes
-// have checked the endpoints, the previous result stays.
+// serving reports whether the data path has a service, and whether an endpoint serves. While the
+// endpoints that get connections were not probed yet, the previous result stays.
 func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool) (inPlace, serving, unprobed bool) {
 	receiving, inPlace := r.Receiving(s.Key)
 	if !inPlace {
@@ -387,7 +387,7 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 		switch {
 		case r.held != "":
 			d = compile.Decision{Why: r.held}
-		case d.Announced && !a.Announced && time.Since(r.released) < laterVerdicts && slices.ContainsFunc(claims, refuses):
+		case d.Announced && !a.Announced && time.Since(r.released) < laterVerdicts && slices.ContainsFunc(claims, func(c compile.Claim) bool { return c.Refuses() }):
 			d = compile.Decision{Why: "the node has just returned, and another service of the VIP has no endpoint yet"}
 		}
 		if len(claims) == 0 {
@@ -404,8 +404,6 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 	}
 	return events, changed
 }
-
-func refuses(c compile.Claim) bool { return c.Refuses() }
 
 func sameAttributes(a, b *bgp.Attributes) bool {
 	return a.MED == b.MED && a.LocalPref == b.LocalPref && a.Prepend == b.Prepend && slices.Equal(a.Communities, b.Communities)
@@ -460,7 +458,7 @@ func (r *Routes) Applied() lb.Stage {
 	return r.applied
 }
 
-// starting is why nothing is announced before Open.
+// starting is the reason why nothing is announced before Open.
 const starting = "the data path is starting"
 
 // Announcements returns the decisions about the prefixes of a service.

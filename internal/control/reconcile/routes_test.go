@@ -27,7 +27,7 @@ import (
 	"loxilb/test/await"
 )
 
-// routers are the neighbors: they have the routes that were set last.
+// routers are the neighbors. They have the routes that were set last.
 type routers struct {
 	mu     sync.Mutex
 	routes map[netip.Prefix]bgp.Attributes
@@ -71,7 +71,7 @@ func (r *routers) text() string {
 	return strings.Join(list, ", ")
 }
 
-// taken is what the data path gives new connections to, as tables were written.
+// receivers records which endpoints get new connections, from the written tables.
 type taken struct {
 	mu       sync.Mutex
 	services map[bpf.TcServiceKey][]bool
@@ -206,7 +206,7 @@ func TestRoutes(t *testing.T) {
 	r.maintain(&lb.Maintenance{Drained: true})
 	r.want("")
 	if got := r.routes.Applied(); got != lb.Drained {
-		t.Errorf("neighbors know %s", got)
+		t.Errorf("neighbors have the routes of stage %s", got)
 	}
 	r.maintain(nil)
 	r.want("10.0.0.1/32 1:2")
@@ -227,7 +227,7 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestRoutesHeld checks that nothing is announced while the node is held back, and why.
+// TestRoutesHeld checks that nothing is announced while the node is held, with the reason.
 func TestRoutesHeld(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t, routed443)
@@ -249,8 +249,9 @@ func TestRoutesHeld(t *testing.T) {
 	r.want("")
 }
 
-// TestRoutesReturn checks that a node which was cut off announces a VIP of several services once
-// all of them have an endpoint, or after a while: probes take turns, and another node serves all.
+// TestRoutesReturn checks that a node that was cut off announces a VIP of several services once all
+// of them have an endpoint, or after releasedWait: probes do not finish at the same time, and
+// another node serves all services.
 func TestRoutesReturn(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t, routed, "10.0.0.1:443/tcp endpoints=192.168.1.3:80 monitor=true bgp=true")
@@ -283,8 +284,8 @@ func TestRoutesReturn(t *testing.T) {
 	}
 }
 
-// TestRoutesWait checks which VIPs wait for all of their services: those that are not announced, of
-// a node that has just returned, if a service would refuse its clients.
+// TestRoutesWait checks which VIPs wait for all of their services: VIPs that are not announced, on
+// a node that is no longer held, if a service would refuse its clients.
 func TestRoutesWait(t *testing.T) {
 	t.Parallel()
 	refuses := compile.Claim{InPlace: true}
@@ -316,8 +317,8 @@ func TestRoutesWait(t *testing.T) {
 	}
 }
 
-// TestRoutesStart checks that a node which starts announces a VIP at once although one of its
-// services has no endpoint: the first routes have waited for probes already.
+// TestRoutesStart checks that a node that starts announces a VIP at once although one of its
+// services has no endpoint: the first routes have already waited for probes.
 func TestRoutesStart(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t, routed443, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true bgp=true")
@@ -340,7 +341,7 @@ func TestRoutesStart(t *testing.T) {
 }
 
 // TestRoutesOfUnprobed checks that a VIP waits for the first probe of its endpoints, and is not
-// withdrawn when they are probed in another way.
+// withdrawn when their state becomes unknown.
 func TestRoutesOfUnprobed(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t, routed443)
@@ -454,7 +455,7 @@ func BenchmarkRoutes(b *testing.B) {
 	b.ReportMetric(float64(r.routes), "routes")
 }
 
-// listed counts routes: what a speaker does with them costs as much again.
+// routeCounter counts routes. A real speaker would double the cost.
 type listed struct{ routes int }
 
 func (l *listed) SetRoutes(_ context.Context, routes []bgp.Route) error {
@@ -464,7 +465,7 @@ func (l *listed) SetRoutes(_ context.Context, routes []bgp.Route) error {
 
 func vipOf(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}) }
 
-// manyRoutes has so many VIPs announced. The map says which services have an endpoint.
+// manyRoutes announces the VIPs of many services. The map has the services with an endpoint.
 func manyRoutes(t testing.TB, services int, to Announcer) (*Routes, map[lb.Key]bool) {
 	t.Helper()
 	rig := makeRig(t, newWorld())

@@ -26,16 +26,16 @@ type RuleTable interface {
 	EndConnections(ctx context.Context, from, rate int, matches func(*report.Connection) bool) (report.Ended, error)
 }
 
-// ruleEndRate is the number of connections per second that end after rules begin to drop them.
-// Their packets are dropped immediately.
+// ruleEndRate is the number of connections per second that are ended after a change of rules.
+// Packets are dropped immediately.
 const ruleEndRate = 10000
 
-// leftRules stands for the rules of an earlier process: rules are compiled again even if there are
-// none now.
-const leftRules = "rules of before"
+// earlierRules is the key for the rules of an earlier process: with it, rules are compiled even if
+// none are desired.
+const leftRules = "rules of an earlier process"
 
-// Rules applies the firewall rules. They are compiled together, since the deciding rule depends on
-// all of them.
+// Rules applies the firewall rules. They are compiled together, since all rules together determine
+// which one applies to a packet.
 type Rules struct {
 	*objectLoop[policy.Rule]
 	table    RuleTable
@@ -48,21 +48,23 @@ type Rules struct {
 	Static func(netip.Addr) bool
 
 	mu    sync.Mutex
-	named map[string]int // interfaces in rules, and their compiled indices; 0: missing
-	below string         // the interfaces that gateways used when they were set
+	named map[string]int // compiled indices of the interfaces in rules, by name; 0: missing
+	below string         // gatewayLinks when gateways were last set
 	has   []string       // keys of the rules in the data path
 
-	judged chan judgement     // capacity 1: the connections to end
-	last   bpf.RuleTable      // used by Apply only, like those below
-	void   context.CancelFunc // cancels the judgement by these rules, when others arrive
-	owned  []netip.Addr       // source addresses that were acquired from the owner, and not released
+	judged chan judgement // capacity 1: the next ending
+
+	// used by Apply only
+	last  bpf.RuleTable      // the rules in the data path
+	void  context.CancelFunc // cancels the ending by these rules
+	owned []netip.Addr       // source addresses that were acquired, and not released
 }
 
-// judgement ends the connections that rules drop, or that another node now translates, while these
-// rules are in force.
+// ending describes which connections to end after a change of rules: those that the rules drop, and
+// those that another node now translates.
 type judgement struct {
 	ends  func(*report.Connection) bool
-	valid context.Context
+	valid context.Context // done once other rules are in force
 }
 
 // NewRules returns the loop of the rules.
@@ -85,8 +87,7 @@ func (r *Rules) keys() []string {
 	return r.has
 }
 
-// Apply compiles all rules, whichever of them have changed. They take effect together, or not at
-// all.
+// Apply compiles all rules, whichever have changed. They take effect together, or not at all.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
 	list := slices.Collect(r.desired.Rules.All(now))
@@ -131,7 +132,7 @@ func (r *Rules) record(list []policy.Rule, named map[string]int) {
 	r.named, r.has = named, has
 }
 
-// own acquires the source addresses of connections, and releases all others.
+// own acquires the source addresses of rules, and releases former ones.
 func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(netip.Addr) []string) error {
 	var errs []error
 	failed := func(failed map[netip.Addr]error, what string) {
@@ -140,19 +141,19 @@ func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(net
 		}
 	}
 	if len(sources) > 0 {
-		failed(r.vips.add(ctx, leasedBy, sources), "own")
+		failed(r.vips.add(ctx, leasedBy, sources), "acquire")
 	}
 	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
 	r.owned = slices.Clone(sources)
 	if len(gone) > 0 {
 		left := r.vips.remove(ctx, gone)
-		failed(left, "give up")
+		failed(left, "release")
 		r.owned = slices.AppendSeq(r.owned, maps.Keys(left))
 	}
 	return errors.Join(errs...)
 }
 
-// supersede stops ending connections by rules that are about to be replaced.
+// cancelOutdated stops the ending of connections by rules that are about to be replaced.
 func (r *Rules) supersede(t bpf.RuleTable) {
 	if !t.Equal(&r.last) {
 		r.void()
@@ -160,15 +161,16 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 	}
 }
 
-// judge ends connections that the new rules drop, and connections from source addresses that other
-// nodes own: answers to these no longer arrive here. elsewhere: names of these addresses.
+// endBy makes endDropped end the connections that the new rules drop, and connections from source
+// addresses that other nodes own: answers to these no longer arrive here. elsewhere has the
+// services of the latter.
 func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
 	if t.Equal(&r.last) {
 		return
 	}
 	r.last = t
 	select {
-	case <-r.judged: // newer rules are in force
+	case <-r.judged: // an outdated one, not begun yet
 	default:
 	}
 	d := compile.NewDropper(t)
@@ -182,8 +184,8 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) 
 	r.judged <- j
 }
 
-// Dropper finds the connections that rules would end if they were in force. Rules that cannot be
-// compiled end none.
+// Dropper returns a function that reports whether rules would end a connection. Rules that cannot
+// be compiled end none.
 func (r *Rules) Dropper(list []policy.Rule) func(*report.Connection) bool {
 	_, index := r.interfaces()
 	table, err := compile.Rules(list, index)
@@ -201,7 +203,7 @@ func (r *Rules) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// endDropped ends connections for both ends, after each change of the rules.
+// endDropped ends connections, for clients and servers, after each change of the rules.
 func (r *Rules) endDropped(ctx context.Context) {
 	for {
 		select {
@@ -219,8 +221,8 @@ func (r *Rules) endDropped(ctx context.Context) {
 	}
 }
 
-// interfaces returns a function that finds the indices of interfaces, and records the names it was
-// called with.
+// interfaces returns a function that returns the index of an interface, and records each name and
+// index in named.
 func (r *Rules) interfaces() (named map[string]int, index func(string) (int, bool)) {
 	all := map[string]int{}
 	for _, l := range r.links() {
@@ -233,55 +235,47 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 	}
 }
 
-// RolesChanged compiles the rules again: another node may own their source addresses, or be about
-// to.
+// RolesChanged compiles the rules again: their source addresses may have another owner.
 func (r *Rules) RolesChanged() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.has) > 0 {
-		r.MarkFirst(r.has[0]) // this compiles all of them
+	r.compileAgain(r.MarkFirst)
+}
+
+// compileAgain marks one rule, so all rules are compiled again.
+func (r *Rules) compileAgain(mark func(...string)) {
+	if keys := r.keys(); len(keys) > 0 {
+		mark(keys[0])
 	}
 }
 
-// LinksChanged compiles the rules again if an interface in a rule appeared, vanished or was
-// renumbered, or if an interface of gateways changed.
+// LinksChanged compiles the rules again if an interface in a rule appeared, disappeared or has
+// another index, or if an interface of gateways changed.
 func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
 	links := r.gatewayLinks()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	changed := links != r.below
 	for name, was := range r.named {
 		now, _ := index(name)
 		changed = changed || now != was
 	}
-	if changed && len(r.has) > 0 {
-		r.Mark(r.has[0]) // this compiles all of them
+	r.mu.Unlock()
+	if changed {
+		r.compileAgain(r.Mark)
 	}
 }
 
 // AddressesChanged compiles the rules again if there are gateways: an address of one may be static
 // now, or no longer.
 func (r *Rules) AddressesChanged() {
-	if r.gateways == nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.has) > 0 {
-		r.Mark(r.has[0])
+	if r.gateways != nil {
+		r.compileAgain(r.Mark)
 	}
 }
 
 // RoutesChanged compiles the rules again if others have removed routing rules of gateways.
 func (r *Rules) RoutesChanged() {
-	if r.gateways == nil || !r.gateways.RulesMissing() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.has) > 0 {
-		r.Mark(r.has[0])
+	if r.gateways != nil && r.gateways.RulesMissing() {
+		r.compileAgain(r.Mark)
 	}
 }
 

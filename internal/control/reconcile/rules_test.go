@@ -20,11 +20,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// ruleTable has so many connections to end that it ends them only when the test allows.
+// fakeRuleTable is a RuleTable whose EndConnections runs until it is cancelled.
 type ruleTable struct {
 	begun, broken chan struct{}
-	sets          []int // the number of rules in each call
-	failing       error // error of ending connections; nil: none
+	sets          []int // number of rules, of each call of SetRules
+	failing       error // error of EndConnections; nil: none
 }
 
 func (f *ruleTable) SetRules(t bpf.RuleTable) error {
@@ -44,7 +44,7 @@ func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*report
 	return report.Ended{}, ctx.Err()
 }
 
-// ruleRig is the loop of rules, whose passes the test makes itself.
+// ruleRig has the loop of rules. The test calls Apply itself.
 type ruleRig struct {
 	*Rules
 	t     *testing.T
@@ -71,7 +71,7 @@ func newRuleRig(t *testing.T) *ruleRig {
 	return r
 }
 
-// apply sets these rules, and returns their error.
+// apply stores and applies these rules, and returns their error.
 func (r *ruleRig) apply(ctx context.Context, rules ...string) error {
 	r.t.Helper()
 	_, _, err := r.desired.Commit("test", func(tx *store.Tx) error {
@@ -106,8 +106,7 @@ func soon(t *testing.T, what string, c <-chan struct{}) {
 	}
 }
 
-// TestRulesTogether checks that all rules that are due, at a start or by a request, are compiled
-// once.
+// TestRulesTogether checks that rules that are due together, such as at a start, are compiled once.
 func TestRulesTogether(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
@@ -130,7 +129,7 @@ func TestRulesTogether(t *testing.T) {
 	}
 }
 
-// TestRulesEndNothingLater checks that rules that are no longer in effect end no further
+// TestRulesEndNothingLater checks that rules that are no longer in force end no further
 // connections.
 func TestRulesEndNothingLater(t *testing.T) {
 	t.Parallel()
@@ -143,7 +142,7 @@ func TestRulesEndNothingLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			soon(t, "the rules of before end no more", r.table.broken)
+			soon(t, "the former rules stop ending connections", r.table.broken)
 		}
 		if len(rules) > 0 {
 			soon(t, "the new rules end connections", r.table.begun)
@@ -180,7 +179,7 @@ func TestRulesEndingFails(t *testing.T) {
 	soon(t, "the end", ended)
 }
 
-// lineWriter sends the lines of the log.
+// lineWriter sends the lines of a log to a channel.
 type lineWriter chan string
 
 func (w lineWriter) Write(line []byte) (int, error) {
@@ -188,9 +187,8 @@ func (w lineWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestRulesWithoutAddress checks that an address that cannot be owned is the failure of its rule
-// only: the new rules apply to packets, and everything that depends on them is done. An address
-// that could not be released is retried.
+// TestRulesWithoutAddress checks that rules are in force, with everything that depends on them,
+// even if a source address cannot be acquired. An address that cannot be released is retried.
 func TestRulesWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
@@ -218,7 +216,7 @@ func TestRulesWithoutAddress(t *testing.T) {
 			t.Errorf("the outcome is %v, want %v", got, err)
 		}
 	}
-	want := []string{"own [20.20.20.1]", "give up [20.20.20.1]", "give up [20.20.20.1]"}
+	want := []string{"acquire [20.20.20.1]", "release [20.20.20.1]", "release [20.20.20.1]"}
 	if !slices.Equal(r.world.events, want) {
 		t.Errorf("the calls are %v, want %v", r.world.events, want)
 	}

@@ -25,8 +25,7 @@ import (
 type Tables interface {
 	// Apply returns an error for each failed change, and nil for each successful one.
 	Apply([]datapath.Change) []error
-	// Reserve announces the number of services and endpoints, so room is made for all of them
-	// at once.
+	// Reserve makes room for these numbers of services and endpoints at once.
 	Reserve(services, endpoints int)
 	// SetDrains sets the drained endpoints, before Apply stops new connections to them.
 	SetDrains([]lb.Drain)
@@ -36,16 +35,16 @@ type Tables interface {
 	CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
 
-// Services applies the services that the store has: it compiles them, writes their tables, and has
-// their VIPs owned.
+// Services applies the stored services: it compiles them, writes their tables, and acquires their
+// VIPs.
 type Services struct {
 	*Loop[lb.Key]
 	ServicesConfig
 
 	seen        uint64      // revision up to which changes are marked
-	started     bool        // a first round was begun
-	ended       bool        // the last pass wrote something, which was not reported yet
-	orphansDue  time.Time   // when to remove unwanted services of an earlier process; zero: none are left
+	started     bool        // the first round has begun
+	ended       bool        // the last pass wrote something, and Ended was not called yet
+	orphansDue  time.Time   // when to remove unwanted services of an earlier process; zero: there are none
 	initialized atomic.Bool // the first round is over, so VIPs of an earlier process may be removed
 	adopted     adopted
 	index       *index
@@ -102,7 +101,7 @@ func (s *Services) Run(ctx context.Context) {
 	helpers.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-s.Idle(): // VIPs and neighbours of an earlier start are kept until all services are known
+		case <-s.Idle(): // until then, VIPs and neighbours of an earlier process are kept
 			s.initialized.Store(true)
 			s.Wake()
 			s.index.notifier.run(ctx)
@@ -115,7 +114,8 @@ func (s *Services) Run(ctx context.Context) {
 // that endpoints see.
 func (s *Services) RoutesChanged() { s.sources.routesChanged() }
 
-// Started returns the number of applied services of the first round.
+// Started reports whether the first round is over, and until then how many of all services are
+// applied.
 func (s *Services) Started() (done bool, applied, total int) {
 	select {
 	case <-s.Idle():
@@ -129,7 +129,7 @@ func (s *Services) Started() (done bool, applied, total int) {
 // feed marks services that changed in the store since the last time, and services with a new path
 // to an endpoint.
 func (s *Services) feed(ctx context.Context) {
-	if s.ended { // only now: requests have been answered by the pass's report
+	if s.ended { // not in Apply: requests are answered first, by the pass's report
 		s.ended = false
 		s.Ended()
 	}
@@ -174,7 +174,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 			keys = append(keys, key)
 		}
 	}
-	// Deletions first: they make room, in the data path and among ranges of ports.
+	// Deletions first: they make room in the data path, and remove overlapping port ranges.
 	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
 	s.MarkFirst(keys...)
 	weighed := s.index.withEndpoints(drained)
@@ -214,7 +214,7 @@ func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) 
 	w.Want(status.ID(desired.ServiceID(key)), version)
 }
 
-// giveUpOthers releases the VIPs that an earlier process owned and no service has. VIPs of a
+// releaseOtherVIPs releases the VIPs that an earlier process owned and no service has. VIPs of a
 // service that could not be applied stay: its version from the earlier process continues to work.
 func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 	there := map[bpf.TcServiceKey]bool{}
@@ -234,8 +234,8 @@ type item struct {
 	Outcome[lb.Key]
 	before   indexed     // in the data path
 	service  *lb.Service // desired; nil: deleted
-	resolved lb.Service  // in the data path's form: endpoints that are services are replaced by theirs
-	parents  []uint32    // index of the service's own endpoint for each endpoint; nil: no endpoint is a service
+	resolved lb.Service  // in the data path's form: endpoints that are services are replaced by their endpoints
+	parents  []uint32    // for each resolved endpoint, the index of the endpoint of service; nil: no endpoint is a service
 	reason   error       // why the data path gets less than desired
 }
 
@@ -245,7 +245,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	items := s.read(keys)
 	s.findSources(ctx, items)
 	touched, ended := s.write(ctx, items)
-	s.Health.probes.applyRequests() // services that could not be written are probed as before
+	s.Health.probes.applyRequests() // services that could not be written keep their former probes
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
 	s.dependents.applied(keys)
@@ -278,7 +278,8 @@ func (s *Services) read(keys []lb.Key) []item {
 	return items
 }
 
-// findSources looks up unknown paths to endpoints. Services for which it fails are not applied.
+// findSources looks up unknown paths to endpoints. If that fails, services that need a path are not
+// applied.
 func (s *Services) findSources(ctx context.Context, items []item) {
 	var need []netip.Addr
 	for n := range items {
@@ -316,7 +317,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		s.index.add(i.indexed())
 		put = append(put, i)
 	}
-	s.Health.probes.applyRequests() // the states that this inherits are used below
+	s.Health.probes.applyRequests() // writeTables uses the states of the new probes
 	s.adopted.await(ctx, s.Health.probes, put)
 	// A port range with a new end reuses the row of the range that it replaces, unless that
 	// fails.
@@ -334,7 +335,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	return touched, ended
 }
 
-// forgetSources removes the paths to endpoints that no service uses any longer.
+// forgetSources removes the paths to endpoints that no service uses.
 func (s *Services) forgetSources(items []item) {
 	var unused []netip.Addr
 	for n := range items {
@@ -347,8 +348,8 @@ func (s *Services) forgetSources(items []item) {
 	}
 }
 
-// writeTables writes the tables of services, or deletes them. The index of a failed service does
-// not change. It returns addresses that no service uses any more.
+// writeTables writes the tables of services, or deletes them. A failed service keeps its former
+// entry in the index. It returns the addresses that were kept for services that are applied now.
 func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	if len(items) == 0 {
 		return nil
@@ -377,7 +378,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 			s.index.add(i.before)
 		}
 		if errors.Is(err, datapath.ErrFull) {
-			err = temporaryError{err} // removed services release their rows in a moment
+			err = temporaryError{err} // rows of removed services become free soon
 		}
 		i.Err = err
 	}
@@ -409,8 +410,8 @@ func (i *item) indexed() indexed {
 	return indexed{service: i.service, resolved: new(i.resolved)}
 }
 
-// ownVIPs acquires or releases VIPs. It acquires a VIP after its first service is created, and
-// releases it after its last service is gone.
+// ownVIPs acquires or releases VIPs. It acquires a VIP after its first service is applied, and
+// releases it after its last service is removed.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
 	failed := s.vips.apply(ctx, touched, s.owned)
 	if len(failed) == 0 {
@@ -423,7 +424,7 @@ func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Ad
 		}
 		for _, a := range i.service.OwnAddresses() {
 			if err := failed[a]; err != nil {
-				i.Err = fmt.Errorf("own VIP %s: %w", a, err)
+				i.Err = fmt.Errorf("acquire VIP %s: %w", a, err)
 			}
 		}
 	}
@@ -436,8 +437,8 @@ func (temporaryError) Temporary() bool { return true }
 
 func (p temporaryError) Unwrap() error { return p.error }
 
-// removeOrphans removes services of an earlier process from the data path that the store does not
-// have.
+// removeOrphans removes services of an earlier process that the store does not have from the data
+// path.
 func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 	if s.orphansDue.IsZero() || time.Now().Before(s.orphansDue) {
 		return
@@ -447,7 +448,7 @@ func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 		wanted[compile.Key(service.Key)] = true
 	}
 	for _, key := range s.index.keys() {
-		wanted[compile.Key(key)] = true // it is applied later
+		wanted[compile.Key(key)] = true // the loop removes it
 	}
 	var gone []datapath.Change
 	for _, key := range s.Tables.Services() {

@@ -31,13 +31,13 @@ const (
 
 var errBroken = errors.New("no memory")
 
-// TestOrder checks that a VIP is owned after its first service is applied, and released after its
-// last one is gone, and that deletions make room for additions.
+// TestOrder checks that a VIP is acquired after its first service is applied, and released after
+// its last service is removed, and that deletions precede additions.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
 	r.wait(r.put(web))
-	r.wantEvents("put 10.0.0.1:80/tcp", "own [10.0.0.1]")
+	r.wantEvents("put 10.0.0.1:80/tcp", "acquire [10.0.0.1]")
 	r.wait(r.put(web2))
 	r.wantEvents("put 10.0.0.1:443/tcp")
 	r.wait(r.put(strings.Replace(web, "192.168.1.2", "192.168.1.9", 1)))
@@ -48,7 +48,7 @@ func TestOrder(t *testing.T) {
 		s, err := lb.ParseService(strings.Replace(dns, "10.0.0.2", "10.0.0.0", 1))
 		return errors.Join(err, r.state.Services.Put(tx, s), r.state.Services.Delete(tx, key(t, "10.0.0.1:443/tcp")))
 	}))
-	r.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "give up [10.0.0.1]", "own [10.0.0.0]")
+	r.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "release [10.0.0.1]", "acquire [10.0.0.0]")
 	want := []string{"service 10.0.0.0:53/udp applied"}
 	var got []string
 	for _, s := range r.statuses.List(kinds.ServiceName, false) {
@@ -60,7 +60,7 @@ func TestOrder(t *testing.T) {
 }
 
 // TestDeletionsFirst checks that deletions of a large change are in its first batch, whatever their
-// keys, as they make room for the rest.
+// keys: they make room for the rest.
 func TestDeletionsFirst(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
@@ -82,8 +82,8 @@ func TestDeletionsFirst(t *testing.T) {
 	}
 }
 
-// TestStart checks that a start removes what is in the data path and not in the store, then applies
-// everything stored, and last releases the VIPs of an earlier process.
+// TestStart checks that a start removes services that are not in the store from the data path, then
+// applies all stored services, and finally releases the VIPs of an earlier process.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -92,13 +92,13 @@ func TestStart(t *testing.T) {
 	}
 	w.vips[netip.MustParseAddr("10.0.0.9")] = true
 	r := newRig(t, w, web, dns)
-	r.wantEvents("delete 10.0.0.9:80/tcp", "put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own [10.0.0.1 10.0.0.2]")
+	r.wantEvents("delete 10.0.0.9:80/tcp", "put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "acquire [10.0.0.1 10.0.0.2]")
 	select {
 	case <-r.swept:
 	default:
-		t.Error("no sweep was requested")
+		t.Error("Ended was not called")
 	}
-	r.eventually("VIPs of the earlier process are given up", func() bool {
+	r.eventually("the VIPs of the earlier process are released", func() bool {
 		return len(r.vips) == 2 && !r.vips[netip.MustParseAddr("10.0.0.9")]
 	})
 }
@@ -120,8 +120,8 @@ func TestOrphansStay(t *testing.T) {
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
 }
 
-// TestBadServiceDisturbsNobody checks that a service that cannot be applied reports that itself,
-// and that requests for others, and for its removal, are answered at once.
+// TestFailedServiceDelaysNoOther checks that only the status of a service that cannot be applied
+// has the error, and that requests for other services, and for its removal, are answered at once.
 //
 // P9 A service that cannot be applied delays no other
 func TestBadServiceDisturbsNobody(t *testing.T) {
@@ -152,7 +152,7 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 	}
 }
 
-// TestRetry checks that failures recover by themselves, at a start and later.
+// TestRetry checks that failed services are retried, at a start and later.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, atStart := range []bool{true, false} {
@@ -183,27 +183,27 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryOfAddresses checks that a VIP that could not be owned is the failure of its services,
-// that one that could not be released has a status of its own, and that both are retried.
+// TestRetryOfAddresses checks that services fail if their VIP could not be acquired, that a VIP
+// that could not be released has a status of its own, and that both are retried.
 func TestRetryOfAddresses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld())
 	vip := netip.MustParseAddr("10.0.0.1")
-	r.breaks("own [10.0.0.1]", errBroken)
-	if err := r.try(r.put(web)); err == nil || !strings.Contains(err.Error(), "own VIP 10.0.0.1: no memory") {
-		t.Errorf(`got %v, want an error, "own VIP 10.0.0.1: no memory" in the error`, err)
+	r.breaks("acquire [10.0.0.1]", errBroken)
+	if err := r.try(r.put(web)); err == nil || !strings.Contains(err.Error(), "acquire VIP 10.0.0.1: no memory") {
+		t.Errorf(`got %v, want an error, "acquire VIP 10.0.0.1: no memory" in the error`, err)
 	}
 	r.breaks("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.1:80/tcp"); return s.State() == status.Applied })
 
-	r.breaks("give up [10.0.0.1]", errBroken)
+	r.breaks("release [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if s := r.status(vipKind, "10.0.0.1"); s.State() != status.Failed {
 		t.Errorf("got %+v, want state status.Failed", s)
 	}
 	r.breaks("", nil)
-	r.eventually("given up", func() bool { return !r.vips[vip] })
+	r.eventually("released", func() bool { return !r.vips[vip] })
 	r.eventually("forgotten", func() bool { return len(r.statuses.List("", true)) == 0 })
 }
 
@@ -222,7 +222,7 @@ func TestWaitForRoom(t *testing.T) {
 	}
 	r.mu.Unlock()
 	r.wait(r.put(web))
-	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:80/tcp", "own [10.0.0.1]")
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:80/tcp", "acquire [10.0.0.1]")
 }
 
 // TestWaitEndsWithItsContext checks that a data path that hangs does not block requests.
@@ -244,8 +244,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	r.wait(c)
 }
 
-// TestEndpointsAreNotified checks that endpoints are notified after a delay, once for many changes,
-// and of an address only when no service has it any more.
+// TestEndpointsAreNotified checks that Endpoints is notified after a delay, once for many changes,
+// and of the removal of an address only when no service has it.
 func TestEndpointsAreNotified(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), web)
@@ -259,7 +259,7 @@ func TestEndpointsAreNotified(t *testing.T) {
 	r.eventually("50 more", func() bool { return len(r.hosts) == 52 })
 	r.mu.Lock()
 	if r.notices > 25 {
-		t.Errorf("%d notices of 50 changes", r.notices)
+		t.Errorf("%d updates for 50 changes", r.notices)
 	}
 	r.mu.Unlock()
 	r.wait(r.commit(func(tx *store.Tx) error {
@@ -319,7 +319,7 @@ func TestManyWriters(t *testing.T) {
 
 const (
 	arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
-	// The path to an endpoint does not matter to these services.
+	// These services do not depend on the path to an endpoint.
 	nat  = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 	nat2 = "10.0.0.2:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 )
@@ -331,7 +331,7 @@ func TestSourceMoves(t *testing.T) {
 	w := newWorld()
 	w.source = netip.MustParseAddr("192.168.1.100")
 	r := newRig(t, w, nat, arm)
-	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.5:80/tcp from 192.168.1.100", "own [10.0.0.1 10.0.0.5]")
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.5:80/tcp from 192.168.1.100", "acquire [10.0.0.1 10.0.0.5]")
 	r.services.RoutesChanged()
 	r.mu.Lock()
 	w.source = netip.MustParseAddr("192.168.1.101")
@@ -340,9 +340,9 @@ func TestSourceMoves(t *testing.T) {
 	r.wantEvents("put 10.0.0.5:80/tcp from 192.168.1.101")
 }
 
-// TestSourceChangesWhileLookedUp checks a change of routes during the first lookup of an endpoint.
-// This lookup has still seen the former routes, and the lookup of all endpoints, which does not
-// know this one yet, has already finished.
+// TestSourceChangesWhileLookedUp checks a change of routes during the first lookup of an endpoint,
+// which has still seen the former routes. The lookup of all endpoints after the change does not
+// include this endpoint yet.
 func TestSourceChangesWhileLookedUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -354,7 +354,7 @@ func TestSourceChangesWhileLookedUp(t *testing.T) {
 	w.lookup = func() error { <-release; return nil }
 	r.mu.Unlock()
 	c := r.put(arm)
-	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+	r.eventually("the lookup has begun", func() bool { return w.lookups > before })
 	r.mu.Lock()
 	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.101")
 	r.mu.Unlock()
@@ -371,7 +371,7 @@ func TestSourceAppears(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	r := newRig(t, w, arm)
-	r.wantEvents("put 10.0.0.5:80/tcp", "own [10.0.0.5]")
+	r.wantEvents("put 10.0.0.5:80/tcp", "acquire [10.0.0.5]")
 	r.mu.Lock()
 	w.source = netip.MustParseAddr("192.168.1.100")
 	r.mu.Unlock()
@@ -394,8 +394,8 @@ func TestSourcesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestSourceLookupHoldsNobodyUp checks that a change is applied during a lookup of sources, however
-// long that takes, and that a lookup that fails repeatedly is not retried without a pause.
+// TestSourceLookupDelaysNothing checks that a change is applied during a lookup of sources, however
+// long that takes, and that there is a pause between lookups that fail.
 func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
@@ -407,7 +407,7 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 		w.lookup = func() error { <-release; return errBroken }
 		r.mu.Unlock()
 		r.services.RoutesChanged()
-		r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+		r.eventually("the lookup has begun", func() bool { return w.lookups > before })
 		r.wait(r.put(nat))
 		close(release)
 		r.eventually("its failure is reported", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
@@ -416,13 +416,12 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if n := w.lookups - before; n > 5 {
-			t.Errorf("%d look-ups", n)
+			t.Errorf("%d lookups", n)
 		}
 	})
 }
 
-// TestSourceLookupFails checks that a failed lookup is the failure of only the services that need
-// it.
+// TestSourceLookupFails checks that a failed lookup fails only the services that need it.
 func TestSourceLookupFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -440,8 +439,8 @@ func TestSourceLookupFails(t *testing.T) {
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
 
-// TestUnreachableInDSR checks that an endpoint behind a router has a status that says why mode dsr
-// cannot reach it, until the route or the service changes. The service is applied.
+// TestUnreachableInDSR checks that an endpoint behind a router has a status with the reason why
+// mode dsr cannot reach it, until the route or the service changes. The service is applied.
 func TestUnreachableInDSR(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"

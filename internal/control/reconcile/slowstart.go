@@ -138,8 +138,8 @@ func storedFractions(s *lb.Service, before map[netip.AddrPort]uint32) (tenths ma
 	return tenths, slow
 }
 
-// weightFraction returns the tenths of its weight for an endpoint of this age, and when the next
-// tenth is due.
+// weightFraction returns the tenths of its weight that an endpoint has at this age, and when the
+// next tenth is due.
 func weightFraction(s *lb.Service, age time.Duration) (tenths uint8, next time.Duration) {
 	step := s.SlowStart / (compile.Tenths - 1)
 	if age >= s.SlowStart {

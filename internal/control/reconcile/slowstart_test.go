@@ -52,7 +52,7 @@ func (c *clockedSlowStart) parse(line string) {
 	c.s = s
 }
 
-// want compares the weights, in tenths; up has a 1 for each endpoint that is up.
+// want checks the weights, in tenths; up has a 1 for each endpoint that is up.
 func (c *clockedSlowStart) want(up string, weights ...uint32) {
 	c.t.Helper()
 	w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] == '1' }, func() map[netip.AddrPort]uint32 { return c.rows })
@@ -69,8 +69,7 @@ func (c *clockedSlowStart) want(up string, weights ...uint32) {
 }
 
 // TestSlowStart checks that a returning endpoint gets its full weight in nine steps within the
-// service's time. A new service, and one whose endpoints are all added together, has full weights
-// at once. A restart continues where it was.
+// service's slow start. A new service has full weights at once. A restart continues the ramp.
 func TestSlowStart(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80 slow-start=9s"
 	c := newClocked(t, line)
@@ -106,8 +105,8 @@ func TestSlowStart(t *testing.T) {
 	c.want("11", 40, 10)
 }
 
-// TestSlowStartPlaces checks that the current share applies in every algorithm except lc, whose
-// rows have it, and that hash moves only as many slots as the change in weight.
+// TestSlowStartSlots checks that the current fraction applies in every algorithm except lc, whose
+// rows have it, and that hash moves only as many slots as the weight changes.
 func TestSlowStartPlaces(t *testing.T) {
 	for _, algorithm := range []string{"rr", "priority", "random", "hash", "persist"} {
 		c := newClocked(t, "20.20.20.1:80/tcp slow-start=9s endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 select="+algorithm)
@@ -128,7 +127,7 @@ func TestSlowStartPlaces(t *testing.T) {
 			}
 			want := len(slots) * tenths / (20 + tenths)
 			if own < want-1 || own > want+1 || moved > len(slots)/25 {
-				t.Errorf("%s: of %d slots the endpoint has %d with %d tenths of its share, want %d; %d others moved", algorithm, len(slots), own, tenths, want, moved)
+				t.Errorf("%s: of %d slots the endpoint has %d with %d tenths of its weight, want %d; %d others moved", algorithm, len(slots), own, tenths, want, moved)
 			}
 			c.clock = c.clock.Add(3 * time.Second)
 		}
@@ -156,8 +155,8 @@ func TestSlowBackups(t *testing.T) {
 	c.want("001", 0, 0, 1)
 }
 
-// TestBackupsAtOnce checks that without a slow start backups are left out at once, and that a
-// service without slow start is not tracked.
+// TestBackupsAtOnce checks that without a slow start backups stop at once, and that a service
+// without slow start and backups is not tracked.
 func TestBackupsAtOnce(t *testing.T) {
 	c := newClocked(t, "20.20.20.1:80/tcp endpoints=10.0.0.1:80,10.0.0.3:80@1")
 	c.want("101", 1, 0)
@@ -171,8 +170,8 @@ func TestBackupsAtOnce(t *testing.T) {
 }
 
 // TestCombinations checks random changes at any pace: endpoints that are down, drained, of weight 0
-// or unused backups get nothing, some endpoint gets connections whenever one could, and within the
-// time of a slow start all that get some have their full share.
+// or unused backups get no connections, some endpoint gets connections whenever one can, and after
+// a slow start all endpoints that get connections have their full weight.
 func TestCombinations(t *testing.T) {
 	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80,10.0.0.3:80:3@1,10.0.0.4:80@2 failover-below=40 slow-start=9s"
 	r := rand.New(rand.NewPCG(1, 2))

@@ -7,10 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/control/status"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb"
 )
@@ -21,7 +19,8 @@ type PathFinder interface {
 	Paths(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error)
 }
 
-// sourceShare bounds the fraction of time spent on repeated look-ups, however fast routes change.
+// sourceShare bounds the share of time for repeated lookups, however fast routes change: a
+// twentieth.
 const sourceShare = 20
 
 // sources caches the paths to endpoints, and so this machine's addresses as endpoints see them. The
@@ -30,10 +29,10 @@ const sourceShare = 20
 type sources struct {
 	lookup PathFinder
 	task   *Task
-	wake   func() // makes the loop take the changed paths
+	wake   func() // wakes the services loop, which calls drainChanged
 
 	mu      sync.Mutex
-	routes  uint64                     // number of changes
+	routes  uint64                     // number of changes of routes
 	known   map[netip.Addr]netdev.Path // by endpoint; zero: none
 	changed map[netip.Addr]bool        // endpoints with another path since drainChanged
 }
@@ -69,7 +68,7 @@ func (s *sources) routesChanged() {
 	s.task.Mark()
 }
 
-// forget drops endpoints that no service uses any longer.
+// forget drops endpoints that no service uses.
 func (s *sources) forget(hosts []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +97,7 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 		s.set(a, found[a])
 	}
 	if s.routes != routes {
-		s.task.Mark() // it may have run before these were known, and they may have been looked up before the change
+		s.task.Mark() // this lookup may precede the change, and the task may have run without these hosts
 	}
 	return nil
 }
@@ -106,12 +105,12 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 // set records the path to an endpoint. The caller holds mu.
 func (s *sources) set(host netip.Addr, path netdev.Path) {
 	if old, had := s.known[host]; had && old != path {
-		s.changed[host] = true // other services have the endpoint, too
+		s.changed[host] = true // other services may have the endpoint, too
 	}
 	s.known[host] = path
 }
 
-// refresh looks up all paths again. Existing connections keep theirs.
+// refresh looks up all paths again. Existing connections keep their source address.
 func (s *sources) refresh(ctx context.Context) error {
 	s.mu.Lock()
 	hosts := slices.Collect(maps.Keys(s.known))
@@ -147,57 +146,4 @@ func (s *sources) drainChanged() map[netip.Addr]bool {
 	moved := s.changed
 	s.changed = map[netip.Addr]bool{}
 	return moved
-}
-
-// unreachable holds the endpoints that a service cannot reach in its mode, although a route exists.
-// Their services are applied; a status of each endpoint explains why. Hardly any service has one.
-type unreachable struct {
-	mu        sync.Mutex
-	byService map[lb.Key][]status.Status
-}
-
-// record stores the endpoints of a service in the data path; nil: it was deleted.
-func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) compile.Path) {
-	var list []status.Status
-	if s != nil {
-		for _, e := range s.Endpoints {
-			if err := path(e.Addr).Check(*s, e); err != nil {
-				id := status.ID{Kind: "endpoint", Key: e.Addr.String()}
-				list = append(list, status.Status{ID: id, Desired: 1, Since: time.Now(), Err: err, Attempts: 1})
-			}
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range list {
-		for _, old := range m.byService[key] {
-			if old.ID == list[i].ID && old.Err.Error() == list[i].Err.Error() {
-				list[i].Since = old.Since
-			}
-		}
-	}
-	switch {
-	case list == nil:
-		delete(m.byService, key)
-	case m.byService == nil:
-		m.byService = map[lb.Key][]status.Status{key: list}
-	default:
-		m.byService[key] = list
-	}
-}
-
-// statuses returns the statuses of all endpoints, each once.
-func (m *unreachable) statuses() (out []status.Status) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen := map[status.ID]bool{}
-	for _, list := range m.byService {
-		for _, s := range list {
-			if !seen[s.ID] {
-				seen[s.ID] = true
-				out = append(out, s)
-			}
-		}
-	}
-	return out
 }

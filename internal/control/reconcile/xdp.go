@@ -7,7 +7,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	"loxilb/internal/config"
@@ -46,15 +45,18 @@ type XDP struct {
 	log     *slog.Logger
 	current map[int]datapath.XDPInterface // the interfaces in the data path
 	links   map[int]uint64                // generations of their links
-	refused map[int]string                // interfaces where attaching failed, by name, and why
+	refused map[int]refusal               // by index
 	hidden  atomic.Pointer[[]HiddenTags]
 	reports atomic.Pointer[map[string]string]
 	cleaned bool
 }
 
+// refusal is why the program could not be attached to an interface.
+type refusal struct{ name, reason string }
+
 // NewXDP returns an XDP that has attached nothing yet.
 func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
-	x := &XDP{XDPConfig: c, hooks: h, log: log, current: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
+	x := &XDP{XDPConfig: c, hooks: h, log: log, current: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]refusal{}}
 	if x.HidesTags == nil {
 		x.HidesTags = func(netdev.Link) bool { return true }
 	}
@@ -76,8 +78,7 @@ func (x *XDP) report() {
 		}
 	}
 	for _, refused := range x.refused {
-		name, reason, _ := strings.Cut(refused, ": ")
-		out[name] = "off: " + reason
+		out[refused.name] = "off: " + refused.reason
 	}
 	x.reports.Store(&out)
 }
@@ -98,7 +99,8 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	}
 	if x.Choice != config.XDPAuto {
 		for _, index := range slices.Sorted(maps.Keys(x.refused)) {
-			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets go through tc only"))
+			refused := x.refused[index]
+			errs = append(errs, fmt.Errorf("XDP is not attached to %s: %s; its packets go through tc only", refused.name, refused.reason))
 		}
 	}
 	for index := range x.current {
@@ -125,11 +127,11 @@ func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 		present[l.Index] = l.Generation
 	}
 	x.links = present
-	maps.DeleteFunc(x.refused, func(index int, _ string) bool { _, still := present[index]; return !still })
+	maps.DeleteFunc(x.refused, func(index int, _ refusal) bool { _, still := present[index]; return !still })
 	return errs
 }
 
-// plan returns the desired state of each interface; none if XDP is off everywhere.
+// plan returns the desired state of each interface; nil if XDP is off everywhere.
 func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map[int]datapath.XDPInterface {
 	plan := map[int]datapath.XDPInterface{}
 	wanted := false
@@ -169,7 +171,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 	return plan
 }
 
-// attach reports whether the program is wanted at a chosen interface.
+// wantsProgram reports whether the program is wanted at a chosen interface.
 func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
 	switch x.Choice {
@@ -181,8 +183,8 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	return false
 }
 
-// target reports whether an interface sends frames that are redirected to it. If the kernel does
-// not report that, drivers that can run programs are assumed to, except veth's, which drops such
+// isTarget reports whether an interface sends frames that are redirected to it. If the kernel does
+// not report that, it is assumed of drivers that can run programs, except veth, which drops such
 // frames silently unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
@@ -194,8 +196,8 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 	return features[l.Index]&netdev.XDPTransmit != 0
 }
 
-// set adds an interface to the data path, without the program if that cannot be attached. known:
-// the kernel reports the drivers' features.
+// set adds an interface to the data path, without the program if that cannot be attached. known
+// means that the kernel reports the drivers' features.
 func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	old := x.current[i.Index]
 	if old == i {
@@ -220,14 +222,14 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	}
 }
 
-// refuse records why the program is not attached. With auto that is only logged, once. If it was
-// asked for explicitly, it is the error of Sync.
+// refuse records why the program is not attached. In mode auto, that is logged once; otherwise Sync
+// returns it as an error.
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
-	reason := i.Name + ": " + err.Error()
-	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {
+	refused := refusal{i.Name, err.Error()}
+	if x.Choice == config.XDPAuto && x.refused[i.Index] != refused {
 		x.log.Info("XDP not attached: packets that arrive there go through tc only", "interface", i.Name, "error", err)
 	}
-	x.refused[i.Index] = reason
+	x.refused[i.Index] = refused
 }
 
 func (x *XDP) forget(index int) error {
@@ -239,7 +241,7 @@ func (x *XDP) forget(index int) error {
 	return nil
 }
 
-// Why XDP stays away from an interface with VLANs (docs/adr/0073-xdp.md).
+// Reasons why XDP is not attached to an interface with VLANs (docs/adr/0073-xdp.md).
 var (
 	errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
 	errHidden = errors.New("it has VLAN interfaces, and its driver removes their tags from the frames," +
@@ -247,7 +249,7 @@ var (
 	errTagsOutOfBand = errors.New("it has VLAN interfaces, and a veth passes their tags as metadata, which XDP does not see")
 )
 
-// HiddenTags is an interface for XDP whose driver removes VLAN tags from the frames that XDP sees.
+// HiddenTags is an interface chosen for XDP whose driver removes VLAN tags from frames before XDP.
 type HiddenTags struct {
 	Interface string
 	Attached  bool // false: it has VLANs, so its packets use tc only
@@ -290,5 +292,5 @@ func tagged(links []netdev.Link) map[int]bool {
 	return out
 }
 
-// maxMasters bounds the interfaces stacked above one another: Linux allows eight.
+// maxMasters bounds the number of interfaces stacked on each other: Linux allows eight.
 const maxMasters = 8

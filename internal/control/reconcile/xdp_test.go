@@ -110,18 +110,18 @@ func TestXDPFollows(t *testing.T) {
 		links  []netdev.Link
 		want   []string // in any order
 	}{
-		{"one refuses", func() { h.broken[refuses] = true }, []netdev.Link{eth, veth}, []string{
+		{"a veth refuses XDP", func() { h.broken[refuses] = true }, []netdev.Link{eth, veth}, []string{
 			"set eth0 attach=true target=true", refuses + " fails", "set veth1 attach=false target=false", "clean",
 		}},
-		{"it is tried again", func() {}, []netdev.Link{eth, veth}, []string{refuses + " fails"}},
-		{"and takes it", func() { clear(h.broken) }, []netdev.Link{eth, veth}, []string{refuses}},
-		{"nothing new", func() {}, []netdev.Link{eth, veth}, nil},
-		{"its other end takes frames", func() { features[3] = forwards }, []netdev.Link{eth, veth}, []string{"set veth1 attach=true target=true"}},
-		{"and no longer", func() { features[3] = runs }, []netdev.Link{eth, veth}, []string{refuses}},
-		{"what drivers can do is not known", func() { failed = errors.New("broken") }, []netdev.Link{eth}, nil},
-		{"it goes", func() { failed = nil }, []netdev.Link{eth}, []string{"forget 3"}},
-		{"another one has the index", func() {}, []netdev.Link{another}, []string{"forget 2", "set eth0 attach=true target=true"}},
-		{"which stays", func() {}, []netdev.Link{another}, nil},
+		{"it is retried", func() {}, []netdev.Link{eth, veth}, []string{refuses + " fails"}},
+		{"it accepts XDP", func() { clear(h.broken) }, []netdev.Link{eth, veth}, []string{refuses}},
+		{"no change", func() {}, []netdev.Link{eth, veth}, nil},
+		{"it accepts redirected frames", func() { features[3] = forwards }, []netdev.Link{eth, veth}, []string{"set veth1 attach=true target=true"}},
+		{"it no longer accepts redirected frames", func() { features[3] = runs }, []netdev.Link{eth, veth}, []string{refuses}},
+		{"features of drivers are unknown", func() { failed = errors.New("broken") }, []netdev.Link{eth}, nil},
+		{"it is removed", func() { failed = nil }, []netdev.Link{eth}, []string{"forget 3"}},
+		{"another interface has the index", func() {}, []netdev.Link{another}, []string{"forget 2", "set eth0 attach=true target=true"}},
+		{"no change of that interface", func() {}, []netdev.Link{another}, nil},
 	} {
 		h.events = nil
 		step.before()
@@ -136,7 +136,7 @@ func TestXDPFollows(t *testing.T) {
 		}
 	}
 	if strings.Contains(log.String(), "XDP not attached") {
-		t.Errorf("the refusal, which is the error, is logged as well:\n%s", log.String())
+		t.Errorf("the refusal is logged, although it is an error of Sync:\n%s", log.String())
 	}
 }
 
