@@ -139,7 +139,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	p.policers = reconcile.NewPolicers(state, p.attached, o)
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
 	p.gtp = reconcile.NewGTP(state, d, network.Objects(), o)
-	p.rules, err = p.newRules(reconcile.Owned{Owner: vips.Part(), Leases: p.leases.Part()}, o)
+	p.rules, err = p.newRules(reconcile.LeasedOwner{Owner: vips.Part(), Leases: p.leases.Part()}, o)
 	if err := errors.Join(err, p.newCluster(o)); err != nil {
 		return nil, err
 	}

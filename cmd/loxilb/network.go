@@ -38,7 +38,7 @@ func (p *daemon) followProblems() {
 	})
 	p.duplicates = announce.NewDuplicates(p.network, p.announcer, look, p.log)
 	p.health.FollowAsymmetricReplies(look)
-	p.ipsec.Changed(look)
+	p.ipsec.FollowRefusals(look)
 }
 
 // excludedInterfaces returns a problem for each interface that leads to endpoints and has no loxilb
@@ -152,7 +152,7 @@ func (n netObjects) changed(kind string, keys []string) {
 
 // newRules makes the loop of the firewall rules. Without --clusterinterface, it has no egress
 // gateways and removes the tunnels of an earlier start.
-func (p *daemon) newRules(vips reconcile.Owned, o reconcile.Observers) (*reconcile.Rules, error) {
+func (p *daemon) newRules(vips reconcile.LeasedOwner, o reconcile.Observers) (*reconcile.Rules, error) {
 	below := p.config.ClusterInterface
 	g, err := p.network.Gateways(below)
 	if err != nil {

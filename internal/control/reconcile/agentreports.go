@@ -18,7 +18,7 @@ type agentReports map[netip.Addr][]agentReport
 type agentReport struct {
 	port  uint16       // 0: any
 	probe lb.ProbeType // ProbeAuto: any
-	red   bool
+	down  bool
 	since time.Time // of the first identical report
 }
 
@@ -34,7 +34,7 @@ func (r agentReport) covers(port uint16, t lb.ProbeType) bool {
 func (rs agentReports) reportedDown(t *health.Target) (since time.Time, reportedDown bool) {
 	for _, r := range slices.Backward(rs[t.Addr]) {
 		if r.covers(t.Port, t.Probe.Type) {
-			return r.since, r.red
+			return r.since, r.down
 		}
 	}
 	return since, false
@@ -42,14 +42,14 @@ func (rs agentReports) reportedDown(t *health.Target) (since time.Time, reported
 
 // add adds a report about an address with these targets. It replaces the reports that it covers,
 // and changes nothing if it repeats the latest report.
-func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) {
+func (rs agentReports) add(a netip.Addr, r agentReport, targets []*health.Target) {
 	since := r.since
 	all := slices.DeleteFunc(rs[a], func(o agentReport) bool {
 		if !r.covers(o.port, o.probe) {
 			return false
 		}
 		since = r.since
-		if o.port == r.port && o.probe == r.probe && o.red == r.red {
+		if o.port == r.port && o.probe == r.probe && o.down == r.down {
 			since = o.since
 		}
 		return true
@@ -58,10 +58,10 @@ func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) 
 	all = append(all, r)
 	if len(all) > maxIdleReports {
 		all = slices.DeleteFunc(all, func(r agentReport) bool {
-			return !slices.ContainsFunc(there, func(t *health.Target) bool { return r.covers(t.Port, t.Probe.Type) })
+			return !slices.ContainsFunc(targets, func(t *health.Target) bool { return r.covers(t.Port, t.Probe.Type) })
 		})
 	}
-	if slices.ContainsFunc(all, func(r agentReport) bool { return r.red }) {
+	if slices.ContainsFunc(all, func(r agentReport) bool { return r.down }) {
 		rs[a] = all
 	} else {
 		delete(rs, a)
@@ -70,7 +70,7 @@ func (rs agentReports) add(a netip.Addr, r agentReport, there []*health.Target) 
 
 // portTarget returns the target that stands for an endpoint in reports with a port, if the probe of
 // its service has no port.
-func portOf(s *lb.Service, e lb.Endpoint) *health.Target {
+func portTarget(s *lb.Service, e lb.Endpoint) *health.Target {
 	return &health.Target{Addr: e.Addr, Port: e.Port, Probe: lb.Probe{Type: lb.AutoProbe(s.Protocol)}}
 }
 
@@ -88,45 +88,45 @@ func (p *probes) trackPortless(c requestChange) {
 
 // reportedDown reports whether an agent has taken an endpoint out by its port, and since when. The
 // probe's own status does not include such reports if the probe has no port.
-func (p *probes) reportedDown(s *lb.Service, e lb.Endpoint) (since time.Time, red bool) {
+func (p *probes) reportedDown(s *lb.Service, e lb.Endpoint) (since time.Time, down bool) {
 	if p.portless[s.Key] == nil {
 		return since, false
 	}
-	return p.reports.reportedDown(portOf(s, e))
+	return p.reports.reportedDown(portTarget(s, e))
 }
 
 // byPort returns the endpoints that a report with a port covers, of services whose probes have no
 // port, and these services.
-func (p *probes) byPort(a netip.Addr, r agentReport) (services []lb.Key, there []*health.Target) {
+func (p *probes) byPort(a netip.Addr, r agentReport) (services []lb.Key, targets []*health.Target) {
 	for key, s := range p.portless {
 		for _, e := range s.Endpoints {
-			if t := portOf(s, e); e.Addr == a && r.port == e.Port && r.covers(t.Port, t.Probe.Type) {
-				services, there = append(services, key), append(there, t)
+			if t := portTarget(s, e); e.Addr == a && r.port == e.Port && r.covers(t.Port, t.Probe.Type) {
+				services, targets = append(services, key), append(targets, t)
 			}
 		}
 	}
-	return services, there
+	return services, targets
 }
 
 // SetHostState takes the targets at an address out of service, or returns them to their probes. It
 // applies to a port (0: any) and probe type (lb.ProbeAuto: any), also to targets probed there
 // later. It returns the number of current matches; without any, the report is dropped.
-func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
+func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, down bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
-	report := agentReport{port: port, probe: t, red: out, since: time.Now()}
-	services, there := p.byPort(a, report)
-	found = len(there)
+	report := agentReport{port: port, probe: t, down: down, since: time.Now()}
+	services, targets := p.byPort(a, report)
+	found = len(targets)
 	for key := range p.byAddr.of(a) {
-		r := p.groups[p.names[key]].running[key]
-		there = append(there, &r.target)
+		r := p.groups[p.names[key]].probes[key]
+		targets = append(targets, &r.target)
 		if report.covers(r.target.Port, r.target.Probe.Type) {
-			p.setRed(key, r, out)
+			p.setAgentDown(key, r, down)
 			found++
 		}
 	}
 	if found > 0 {
-		p.reports.add(a, report, there)
+		p.reports.add(a, report, targets)
 	}
 	p.mu.Unlock()
 	h.markServices(services)
@@ -135,9 +135,9 @@ func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out boo
 
 // setAgentDown takes a target out of service, or returns it to its probe. p stays locked, so the
 // prober receives changes in order.
-func (p *probes) setRed(key string, r *running, red bool) {
-	r.red = red
-	if red {
+func (p *probes) setAgentDown(key string, r *runningProbe, down bool) {
+	r.agentDown = down
+	if down {
 		p.prober.Override(key, health.Down, "an agent reports it down")
 	} else {
 		p.prober.Override(key, health.Unknown, "")

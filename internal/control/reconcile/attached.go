@@ -28,9 +28,9 @@ type Attached struct {
 	table   Attacher
 	links   func() []netdev.Link
 
-	mu     sync.Mutex
-	places map[uint64]int // number of places by key of a policer
-	copied map[uint64]int // number of places by key of a mirror
+	mu            sync.Mutex
+	policerPlaces map[uint64]int // number of places by key of a policer
+	mirrorPlaces  map[uint64]int // number of places by key of a mirror
 }
 
 // NewAttached returns an Attached that writes to a table. links lists the present interfaces.
@@ -46,11 +46,11 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
 		Sources: map[netip.Prefix]bpf.TcAttachments{}, Rules: map[uint64]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
 	}
-	a.places, a.copied = map[uint64]int{}, map[uint64]int{}
+	a.policerPlaces, a.mirrorPlaces = map[uint64]int{}, map[uint64]int{}
 	for p := range a.desired.Policers.All(now) {
 		all.Policers[p.Name] = compile.Policer(&p)
 		key := bpf.NameKey(p.Name)
-		a.places[key] = a.attach(all, now, p.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }, key)
+		a.policerPlaces[key] = a.attach(all, now, p.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }, key)
 	}
 	indices := map[string]int{}
 	for _, l := range a.links() {
@@ -63,7 +63,7 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 		}
 		all.Mirrors[m.Name] = bpf.TcMirror{Ifindex: uint32(index), OneOf: m.OneOf, Vlan: uint32(m.VLAN)}
 		key := bpf.NameKey(m.Name)
-		a.copied[key] = a.attach(all, now, m.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }, key)
+		a.mirrorPlaces[key] = a.attach(all, now, m.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }, key)
 	}
 	return a.table.SetAttached(all)
 }
@@ -84,10 +84,10 @@ func tapOf(m *policy.Mirror) netdev.Tap {
 // attach adds a key to all rows that match an attachment, and returns their number. An attachment
 // to a service by its key takes precedence over one by its name.
 func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
-	enter := func(row bpf.TcAttachments, first bool) bpf.TcAttachments {
+	assign := func(row bpf.TcAttachments, override bool) bpf.TcAttachments {
 		list := keys(&row)
 		for i, back := range []bool{false, true} {
-			if at.Direction.Has(back) && (first || list[i] == 0) {
+			if at.Direction.Has(back) && (override || list[i] == 0) {
 				list[i] = key
 			}
 		}
@@ -98,22 +98,22 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Atta
 	case policy.AttachPort:
 		for _, l := range a.links() {
 			if l.Name == at.Name {
-				all.Ports[l.Index] = enter(all.Ports[l.Index], true)
+				all.Ports[l.Index] = assign(all.Ports[l.Index], true)
 			}
 		}
 	case policy.AttachSource:
 		if p, err := at.Prefix(); err == nil {
-			all.Sources[p] = enter(all.Sources[p], true)
+			all.Sources[p] = assign(all.Sources[p], true)
 		}
 	case policy.AttachRule:
-		if rule, there := a.desired.Rules.Get(now, at.Name); there {
+		if rule, exists := a.desired.Rules.Get(now, at.Name); exists {
 			identity := compile.RuleIdentity(&rule)
-			all.Rules[identity] = enter(all.Rules[identity], true)
+			all.Rules[identity] = assign(all.Rules[identity], true)
 		}
 	case policy.AttachService:
 		for _, k := range a.services(now, at) {
 			key := compile.Key(k)
-			all.Services[key] = enter(all.Services[key], at.Name == k.String())
+			all.Services[key] = assign(all.Services[key], at.Name == k.String())
 		}
 	}
 	return places
@@ -126,7 +126,7 @@ func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []l
 		return nil
 	}
 	if name == "" {
-		if _, there := a.desired.Services.Get(now, key); there {
+		if _, exists := a.desired.Services.Get(now, key); exists {
 			keys = append(keys, key)
 		}
 		return keys
@@ -142,7 +142,7 @@ func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []l
 func (a *Attached) PolicerPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.places[bpf.NameKey(name)]
+	return a.policerPlaces[bpf.NameKey(name)]
 }
 
 // MirrorPlaces returns the number of places of a mirror, 0 while there is no interface to send
@@ -150,7 +150,7 @@ func (a *Attached) PolicerPlaces(name string) int {
 func (a *Attached) MirrorPlaces(name string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.copied[bpf.NameKey(name)]
+	return a.mirrorPlaces[bpf.NameKey(name)]
 }
 
 // attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and
@@ -161,11 +161,11 @@ type attachedLoop[T any] struct {
 
 // allObjects is a key that makes a loop apply everything and remove leftovers of an earlier
 // process. No object has it as a name.
-const leftover = ""
+const allObjects = ""
 
 func newAttachedLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) attachedLoop[T] {
 	l := attachedLoop[T]{newObjectLoop(w, s, table, o)}
-	l.applied = func() []string { return []string{leftover} }
+	l.applied = func() []string { return []string{allObjects} }
 	l.Loop.feed = l.feed
 	l.Loop.name = func(key string) string { return cmp.Or(key, "all") }
 	return l
@@ -176,7 +176,7 @@ func (l attachedLoop[T]) feed(ctx context.Context) {
 	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
 		for _, id := range changed {
 			if id.Kind == kinds.ServiceName || id.Kind == kinds.RuleName {
-				l.Mark(leftover)
+				l.Mark(allObjects)
 				break
 			}
 		}
@@ -185,7 +185,7 @@ func (l attachedLoop[T]) feed(ctx context.Context) {
 }
 
 // LinksChanged reports that any interface may have changed.
-func (l attachedLoop[T]) LinksChanged() { l.Mark(leftover) }
+func (l attachedLoop[T]) LinksChanged() { l.Mark(allObjects) }
 
 // Policers keeps policers attached. A policer whose service or interface is missing counts as
 // applied, not failed, and is attached when it appears.

@@ -17,7 +17,7 @@ import (
 )
 
 // healthDelay is how long the services loop may take to follow a change of an endpoint's health.
-const healthArrives = time.Second
+const healthDelay = time.Second
 
 // auditBatch is the number of services compared before the loop does other work.
 const auditBatch = 64
@@ -72,7 +72,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	id := status.ID(desired.ServiceID(key))
 	st, known := s.Statuses.Get(id)
 	switch {
-	case s.due(key) || !known || st.Desired != version || st.State() == status.Pending || s.slowStart.isRamping(key) || s.pending.timers[key] != nil:
+	case s.due(key) || !known || st.Desired != version || st.State() == status.Pending || s.slowStart.isRamping(key) || s.reapply.timers[key] != nil:
 		out.Unsettled++
 		return
 	case st.State() == status.Failed:
@@ -83,7 +83,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 	resolved = s.roles.sourced(s.Desired.Drains.Weigh(now, resolved))
 	table := s.tableOf(&resolved)
 	list := data.Compare(&table)
-	if len(list) > 0 && s.Health.probes.changedWithin(&resolved, healthArrives) {
+	if len(list) > 0 && s.Health.probes.changedWithin(&resolved, healthDelay) {
 		out.Unsettled++
 		return
 	}

@@ -157,7 +157,7 @@ func (b *BGP) setPolicies(ctx context.Context, s *desired.State) (now *store.Sna
 // missingSet returns an error if a policy refers to a set that does not exist.
 func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 	for _, ref := range p.Sets() {
-		if _, there := s.BGPSets.Get(now, ref.Key()); !there {
+		if _, exists := s.BGPSets.Get(now, ref.Key()); !exists {
 			return fmt.Errorf("set %s does not exist: create it, or change the policy", ref.Key())
 		}
 	}
@@ -168,8 +168,8 @@ func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 // set. The application then has no effect at all: a part of a filter would let routes through.
 func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) error {
 	for _, name := range a.Policies {
-		p, there := s.BGPPolicies.Get(now, name)
-		if !there {
+		p, exists := s.BGPPolicies.Get(now, name)
+		if !exists {
 			return fmt.Errorf("policy %s does not exist: create it, or delete it here", name)
 		}
 		if err := missingSet(s, now, &p); err != nil {

@@ -25,70 +25,70 @@ func newDependents() dependents {
 }
 
 // feed adds the objects that changed. all means that the changes are unknown.
-func (c *dependents) feed(w *status.Writer, d *desired.State, snapshot *store.Snapshot, changed []store.ID, all bool) {
-	c.snapshot = snapshot
+func (t *dependents) feed(w *status.Writer, d *desired.State, snapshot *store.Snapshot, changed []store.ID, all bool) {
+	t.snapshot = snapshot
 	if all {
 		for drain := range d.Drains.All(snapshot) {
-			c.want(w, d.Drains.ID(drain.Key()))
+			t.want(w, d.Drains.ID(drain.Key()))
 		}
 		for one := range d.Instances.All(snapshot) {
-			c.want(w, d.Instances.ID(one.Key()))
+			t.want(w, d.Instances.ID(one.Key()))
 		}
-		for id := range c.tracked { // deleted ones included
-			c.want(w, id)
+		for id := range t.tracked { // deleted ones included
+			t.want(w, id)
 		}
 	}
 	for _, id := range changed {
 		if id.Kind == kinds.DrainName || id.Kind == kinds.InstanceName {
-			c.want(w, id)
+			t.want(w, id)
 		}
 	}
 	w.Seen(kinds.DrainName, snapshot.Revision())
 	w.Seen(kinds.InstanceName, snapshot.Revision())
 }
 
-func (c *dependents) want(w *status.Writer, id store.ID) {
-	meta, _ := c.snapshot.Meta(id)
+func (t *dependents) want(w *status.Writer, id store.ID) {
+	meta, _ := t.snapshot.Meta(id)
 	w.Want(status.ID(id), meta.Version) // version 0: deleted
-	c.objects[id], c.tracked[id] = struct{}{}, struct{}{}
+	t.objects[id], t.tracked[id] = struct{}{}, struct{}{}
 }
 
 // await makes the objects wait for these services.
-func (c *dependents) await(keys ...lb.Key) {
+func (t *dependents) await(keys ...lb.Key) {
 	for _, key := range keys {
-		c.services[key] = struct{}{}
+		t.services[key] = struct{}{}
 	}
 }
 
 // applied records that a pass tried these services, whether or not it succeeded.
-func (c *dependents) applied(keys []lb.Key) {
+func (t *dependents) applied(keys []lb.Key) {
 	for _, key := range keys {
-		delete(c.services, key)
+		delete(t.services, key)
 	}
 }
 
 // settle reports objects as applied once they wait for no service.
-func (c *dependents) settle(o Observers) {
-	if len(c.services) > 0 || len(c.objects) == 0 {
+func (t *dependents) settle(o Observers) {
+	if len(t.services) > 0 || len(t.objects) == 0 {
 		return
 	}
 	var events []event.Body
 	o.Statuses.Update(func(w *status.Writer) {
-		for id := range c.objects {
-			meta, there := c.snapshot.Meta(id)
+		for id := range t.objects {
+			meta, exists := t.snapshot.Meta(id)
 			e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: meta.Version, Action: event.Applied}
 			news := false
-			if there {
+			if exists {
 				news = w.Succeeded(status.ID(id), meta.Version)
 			} else {
 				e.Action, news = event.Removed, w.Forget(status.ID(id))
-				delete(c.tracked, id)
+				delete(t.tracked, id)
 			}
 			if news {
 				events = append(events, e)
 			}
 		}
 	})
-	clear(c.objects)
+	clear(t.objects)
 	o.Events.Publish(events...)
 }

@@ -26,7 +26,7 @@ func TestServiceAsEndpoint(t *testing.T) {
 		})
 	}
 	for _, start := range [][]string{nil, {middle, outer, other}} { // in steps, and at a start
-		r := newRig(t, newWorld(), start...)
+		r := newRig(t, newFakeKernel(), start...)
 		r.wait(r.put(middle, outer, other))
 		r.drainEvents()
 		hosts(r, "10.0.0.3", "192.168.1.2", "192.168.1.3")

@@ -22,44 +22,44 @@ type effectiveHealth struct {
 	refusedSince  time.Time
 }
 
-func (j *effectiveHealth) down() bool { return j.ejected || j.refused != nil || j.probeDown() }
+func (eff *effectiveHealth) down() bool { return eff.ejected || eff.refused != nil || eff.probeDown() }
 
 // probeDown reports whether a probe or an agent has marked it down.
-func (j *effectiveHealth) probeDown() bool { return j.hasProbe && j.ProbeState == health.Down }
+func (eff *effectiveHealth) probeDown() bool { return eff.hasProbe && eff.ProbeState == health.Down }
 
 // unconfirmed reports whether it is down because the first probes of a new endpoint have failed.
-func (j *effectiveHealth) unconfirmed() bool {
-	return j.probeDown() && j.Unconfirmed && !j.Overridden && j.refused == nil
+func (eff *effectiveHealth) unconfirmed() bool {
+	return eff.probeDown() && eff.Unconfirmed && !eff.Overridden && eff.refused == nil
 }
 
 // effectiveHealth returns the health of an endpoint as the service sees it.
-func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (j effectiveHealth) {
+func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (eff effectiveHealth) {
 	p.mu.Lock()
-	key := p.keyAt(s, e)
-	j.ejected, j.certain = p.ejections.isOut(s, e), p.ejections.isCertain(e)
-	j.failing, _ = p.ejections.failing(s, e)
-	since, red := p.reportedDown(s, e)
+	key := p.keyOfLocked(s, e)
+	eff.ejected, eff.certain = p.ejections.isEjected(s, e), p.ejections.isCertain(e)
+	eff.failing, _ = p.ejections.failing(s, e)
+	since, agentDown := p.reportedDown(s, e)
 	p.mu.Unlock()
 	if r, since, ok := p.policies.refusal(s, e); ok && r.Whole {
-		j.refused, j.refusedSince = &r, since
+		eff.refused, eff.refusedSince = &r, since
 	}
 	if key != "" {
-		j.Status, j.hasProbe = p.prober.Status(key)
+		eff.Status, eff.hasProbe = p.prober.Status(key)
 	}
-	if red && j.hasProbe {
-		if j.ProbeState != health.Down || since.Before(j.ProbeSince) {
-			j.ProbeSince = since
+	if agentDown && eff.hasProbe {
+		if eff.ProbeState != health.Down || since.Before(eff.ProbeSince) {
+			eff.ProbeSince = since
 		}
-		j.State, j.ProbeState, j.Overridden = health.Down, health.Down, true
+		eff.State, eff.ProbeState, eff.Overridden = health.Down, health.Down, true
 	}
-	return j
+	return eff
 }
 
 // considersHealth reports whether any health source applies to a service's endpoints.
 func (p *probes) considersHealth(s *lb.Service) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.policies.any() || s.Monitored() || len(p.ejections.now)+len(p.ejections.shown) > 0
+	return p.policies.any() || s.Monitored() || len(p.ejections.current)+len(p.ejections.shown) > 0
 }
 
 // up returns a function that reports which endpoints of a service are eligible for new connections;
@@ -75,46 +75,46 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	if !p.considersHealth(s) {
 		return nil
 	}
-	effective := make(map[lb.Endpoint]effectiveHealth, len(s.Endpoints))
-	weighted, left, serving := 0, 0, uint8(0)
+	healths := make(map[lb.Endpoint]effectiveHealth, len(s.Endpoints))
+	weighted, upCount, firstLevel := 0, 0, uint8(0)
 	for _, e := range s.Endpoints {
-		j := p.effectiveHealth(s, e)
-		effective[e] = j
+		eff := p.effectiveHealth(s, e)
+		healths[e] = eff
 		if e.Weight == 0 {
 			continue
 		}
 		weighted++
-		if j.down() {
+		if eff.down() {
 			continue
 		}
-		if left++; left == 1 || e.Backup < serving {
-			serving = e.Backup
+		if upCount++; upCount == 1 || e.Backup < firstLevel {
+			firstLevel = e.Backup
 		}
 	}
-	panicked := 2*left < weighted
+	panicked := 2*upCount < weighted
 	return func(e lb.Endpoint) bool {
-		j := effective[e]
-		if left == 0 && j.unconfirmed() {
+		eff := healths[e]
+		if upCount == 0 && eff.unconfirmed() {
 			return true
 		}
-		return !j.probeDown() && j.refused == nil && (!j.ejected || panicked && (!j.certain || left == 0) && e.Backup >= serving)
+		return !eff.probeDown() && eff.refused == nil && (!eff.ejected || panicked && (!eff.certain || upCount == 0) && e.Backup >= firstLevel)
 	}
 }
 
 // changedWithin reports whether an endpoint of a service became up or down during the given time.
-func (p *probes) changedWithin(s *lb.Service, last time.Duration) bool {
+func (p *probes) changedWithin(s *lb.Service, d time.Duration) bool {
 	if !p.considersHealth(s) {
 		return false
 	}
 	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
 		p.mu.Lock()
-		key := p.keyAt(s, e)
+		key := p.keyOfLocked(s, e)
 		p.mu.Unlock()
 		if key == "" {
 			return false
 		}
 		status, known := p.prober.Status(key)
-		return known && min(time.Since(status.Since), time.Since(status.ProbeSince)) < last
+		return known && min(time.Since(status.Since), time.Since(status.ProbeSince)) < d
 	})
 }
 
@@ -124,21 +124,21 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 		v.Refused = true
 	}
 	p.mu.Lock()
-	key, red := "", false
+	key, agentDown := "", false
 	if s.Monitored() || len(p.ejections.shown) > 0 {
-		key = p.keyAt(s, e)
+		key = p.keyOfLocked(s, e)
 	}
-	v.Ejected = p.ejections.isOut(s, e)
+	v.Ejected = p.ejections.isEjected(s, e)
 	_, v.Failing = p.ejections.failing(s, e) // set also if it stays in rotation: no other source reports it then
 	if key != "" {
-		_, red = p.reportedDown(s, e)
+		_, agentDown = p.reportedDown(s, e)
 	}
 	p.mu.Unlock()
 	if key == "" {
 		return v
 	}
 	if _, state, known := p.prober.State(key); known {
-		v.Agent = red
+		v.Agent = agentDown
 		// The state of a target of type none is evidence only if it is down.
 		if s.Probes(e) || state == health.Down {
 			v.Probe = report.HealthState(state)
@@ -160,24 +160,24 @@ const ejectedEvidence = "handshakes of clients with it fail"
 // EndpointHealth returns the health of an endpoint of a service. It returns false if the service
 // does not consider health, or nothing is known.
 func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (report.EndpointHealth, bool) {
-	j := h.probes.effectiveHealth(s, e)
-	out := report.EndpointHealth{State: report.HealthState(j.ProbeState), Since: j.ProbeSince, Checked: j.Checked,
-		Evidence: j.Evidence, AvgDelay: j.AvgDelay, Failures: j.Failures, Successes: j.Successes}
-	if j.hasProbe {
-		out.Downs, out.Downtime = j.Downs, j.Downtime(time.Now())
+	eff := h.probes.effectiveHealth(s, e)
+	out := report.EndpointHealth{State: report.HealthState(eff.ProbeState), Since: eff.ProbeSince, Checked: eff.Checked,
+		Evidence: eff.Evidence, AvgDelay: eff.AvgDelay, Failures: eff.Failures, Successes: eff.Successes}
+	if eff.hasProbe {
+		out.Downs, out.Downtime = eff.Downs, eff.Downtime(time.Now())
 	}
-	if j.failing {
+	if eff.failing {
 		out.State = report.HealthDown
-		if !j.probeDown() {
+		if !eff.probeDown() {
 			out.Evidence = ejectedEvidence
 		}
 	}
 	noRoute := h.noRoute(e.Addr)
-	if noRoute != nil && !j.probeDown() {
+	if noRoute != nil && !eff.probeDown() {
 		out.State, out.Evidence = report.HealthDown, noRoute.Error()
 	}
-	if j.refused != nil {
-		out.State, out.Since, out.Evidence = report.HealthDown, j.refusedSince, ipsecEvidence(*j.refused)
+	if eff.refused != nil {
+		out.State, out.Since, out.Evidence = report.HealthDown, eff.refusedSince, ipsecEvidence(*eff.refused)
 	}
-	return out, j.hasProbe || j.failing || j.refused != nil || noRoute != nil
+	return out, eff.hasProbe || eff.failing || eff.refused != nil || noRoute != nil
 }

@@ -51,7 +51,7 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic fun
 	slices.SortFunc(sources, netip.Addr.Compare)
 	sources = slices.Compact(sources)
 	marks := gatewayMarks(sources)
-	elsewhere := map[netip.Addr]uint32{} // marks by address
+	foreignMarks := map[netip.Addr]uint32{} // marks by address
 	for n, a := range sources {
 		g := netdev.Gateway{Addr: a, Mark: marks[n], Owned: lb.OwnsSource(a, instances)}
 		if !g.Owned && isStatic(a) {
@@ -60,12 +60,12 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic fun
 		}
 		out.gateways = append(out.gateways, g)
 		if !g.Owned {
-			elsewhere[a] = g.Mark
+			foreignMarks[a] = g.Mark
 		}
 	}
 	for i := range out.rules {
 		r := &out.rules[i]
-		if mark, is := elsewhere[r.ToSource]; is && r.Action == policy.RuleSNAT && r.OnDefault {
+		if mark, foreign := foreignMarks[r.ToSource]; foreign && r.Action == policy.RuleSNAT && r.OnDefault {
 			r.RuleVerdict = policy.RuleVerdict{Action: policy.RuleAllow, Mark: mark, Record: r.Record}
 		}
 	}
@@ -73,16 +73,16 @@ func egressOf(list []policy.Rule, instances map[string]lb.Instance, isStatic fun
 }
 
 // setGateways sets the gateways, and returns the errors of rules that need them, by key.
-func (r *Rules) setGateways(rules []policy.Rule, here *egressRules) map[string]error {
+func (r *Rules) setGateways(rules []policy.Rule, egress *egressRules) map[string]error {
 	r.mu.Lock()
-	r.below = r.gatewayLinks() // before Set, so a change meanwhile is noticed
+	r.gatewaysUsed = r.gatewayLinks() // before Set, so a change meanwhile is noticed
 	r.mu.Unlock()
-	failed, all := r.gateways.Set(here.gateways)
+	failed, all := r.gateways.Set(egress.gateways)
 	errs := map[string]error{}
 	for i := range rules {
 		if one := &rules[i]; one.Action == policy.RuleSNAT && one.OnDefault {
 			err := cmp.Or(failed[one.ToSource], all)
-			if err == nil && slices.Contains(here.static, one.ToSource) {
+			if err == nil && slices.Contains(egress.static, one.ToSource) {
 				err = errStatic
 			}
 			if err != nil {
@@ -98,15 +98,15 @@ func (r *Rules) setGateways(rules []policy.Rule, here *egressRules) map[string]e
 // address shifted the marks of others, packets would take the wrong tunnel until both rules and
 // tunnels have the new marks.
 func gatewayMarks(sources []netip.Addr) []uint32 {
-	marks, taken := make([]uint32, len(sources)), make(map[uint32]bool, len(sources))
+	marks, used := make([]uint32, len(sources)), make(map[uint32]bool, len(sources))
 	for i, a := range sources {
 		h := fnv.New32a()
 		h.Write(a.AsSlice()) // never fails
 		n := h.Sum32() % netdev.GatewayMarks
-		for taken[n] && len(taken) < netdev.GatewayMarks {
+		for used[n] && len(used) < netdev.GatewayMarks {
 			n = (n + 1) % netdev.GatewayMarks
 		}
-		taken[n], marks[i] = true, netdev.FirstGatewayMark+n
+		used[n], marks[i] = true, netdev.FirstGatewayMark+n
 	}
 	return marks
 }

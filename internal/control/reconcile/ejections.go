@@ -20,7 +20,7 @@ import (
 type ejections struct {
 	watched map[lb.Key]*lb.Service // services that consider handshakes
 	changed chan struct{}          // capacity 1: signals a change of watched
-	now     map[netip.AddrPort]*ejection
+	current map[netip.AddrPort]*ejection
 	shown   map[netip.AddrPort]bool // endpoints with a target of type none
 }
 
@@ -34,7 +34,7 @@ type ejection struct {
 
 func newEjections() ejections {
 	return ejections{
-		watched: map[lb.Key]*lb.Service{}, changed: make(chan struct{}, 1), now: map[netip.AddrPort]*ejection{}, shown: map[netip.AddrPort]bool{},
+		watched: map[lb.Key]*lb.Service{}, changed: make(chan struct{}, 1), current: map[netip.AddrPort]*ejection{}, shown: map[netip.AddrPort]bool{},
 	}
 }
 
@@ -54,25 +54,25 @@ func (e *ejections) watch(c requestChange) {
 	}
 }
 
-// isOut reports whether an endpoint is out of a service's rotation.
-func (e *ejections) isOut(s *lb.Service, at lb.Endpoint) bool {
+// isEjected reports whether an endpoint is ejected, as one service sees it.
+func (e *ejections) isEjected(s *lb.Service, at lb.Endpoint) bool {
 	failing, kept := e.failing(s, at)
 	return failing && !kept && s.TakesOutliersOut()
 }
 
 // isCertain reports whether an endpoint is ejected even if most others are, too.
 func (e *ejections) isCertain(at lb.Endpoint) bool {
-	one := e.now[at.AddrPort()]
+	one := e.current[at.AddrPort()]
 	return one != nil && one.certain
 }
 
 // failing reports whether the handshakes of clients with an endpoint of a service fail. kept
 // reports whether it stays in rotation nevertheless.
 func (e *ejections) failing(s *lb.Service, at lb.Endpoint) (failing, kept bool) {
-	if len(e.now) == 0 || !s.JudgesHandshakes() {
+	if len(e.current) == 0 || !s.JudgesHandshakes() {
 		return false, false
 	}
-	one := e.now[at.AddrPort()]
+	one := e.current[at.AddrPort()]
 	return one != nil, one != nil && one.kept
 }
 
@@ -103,8 +103,8 @@ func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
 func (p *probes) recovered() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for at, e := range p.ejections.now {
-		if slices.ContainsFunc(e.probes, func(key string) bool { return p.foundWell(key, at.Port(), e.since) }) {
+	for at, e := range p.ejections.current {
+		if slices.ContainsFunc(e.probes, func(key string) bool { return p.probeRecovered(key, at.Port(), e.since) }) {
 			list = append(list, at)
 		}
 	}
@@ -113,13 +113,13 @@ func (p *probes) recovered() (list []netip.AddrPort) {
 
 // probeRecovered reports whether enough probes in a row have succeeded since an ejection, at the
 // port of the endpoint.
-func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
-	n := p.groups[p.names[key]]
+func (p *probes) probeRecovered(key string, port uint16, since time.Time) bool {
+	g := p.groups[p.names[key]]
 	s, ok := p.prober.Status(key)
-	if n == nil || !ok {
+	if g == nil || !ok {
 		return false
 	}
-	t := &n.running[key].target
+	t := &g.probes[key].target
 	if t.Port != port || !slices.Contains([]lb.ProbeType{lb.ProbeTCP, lb.ProbeHTTP, lb.ProbeHTTPS, lb.ProbeGRPC}, t.Probe.Type) {
 		return false
 	}
@@ -127,32 +127,32 @@ func (p *probes) foundWell(key string, port uint16, since time.Time) bool {
 }
 
 // eject ejects an endpoint, or updates the reason. It returns the services that consider it.
-func (p *probes) eject(at netip.AddrPort, why ejection) []lb.Key {
+func (p *probes) eject(at netip.AddrPort, update ejection) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applyAll() // so requests match the watched services
-	e := p.ejections.now[at]
+	e := p.ejections.current[at]
 	if e == nil {
 		e = &ejection{since: time.Now()}
-		p.ejections.now[at] = e
+		p.ejections.current[at] = e
 	}
-	e.evidence, e.kept, e.certain = why.evidence, why.kept, why.certain
+	e.evidence, e.kept, e.certain = update.evidence, update.kept, update.certain
 	users := p.withEndpoint(at)
 	e.probes = e.probes[:0]
 	for _, s := range users {
-		if key := p.keyAt(s, lb.Endpoint{Addr: at.Addr(), Port: at.Port()}); key != "" && !slices.Contains(e.probes, key) {
+		if key := p.keyOfLocked(s, lb.Endpoint{Addr: at.Addr(), Port: at.Port()}); key != "" && !slices.Contains(e.probes, key) {
 			e.probes = append(e.probes, key)
 		}
 	}
 	if !p.ejections.shown[at] && len(users) > 0 {
 		p.ejections.shown[at] = true
-		name, target := silentTarget(at)
+		name, target := unprobedTarget(at)
 		for _, s := range users {
-			p.at(name).request(target).users[s.Key]++
+			p.group(name).request(target).users[s.Key]++
 		}
-		p.settleName(name, p.groups[name])
+		p.applyGroup(name, p.groups[name])
 	}
-	p.showEjection(at, why.evidence)
+	p.showEjection(at, update.evidence)
 	return keysOf(users)
 }
 
@@ -160,10 +160,10 @@ func (p *probes) eject(at netip.AddrPort, why ejection) []lb.Key {
 func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.ejections.now[at] == nil {
+	if p.ejections.current[at] == nil {
 		return nil
 	}
-	delete(p.ejections.now, at)
+	delete(p.ejections.current, at)
 	p.showEjection(at, "")
 	return keysOf(p.withEndpoint(at))
 }
@@ -186,7 +186,7 @@ func keysOf(services []*lb.Service) (keys []lb.Key) {
 }
 
 // unprobedTarget returns the target of type none that shows ejections of an endpoint.
-func silentTarget(at netip.AddrPort) (name string, t health.Target) {
+func unprobedTarget(at netip.AddrPort) (name string, t health.Target) {
 	e := lb.EndpointProbe{Addr: at.Addr(), Probe: lb.Probe{Type: lb.ProbeNone, Port: at.Port()}}
 	return e.Key(), health.Target{Addr: e.Addr, Port: at.Port(), Probe: e.Complete()}
 }
@@ -198,7 +198,7 @@ func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target))
 			f(targetOf(s, e))
 		}
 		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes() {
-			f(silentTarget(e.AddrPort()))
+			f(unprobedTarget(e.AddrPort()))
 		}
 	}
 }
@@ -206,22 +206,22 @@ func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target))
 // forgetShown removes the targets of endpoints that are no longer requested.
 func (p *probes) forgetShown() {
 	maps.DeleteFunc(p.ejections.shown, func(at netip.AddrPort, _ bool) bool {
-		name, _ := silentTarget(at)
+		name, _ := unprobedTarget(at)
 		return p.groups[name] == nil
 	})
 }
 
 // showEjection shows at an endpoint's target why it is ejected, or that it no longer is.
 func (p *probes) showEjection(at netip.AddrPort, evidence string) {
-	name, target := silentTarget(at)
+	name, target := unprobedTarget(at)
 	if key := p.keyOfTarget(name, &target); key != "" {
 		p.prober.Eject(key, evidence)
 	}
 }
 
 // restoreEjection shows an ejection at the new target of an endpoint.
-func (p *probes) showEjections(key string, t *health.Target) {
-	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
+func (p *probes) restoreEjection(key string, t *health.Target) {
+	if e := p.ejections.current[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
 		p.prober.Eject(key, e.evidence)
 	}
 }

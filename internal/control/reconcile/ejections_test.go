@@ -22,11 +22,11 @@ func TestEjected(t *testing.T) {
 		probed = "10.0.0.1:443/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp"
 		off    = "10.0.0.2:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp outlier=off"
 	)
-	r := newRig(t, newWorld(), plain, probed, off)
+	r := newRig(t, newFakeKernel(), plain, probed, off)
 	r.prober.calls()
 	r.drainEvents()
 	r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen"}))
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
 	r.wantCalls("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
 	if e, shown := r.health.probes.health("192.168.1.1_none_80"); !shown || len(e.Services) != 2 {
@@ -51,7 +51,7 @@ func TestEjected(t *testing.T) {
 	r.wait(r.delete("10.0.0.9:80/tcp"))
 	r.drainEvents()
 	r.health.markServices(r.health.probes.readmit(ejected))
-	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
+	r.wantApplied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
 	r.prober.calls()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.wantCalls()
@@ -66,14 +66,14 @@ func TestEjected(t *testing.T) {
 // up. Probe results still apply.
 func TestPanic(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
+	r := newRig(t, newFakeKernel(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80:0 probetype=tcp")
 	r.drainEvents()
 	r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen"}))
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
-	r.becomes("192.168.1.2_tcp_80", health.Down)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2")
-	r.becomes("192.168.1.2_tcp_80", health.Up)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.setHealth("192.168.1.2_tcp_80", health.Down)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.2")
+	r.setHealth("192.168.1.2_tcp_80", health.Up)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1")
 }
 
 // TestPanicWithBackups checks that a level whose endpoints all fail gets no connections while
@@ -135,7 +135,7 @@ func TestReportAfterEjection(t *testing.T) {
 // that the probe's state is its own result.
 func TestSharedProbe(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
+	r := newRig(t, newFakeKernel(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
 	r.drainEvents()
 	r.prober.calls()
 	other := netip.AddrPortFrom(ejected.Addr(), 81)
@@ -160,7 +160,7 @@ func TestSharedProbe(t *testing.T) {
 func TestNoRoute(t *testing.T) {
 	t.Parallel()
 	const text = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
-	r := newRig(t, newWorld(), text)
+	r := newRig(t, newFakeKernel(), text)
 	s := service(t, text)
 	r.health.FollowRoutes(func(a netip.Addr) error {
 		if a == s.Endpoints[0].Addr {
@@ -186,10 +186,10 @@ func TestKept(t *testing.T) {
 		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80", "10.0.0.1:80/tcp endpoints=192.168.1.1:80",
 		"10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp",
 	} {
-		r := newRig(t, newWorld(), text)
+		r := newRig(t, newFakeKernel(), text)
 		r.drainEvents()
 		r.health.markServices(r.health.probes.eject(ejected, ejection{evidence: "passive: seen", kept: true}))
-		r.applied("put 10.0.0.1:80/tcp")
+		r.wantApplied("put 10.0.0.1:80/tcp")
 		s := service(t, text)
 		h, known := r.health.EndpointHealth(s, s.Endpoints[0])
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); !known || h.State != report.HealthDown || !v.Failing || v.Ejected {
@@ -197,7 +197,7 @@ func TestKept(t *testing.T) {
 				text, h, v)
 		}
 		r.health.markServices(r.health.probes.readmit(ejected))
-		r.applied("put 10.0.0.1:80/tcp")
+		r.wantApplied("put 10.0.0.1:80/tcp")
 		if v := r.health.EndpointVerdict(s, s.Endpoints[0]); v.Down() {
 			t.Errorf("%s: the endpoint is %+v after it was readmitted", text, v)
 		}
@@ -209,7 +209,7 @@ func TestKept(t *testing.T) {
 func TestCertain(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80,192.168.1.3:80"
-	r := newRig(t, newWorld(), text)
+	r := newRig(t, newFakeKernel(), text)
 	s := service(t, text)
 	eligible := func() (n int) {
 		up := r.health.probes.up(s)
@@ -233,7 +233,7 @@ func TestCertain(t *testing.T) {
 func TestAsymmetricReplyStaysUp(t *testing.T) {
 	t.Parallel()
 	text := "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
-	r := newRig(t, newWorld(), text)
+	r := newRig(t, newFakeKernel(), text)
 	r.drainEvents()
 	r.health.recordReply(ejected, false)
 	s := service(t, text)

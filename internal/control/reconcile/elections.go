@@ -33,13 +33,13 @@ type Elections struct {
 
 	maintained bool
 	changed    func() // called when sessions may have changed
-	met        func() // called when the session of a MASTER comes up
+	peerUp     func() // called when the session of a MASTER comes up
 }
 
 // NewElections returns the loop. It stores roles under the given owner, that of requests. It calls
 // changed when sessions may have changed, and peerUp when the session of a MASTER comes up.
-func NewElections(m *election.Manager, d *desired.State, owner string, changed, met func(), o Observers) *Elections {
-	e := &Elections{manager: m, owner: owner, changed: changed, met: met, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
+func NewElections(m *election.Manager, d *desired.State, owner string, changed, peerUp func(), o Observers) *Elections {
+	e := &Elections{manager: m, owner: owner, changed: changed, peerUp: peerUp, expected: map[string]lb.Role{}, states: map[string]bfd.State{}}
 	e.objectLoop = newObjectLoop(e, d, d.BFD, o)
 	return e
 }
@@ -116,8 +116,8 @@ func (e *Elections) set(now *store.Snapshot) {
 
 // leasedInstances returns the instances whose VIPs this node owns only while a lease lasts: elected
 // instances, and instances whose role was set with a lease.
-func leasedBy(d *desired.State, now *store.Snapshot) leased {
-	list := leased(electedBy(d, now))
+func leasedInstances(d *desired.State, now *store.Snapshot) leased {
+	list := leased(electedInstances(d, now))
 	for key, one := range d.Instances.Set(now) {
 		if one.Lease > 0 {
 			list[key] = true
@@ -127,7 +127,7 @@ func leasedBy(d *desired.State, now *store.Snapshot) leased {
 }
 
 // electedInstances returns the instances with a BFD session, whose owner is elected.
-func electedBy(d *desired.State, now *store.Snapshot) map[string]bool {
+func electedInstances(d *desired.State, now *store.Snapshot) map[string]bool {
 	list := map[string]bool{}
 	for s := range d.BFD.All(now) {
 		list[lb.InstanceKey(s.Instance)] = true
@@ -138,7 +138,7 @@ func electedBy(d *desired.State, now *store.Snapshot) map[string]bool {
 // follow passes roles that operators set to the elections, and stores elected roles.
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
-	here := e.desired.Instances.Set(now)
+	instances := e.desired.Instances.Set(now)
 	if maintenance := e.desired.Maintenance.OfThisNode(now) != nil; maintenance != e.maintained {
 		e.maintained = maintenance
 		e.manager.Decline(maintenance)
@@ -151,7 +151,7 @@ func (e *Elections) follow() error {
 	}
 	var failed error
 	for instance, s := range all {
-		stored := cmp.Or(here[instance].Role, lb.RoleUnknown)
+		stored := cmp.Or(instances[instance].Role, lb.RoleUnknown)
 		expected, known := e.expected[instance]
 		if known && stored != expected {
 			e.manager.SetByOperator(instance, stored)
@@ -169,13 +169,13 @@ func (e *Elections) follow() error {
 // store stores an elected role, unless an operator has changed it since it was read.
 func (e *Elections) store(instance string, before lb.Role, s *election.Status) error {
 	instances := e.desired.Instances
-	by := store.CommitOptions{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
-	_, _, err := e.desired.CommitBy(by, func(tx *store.Tx) error {
-		one, there := instances.Set(tx)[instance]
+	options := store.CommitOptions{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
+	_, _, err := e.desired.CommitBy(options, func(tx *store.Tx) error {
+		one, exists := instances.Set(tx)[instance]
 		if cmp.Or(one.Role, lb.RoleUnknown) != before {
 			return errOvertaken
 		}
-		if !there {
+		if !exists {
 			one.Name = instance
 		}
 		one.Role = s.Role
@@ -208,6 +208,6 @@ func (e *Elections) report(s *election.Status) {
 	log("BFD session changes", "session", s.Key, "state", s.BFD.State, "reason", s.BFD.Reason)
 	e.Events.Publish(o)
 	if s.BFD.State == bfd.Up && s.Role == lb.RoleMaster {
-		e.met() // the peer may have announced the VIPs when its link came up, before it yielded
+		e.peerUp() // the peer may have announced the VIPs when its link came up, before it yielded
 	}
 }

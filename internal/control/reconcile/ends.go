@@ -23,23 +23,23 @@ func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 	for _, e := range table.Endpoints {
 		serves = serves || e.CurrentWeight > 0
 	}
-	f := endDecision{probes: s.Health.probes, service: service}
+	decision := endDecision{probes: s.Health.probes, service: service}
 	for i, e := range service.Endpoints {
 		row := &table.Endpoints[i]
 		if row.CurrentWeight > 0 {
 			continue
 		}
-		if serves || f.isRefused(e) {
-			row.Ends, row.Failed = f.ends(e)
+		if serves || decision.isRefused(e) {
+			row.Ends, row.Failed = decision.ends(e)
 		}
 	}
-	wait := f.wait
+	wait := decision.wait
 	if service.Algorithm == lb.QUIC {
 		if left := s.Desired.Drains.NextDeadline(s.Desired.Snapshot(), service); wait == 0 || left > 0 && left < wait {
 			wait = left
 		}
 	}
-	s.pending.schedule(service.Key, wait)
+	s.reapply.schedule(service.Key, wait)
 }
 
 // endDecision decides when connections of failed endpoints of a service end, while others serve.
@@ -64,93 +64,93 @@ type witnesses struct {
 // ends returns when an endpoint's connections end, and whether its flows and handshakes move to
 // other endpoints. Failing handshakes do not end TCP connections: open ones may work. Flows of
 // protocols without a handshake move at once: they have no end to wait for.
-func (f *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
-	j := f.probes.effectiveHealth(f.service, e)
-	if j.refused != nil {
-		return bpf.Ends{At: j.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
+func (d *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
+	eff := d.probes.effectiveHealth(d.service, e)
+	if eff.refused != nil {
+		return bpf.Ends{At: eff.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
 	}
-	handshake := f.service.Protocol.HasHandshake()
-	after, end := f.service.After(f.service.OnFail)
+	handshake := d.service.Protocol.HasHandshake()
+	after, end := d.service.After(d.service.OnFail)
 	if !handshake {
 		after, end = 0, true
 	}
-	failed = j.down() && handshake // moving a handshake costs nothing
-	if !j.probeDown() || !end {
+	failed = eff.down() && handshake // moving a handshake costs nothing
+	if !eff.probeDown() || !end {
 		return ends, failed
 	}
-	if !f.isConfirmed(&j.Status) {
-		if j.Interval > 0 && (f.wait == 0 || j.Interval < f.wait) {
-			f.wait = j.Interval
+	if !d.isConfirmed(&eff.Status) {
+		if eff.Interval > 0 && (d.wait == 0 || eff.Interval < d.wait) {
+			d.wait = eff.Interval
 		}
 		return ends, failed
 	}
-	return bpf.Ends{At: cmp.Or(j.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
+	return bpf.Ends{At: cmp.Or(eff.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
 }
 
 // isRefused reports whether an IPsec policy refuses all of the endpoint's packets. Its connections
 // then end even if no other endpoint serves.
-func (f *endDecision) isRefused(e lb.Endpoint) bool {
-	r, _, ok := f.probes.policies.refusal(f.service, e)
+func (d *endDecision) isRefused(e lb.Endpoint) bool {
+	r, _, ok := d.probes.policies.refusal(d.service, e)
 	return ok && r.Whole
 }
 
 // isConfirmed reports whether the endpoint itself has failed, not the path to it. An agent's report
 // needs no confirmation.
-func (f *endDecision) isConfirmed(s *health.Status) bool {
+func (d *endDecision) isConfirmed(s *health.Status) bool {
 	if s.Overridden {
 		return true
 	}
 	if s.Failures < s.Fall {
 		return false
 	}
-	if f.witnesses == nil {
-		f.witnesses = f.findWitnesses()
+	if d.witnesses == nil {
+		d.witnesses = d.findWitnesses()
 	}
-	return !f.witnesses.probed || slices.ContainsFunc(f.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
+	return !d.witnesses.probed || slices.ContainsFunc(d.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
 }
 
-func (f *endDecision) findWitnesses() *witnesses {
+func (d *endDecision) findWitnesses() *witnesses {
 	w := new(witnesses)
-	for _, e := range f.service.Endpoints {
-		j := f.probes.effectiveHealth(f.service, e)
-		if !j.hasProbe {
+	for _, e := range d.service.Endpoints {
+		eff := d.probes.effectiveHealth(d.service, e)
+		if !eff.hasProbe {
 			continue
 		}
-		if j.Successes > 0 {
-			w.answered = append(w.answered, j.Status)
+		if eff.Successes > 0 {
+			w.answered = append(w.answered, eff.Status)
 		}
-		w.probed = w.probed || e.Weight > 0 && !j.probeDown() && !j.Undecided
+		w.probed = w.probed || e.Weight > 0 && !eff.probeDown() && !eff.Undecided
 	}
 	return w
 }
 
 // answeredWhile reports whether another endpoint answered for at least one probe interval while
 // this one failed.
-func answeredWhile(one, failed *health.Status) bool {
-	from, to := one.First, one.Last
+func answeredWhile(other, failed *health.Status) bool {
+	from, to := other.First, other.Last
 	if failed.First.After(from) {
 		from = failed.First
 	}
 	if failed.Last.Before(to) {
 		to = failed.Last
 	}
-	return to.Sub(from) >= one.Interval
+	return to.Sub(from) >= other.Interval
 }
 
 // reapplyTimers schedule services to be applied again. Only the loop's goroutine uses them.
-type pending struct {
+type reapplyTimers struct {
 	timers map[lb.Key]*time.Timer
 	mark   func(...lb.Key)
 }
 
 // schedule schedules the service to be applied again after wait; 0 cancels that.
-func (u *pending) schedule(k lb.Key, wait time.Duration) {
-	if t := u.timers[k]; t != nil {
+func (r *reapplyTimers) schedule(k lb.Key, wait time.Duration) {
+	if t := r.timers[k]; t != nil {
 		t.Stop()
-		delete(u.timers, k)
+		delete(r.timers, k)
 	}
 	if wait > 0 {
-		u.timers[k] = time.AfterFunc(wait, func() { u.mark(k) })
+		r.timers[k] = time.AfterFunc(wait, func() { r.mark(k) })
 	}
 }
 

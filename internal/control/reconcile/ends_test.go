@@ -49,16 +49,16 @@ func (o *outage) fail(addresses ...string) {
 	o.failing.Store(&failing)
 }
 
-func (o *outage) prober(spec probe.Spec) probe.Prober { return asking{o, spec} }
+func (o *outage) prober(spec probe.Spec) probe.Prober { return outageProbe{o, spec} }
 
-type asking struct {
+type outageProbe struct {
 	*outage
 	probe.Spec
 }
 
 // Probe blocks until its context ends if the endpoint fails.
-func (a asking) Probe(ctx context.Context) (probe.Answer, error) {
-	if !(*a.failing.Load())[a.To.Addr().String()] {
+func (p outageProbe) Probe(ctx context.Context) (probe.Answer, error) {
+	if !(*p.failing.Load())[p.To.Addr().String()] {
 		return probe.Answer{What: "good"}, nil
 	}
 	<-ctx.Done()
@@ -136,7 +136,7 @@ func TestFirstFailure(t *testing.T) {
 }
 
 // TestEndsByAgent checks that an agent's report ends connections although the endpoint answers.
-func TestEndsByWord(t *testing.T) {
+func TestEndsByAgent(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=reset")
 	p, fake := newFakeProbes(t, s)
@@ -152,7 +152,7 @@ func TestEndsByWord(t *testing.T) {
 
 // TestDrainByAgent checks that an agent's report about a port that the probe does not use ends
 // connections relative to the first report, not to the time when the probe found the endpoint up.
-func TestDrainByWord(t *testing.T) {
+func TestDrainByAgent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.2:6100 monitor=true probetype=ping on-fail=drain drain-time=60s")
@@ -162,22 +162,22 @@ func TestDrainByWord(t *testing.T) {
 		fake.states[p.keyOf(s, e)] = status
 		time.Sleep(time.Hour)
 		h := &Health{probes: p}
-		said := time.Now()
+		reported := time.Now()
 		for range 3 {
 			h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
 			f := endDecision{probes: p, service: s}
-			if ends, failed := f.ends(e); !failed || !ends.At.Equal(said.Add(time.Minute)) {
-				t.Errorf("%+v, %t, with a report at %s", ends, failed, said)
+			if ends, failed := f.ends(e); !failed || !ends.At.Equal(reported.Add(time.Minute)) {
+				t.Errorf("%+v, %t, with a report at %s", ends, failed, reported)
 			}
 			time.Sleep(time.Second)
 		}
 		h.SetHostState(e.Addr, e.Port, lb.ProbeTCP, false)
 		h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
-		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, said.Add(5*time.Second) // later than the report
+		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, reported.Add(5*time.Second) // later than the report
 		fake.states[p.keyOf(s, e)] = status
 		f := endDecision{probes: p, service: s}
-		if ends, _ := f.ends(e); !ends.At.Equal(said.Add(63 * time.Second)) {
-			t.Errorf("%+v after another report at %s", ends, said.Add(3*time.Second))
+		if ends, _ := f.ends(e); !ends.At.Equal(reported.Add(63 * time.Second)) {
+			t.Errorf("%+v after another report at %s", ends, reported.Add(3*time.Second))
 		}
 	})
 }
@@ -188,11 +188,11 @@ func TestNoWitness(t *testing.T) {
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
 	failed := health.Status{State: health.Down, ProbeState: health.Down, Failures: 3, Fall: 3, Interval: time.Second}
 	for name, step := range map[string]struct {
-		other health.Status
-		known bool
-		sure  bool
+		other     health.Status
+		known     bool
+		confirmed bool
 	}{
-		"is not probed":                   {sure: true},
+		"is not probed":                   {confirmed: true},
 		"has undecided results only":      {health.Status{Undecided: true, Interval: time.Second}, true, true},
 		"was up before undecided results": {health.Status{State: health.Up, ProbeState: health.Up, Undecided: true, Successes: 1, Interval: time.Second}, true, true},
 		"has no result yet":               {health.Status{Interval: time.Second}, true, false},
@@ -204,7 +204,7 @@ func TestNoWitness(t *testing.T) {
 			fake.states[p.keyOf(s, s.Endpoints[1])] = step.other
 		}
 		f := endDecision{probes: p, service: s}
-		if ends, _ := f.ends(s.Endpoints[0]); (ends.Rate > 0) != step.sure || (f.wait == 0) != step.sure {
+		if ends, _ := f.ends(s.Endpoints[0]); (ends.Rate > 0) != step.confirmed || (f.wait == 0) != step.confirmed {
 			t.Errorf("the other endpoint %s: %+v, reapplied after %s", name, ends, f.wait)
 		}
 	}
@@ -212,11 +212,11 @@ func TestNoWitness(t *testing.T) {
 
 // TestReapplyTimers checks that a service is applied again once, at the time scheduled last, and
 // not at all if that is cancelled.
-func TestLookAgain(t *testing.T) {
+func TestReapplyTimers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var marked atomic.Int32
-		u := pending{timers: map[lb.Key]*time.Timer{}, mark: func(...lb.Key) { marked.Add(1) }}
+		u := reapplyTimers{timers: map[lb.Key]*time.Timer{}, mark: func(...lb.Key) { marked.Add(1) }}
 		u.schedule(lb.Key{Port: 1}, time.Second)
 		u.schedule(lb.Key{Port: 1}, 2*time.Second)
 		u.schedule(lb.Key{Port: 2}, time.Second)
@@ -227,9 +227,9 @@ func TestLookAgain(t *testing.T) {
 	})
 }
 
-// TestPending checks that a service waits for the next probe while an endpoint's failure is not
-// confirmed and another one serves.
-func TestPending(t *testing.T) {
+// TestUnconfirmedFailure checks that a service waits for the next probe while an endpoint's failure
+// is not confirmed and another one serves.
+func TestUnconfirmedFailure(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true on-fail=drain")
 	p, fake := newFakeProbes(t, s)
@@ -244,10 +244,10 @@ func TestPending(t *testing.T) {
 // the drain, and has it again after the drain. The server IDs of other endpoints stay.
 func TestQUICDrainDeadline(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	var ids []bool // which endpoints have a server ID
 	configs := 0
-	w.wrote = func(c datapath.Change) {
+	w.onWrite = func(c datapath.Change) {
 		ids = nil
 		for _, e := range c.Table.Endpoints {
 			ids = append(ids, e.ServerID != bpf.ServerID{})

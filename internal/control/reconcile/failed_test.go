@@ -15,32 +15,32 @@ import (
 // does not own the new ones, until the data path accepts the change.
 func TestFailedChangeKeepsAddresses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
+	r := newRig(t, newFakeKernel(), "10.0.0.1:80/tcp secips=10.0.0.8 endpoints=192.168.1.1:80")
 	r.drainEvents()
-	r.breaks("put 10.0.0.1:80/tcp", errBroken)
-	if err := r.try(r.put("10.0.0.1:80/tcp secips=10.0.0.9 endpoints=192.168.1.1:80")); err == nil {
+	r.failOn("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.result(r.put("10.0.0.1:80/tcp secips=10.0.0.9 endpoints=192.168.1.1:80")); err == nil {
 		t.Error("no error")
 	}
 	r.wantVIPs("10.0.0.1", "10.0.0.8")
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.1:80/tcp"); return s.State() == status.Applied })
 	r.wantVIPs("10.0.0.1", "10.0.0.9")
 
-	r.breaks("delete 10.0.0.1:80/tcp", errBroken)
-	if err := r.try(r.delete("10.0.0.1:80/tcp")); err == nil {
+	r.failOn("delete 10.0.0.1:80/tcp", errBroken)
+	if err := r.result(r.delete("10.0.0.1:80/tcp")); err == nil {
 		t.Error("no error")
 	}
 	r.wantVIPs("10.0.0.1", "10.0.0.9")
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("released", func() bool { return len(r.vips) == 0 })
 }
 
 // TestNewServiceThatFails checks that the VIP of a new service that fails is not announced.
 func TestNewServiceThatFails(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
-	r.breaks("put 10.0.0.1:80/tcp", errBroken)
-	if err := r.try(r.put(web)); err == nil {
+	r := newRig(t, newFakeKernel())
+	r.failOn("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.result(r.put(web)); err == nil {
 		t.Error("no error")
 	}
 	r.wantVIPs()
@@ -55,13 +55,13 @@ func TestNewServiceThatFails(t *testing.T) {
 func TestFailedRange(t *testing.T) {
 	t.Parallel()
 	const narrow, wide = "10.0.0.1:80-90/tcp endpoints=192.168.1.1:80", "10.0.0.1:80-99/tcp endpoints=192.168.1.1:80"
-	r := newRig(t, newWorld(), narrow)
+	r := newRig(t, newFakeKernel(), narrow)
 	row := compile.Key(key(t, "10.0.0.1:80-90/tcp"))
 	if row != compile.Key(key(t, "10.0.0.1:80-99/tcp")) {
 		t.Fatal("the services do not share a row")
 	}
 	r.drainEvents()
-	r.breaks("put "+row.String(), errBroken)
+	r.failOn("put "+row.String(), errBroken)
 	c := r.commit(func(tx *store.Tx) error {
 		s, err := lb.ParseService(wide)
 		if err != nil {
@@ -72,21 +72,21 @@ func TestFailedRange(t *testing.T) {
 		}
 		return r.state.Services.Put(tx, s)
 	})
-	if err := r.try(c); err == nil {
+	if err := r.result(c); err == nil {
 		t.Error("no error")
 	}
-	r.eventually("the row is gone", func() bool { return !r.world.services[row] })
-	r.breaks("", nil)
-	r.eventually("the row is there", func() bool { return r.world.services[row] })
+	r.eventually("the row is gone", func() bool { return !r.fakeKernel.services[row] })
+	r.failOn("", nil)
+	r.eventually("the row is there", func() bool { return r.fakeKernel.services[row] })
 }
 
 // TestAddressOfDeletedService checks that an address is released when its service is deleted, even
 // if the owner failed to acquire it: the owner retries by itself until then.
 func TestAddressOfDeletedService(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
-	r.breaks("acquire [10.0.0.1]", errBroken)
-	if err := r.try(r.put(web)); err == nil {
+	r := newRig(t, newFakeKernel())
+	r.failOn("acquire [10.0.0.1]", errBroken)
+	if err := r.result(r.put(web)); err == nil {
 		t.Error("no error")
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
@@ -99,8 +99,8 @@ func TestAddressOfDeletedService(t *testing.T) {
 // that its status is gone.
 func TestAddressIsWantedAgain(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), web)
-	r.breaks("release [10.0.0.1]", errBroken)
+	r := newRig(t, newFakeKernel(), web)
+	r.failOn("release [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	r.eventually("the failed release has a status", func() bool { s := r.status(vipKind, "10.0.0.1"); return s.State() == status.Failed })
 	r.drainEvents()
@@ -115,13 +115,13 @@ func TestAddressIsWantedAgain(t *testing.T) {
 // stays until the service is deleted, although the service cannot be applied again.
 func TestStartKeepsAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	for _, a := range []string{"10.0.0.1", "10.0.0.9"} {
 		w.vips[netip.MustParseAddr(a)] = true
 	}
 	w.services[compile.Key(key(t, "10.0.0.1:80/tcp"))] = true
-	r := makeRig(t, w)
-	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	r := newStoppedRig(t, w)
+	r.failOn("put 10.0.0.1:80/tcp", errBroken)
 	r.put(web)
 	r.start()
 	r.eventually("the other VIP is released", func() bool { return len(r.vips) == 1 })

@@ -16,41 +16,41 @@ import (
 
 // fakeKernel is the data path, the VIPs, the sources and the endpoints in one, to record the order
 // of events.
-type world struct {
-	mu       sync.Mutex
-	events   []string
-	services map[bpf.TcServiceKey]bool
-	vips     map[netip.Addr]bool
-	hosts    []netip.Addr
-	notices  int
-	fail     func(event string) error // nil: nothing fails
-	wrote    func(datapath.Change)    // called for each written service, unless nil
-	hold     chan struct{}            // Apply blocks until it is closed, unless nil
-	source   netip.Addr               // the source that endpoints see; invalid: no route
-	routed   bool                     // endpoints are behind a router
-	lookups  int
-	drains   []lb.Drain
-	notified []string     // notifications of roles
-	lookup   func() error // nil: lookups of sources succeed at once
+type fakeKernel struct {
+	mu        sync.Mutex
+	events    []string
+	services  map[bpf.TcServiceKey]bool
+	vips      map[netip.Addr]bool
+	hosts     []netip.Addr
+	updates   int
+	fail      func(event string) error // nil: nothing fails
+	onWrite   func(datapath.Change)    // called for each written service, unless nil
+	hold      chan struct{}            // Apply blocks until it is closed, unless nil
+	source    netip.Addr               // the source that endpoints see; invalid: no route
+	routed    bool                     // endpoints are behind a router
+	lookups   int
+	drains    []lb.Drain
+	roleCalls []string     // notifications of roles
+	lookup    func() error // nil: lookups of sources succeed at once
 }
 
-func newWorld() *world {
-	return &world{services: map[bpf.TcServiceKey]bool{}, vips: map[netip.Addr]bool{}}
+func newFakeKernel() *fakeKernel {
+	return &fakeKernel{services: map[bpf.TcServiceKey]bool{}, vips: map[netip.Addr]bool{}}
 }
 
-func (w *world) SetDrains(drains []lb.Drain) {
+func (w *fakeKernel) SetDrains(drains []lb.Drain) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.drains = drains
 }
 
-func (w *world) role(one lb.Instance) {
+func (w *fakeKernel) role(one lb.Instance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.notified = append(w.notified, one.Name+" "+string(one.Role))
+	w.roleCalls = append(w.roleCalls, one.Name+" "+string(one.Role))
 }
 
-func (w *world) note(format string, args ...any) error {
+func (w *fakeKernel) record(format string, args ...any) error {
 	event := fmt.Sprintf(format, args...)
 	w.events = append(w.events, event)
 	if w.fail != nil {
@@ -59,7 +59,7 @@ func (w *world) note(format string, args ...any) error {
 	return nil
 }
 
-func (w *world) Apply(changes []datapath.Change) []error {
+func (w *fakeKernel) Apply(changes []datapath.Change) []error {
 	w.mu.Lock()
 	hold := w.hold
 	w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *world) Apply(changes []datapath.Change) []error {
 	errs := make([]error, len(changes))
 	for i, c := range changes {
 		if c.Table == nil {
-			if errs[i] = w.note("delete %s", c.Key); errs[i] == nil {
+			if errs[i] = w.record("delete %s", c.Key); errs[i] == nil {
 				delete(w.services, c.Key)
 			}
 			continue
@@ -85,21 +85,21 @@ func (w *world) Apply(changes []datapath.Change) []error {
 				source += " without " + e.Addr.Netip().String()
 			}
 		}
-		if errs[i] = w.note("put %s%s", c.Key, source); errs[i] == nil {
+		if errs[i] = w.record("put %s%s", c.Key, source); errs[i] == nil {
 			w.services[c.Key] = true
 		}
-		if w.wrote != nil {
-			w.wrote(c)
+		if w.onWrite != nil {
+			w.onWrite(c)
 		}
 	}
 	return errs
 }
 
-func (w *world) Reserve(int, int) {}
+func (w *fakeKernel) Reserve(int, int) {}
 
-func (w *world) CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
+func (w *fakeKernel) CurrentWeights(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
 
-func (w *world) Services() []bpf.TcServiceKey {
+func (w *fakeKernel) Services() []bpf.TcServiceKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var keys []bpf.TcServiceKey
@@ -110,7 +110,7 @@ func (w *world) Services() []bpf.TcServiceKey {
 }
 
 // fakeOwner is the kernel as the owner of VIPs.
-type addresses struct{ *world }
+type fakeOwner struct{ *fakeKernel }
 
 func failures(vips []netip.Addr, err error) map[netip.Addr]error {
 	failed := map[netip.Addr]error{}
@@ -122,7 +122,7 @@ func failures(vips []netip.Addr, err error) map[netip.Addr]error {
 	return failed
 }
 
-func (a addresses) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]error {
+func (a fakeOwner) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.vips)
@@ -137,20 +137,20 @@ func (a addresses) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]erro
 	return failed
 }
 
-func (a addresses) Add(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (a fakeOwner) Add(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.note("acquire %v", vips)
+	err := a.record("acquire %v", vips)
 	for _, vip := range vips {
 		a.vips[vip] = err == nil
 	}
 	return failures(vips, err)
 }
 
-func (a addresses) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
+func (a fakeOwner) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.note("release %v", vips)
+	err := a.record("release %v", vips)
 	if err == nil {
 		for _, vip := range vips {
 			delete(a.vips, vip)
@@ -160,9 +160,9 @@ func (a addresses) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]
 }
 
 // fakeEndpoints is the kernel as Endpoints.
-type endpoints struct{ *world }
+type fakeEndpoints struct{ *fakeKernel }
 
-func (e endpoints) Update(changes map[netip.Addr]bool) {
+func (e fakeEndpoints) Update(changes map[netip.Addr]bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for a, added := range changes {
@@ -172,11 +172,11 @@ func (e endpoints) Update(changes map[netip.Addr]bool) {
 			e.hosts = slices.Delete(e.hosts, i, i+1)
 		}
 	}
-	e.notices++
+	e.updates++
 }
 
 // Paths returns the paths to hosts.
-func (w *world) Paths(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error) {
+func (w *fakeKernel) Paths(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Path, missing map[netip.Addr]error, err error) {
 	w.mu.Lock()
 	w.lookups++
 	lookup, source, routed := w.lookup, w.source, w.routed

@@ -48,7 +48,7 @@ type GTP struct {
 func NewGTP(s *desired.State, t Tunnels, l TunnelLinks, o Observers) *GTP {
 	g := &GTP{desired: s, tunnels: t, links: l, failing: map[string]string{}}
 	g.sessions, g.flows = newGTPLoop(g, s.Sessions, o), newGTPLoop(g, s.SessionFlows, o)
-	g.sessions.applied = func() []string { return []string{leftover} }
+	g.sessions.applied = func() []string { return []string{allObjects} }
 	g.sessions.Loop.name = func(key string) string { return cmp.Or(key, "all") }
 	return g
 }
@@ -67,7 +67,7 @@ func (g *GTP) Idle() []<-chan struct{} {
 }
 
 // LinksChanged reports that any interface may have changed.
-func (g *GTP) LinksChanged() { g.sessions.Mark(leftover) }
+func (g *GTP) LinksChanged() { g.sessions.Mark(allObjects) }
 
 // gtpLoop is the loop of one of the GTP kinds.
 type gtpLoop[T any] struct {
@@ -89,9 +89,9 @@ func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[stri
 	now := l.desired.Snapshot()
 	problems, err := l.gtp.apply(now)
 	for _, key := range keys {
-		meta, there := l.table.Meta(now, key)
+		meta, exists := l.table.Meta(now, key)
 		o := Outcome[string]{Key: key, Version: meta.Version}
-		if there || key == leftover {
+		if exists || key == allObjects {
 			o.Err = err
 		}
 		if err == nil && l.table.Name() == l.gtp.flows.table.Name() {
@@ -163,8 +163,8 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 	problems = map[string]error{}
 	list := slices.SortedFunc(g.desired.SessionFlows.All(now), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
 	for _, f := range list {
-		s, there := g.desired.Sessions.Get(now, f.Session)
-		if !there {
+		s, exists := g.desired.Sessions.Get(now, f.Session)
+		if !exists {
 			problems[f.Key()] = fmt.Errorf("session %q does not exist: create it, or delete the classifier", f.Session)
 			continue
 		}
@@ -172,7 +172,7 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 			problems[f.Key()] = fmt.Errorf("user %s and address %s are of different IP versions, so no packet matches: delete the classifier", s.User, f.Peer)
 			continue
 		}
-		if other, is := seen[pair{s.User, f.Peer}]; is {
+		if other, exists := seen[pair{s.User, f.Peer}]; exists {
 			problems[f.Key()] = fmt.Errorf("packets between user %s and %s belong to session %q: delete one of the two classifiers", s.User, f.Peer, other)
 			continue
 		}
@@ -180,8 +180,8 @@ func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []net
 		flows = append(flows, datapath.GTPFlow{User: s.User, Peer: f.Peer, Core: s.Core, Access: s.Access, QFI: f.QFI})
 		outer6[s.User] = outer6[s.User] || s.Access.Addr.Is6()
 	}
-	for user, is := range outer6 {
-		users = append(users, netdev.MobileUser{Addr: user, Outer6: is})
+	for user, is6 := range outer6 {
+		users = append(users, netdev.MobileUser{Addr: user, Outer6: is6})
 	}
 	return flows, users, problems
 }

@@ -27,7 +27,7 @@ type Health struct {
 	mark              func(...lb.Key) // nil: no services loop yet
 	logged            int             // changes in this window
 	suppressed        int             // changes not logged
-	logging           bool            // the window is open
+	windowOpen        bool            // the window is open
 	asymmetric        map[netip.AddrPort]bool
 	asymmetricChanged func() // may be nil
 
@@ -105,9 +105,9 @@ func (h *Health) Changed(key string) {
 	if !ok {
 		return
 	}
-	at, news, users := h.probes.unreported(key, &status)
+	at, changes, users := h.probes.unreported(key, &status)
 	h.markServices(users)
-	for _, c := range news {
+	for _, c := range changes {
 		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence, Name: key, Services: firstOf(users), Users: len(users)}
 		h.Events.Publish(e)
 		if c.To != health.Down && c.From != health.Down || !h.mayLog() {
@@ -154,8 +154,8 @@ func (h *Health) markServices(services []lb.Key) {
 func (h *Health) mayLog() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.logging {
-		h.logging, h.logged, h.suppressed = true, 0, 0
+	if !h.windowOpen {
+		h.windowOpen, h.logged, h.suppressed = true, 0, 0
 		time.AfterFunc(logWindow, h.closeWindow)
 	}
 	if h.logged++; h.logged > logsInWindow {
@@ -168,7 +168,7 @@ func (h *Health) mayLog() bool {
 func (h *Health) closeWindow() {
 	h.mu.Lock()
 	suppressed := h.suppressed
-	h.logging = false
+	h.windowOpen = false
 	h.mu.Unlock()
 	if suppressed > 0 {
 		h.Log.Warn("more endpoints have become up or down", "changes", suppressed, "hint", "loxicmd get endpoint")
@@ -177,14 +177,14 @@ func (h *Health) closeWindow() {
 
 // unreported returns a target's changes that were not reported yet, and the services that consider
 // them.
-func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
+func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, changes []health.Change, users []lb.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.groups[p.names[key]]
-	if n == nil {
+	g := p.groups[p.names[key]]
+	if g == nil {
 		return at, nil, nil
 	}
-	r := n.running[key]
+	r := g.probes[key]
 	for _, c := range s.History {
 		if !c.At.After(r.reported) {
 			continue
@@ -192,10 +192,10 @@ func (p *probes) unreported(key string, s *health.Status) (at netip.AddrPort, ne
 		r.reported = c.At
 		r.changes++
 		if c.From != health.Unknown || r.target.Probe.Type != lb.ProbeNone || c.To != health.Up { // up without a probe: no change
-			news = append(news, c)
+			changes = append(changes, c)
 		}
 	}
-	return netip.AddrPortFrom(r.target.Addr, r.target.Port), news, n.usersOf(key)
+	return netip.AddrPortFrom(r.target.Addr, r.target.Port), changes, g.usersOf(key)
 }
 
 // EndpointCount counts the probed endpoints by health.
@@ -209,9 +209,9 @@ func (h *Health) EndpointCount() (count report.HealthCount) {
 		if !ok {
 			continue
 		}
-		n := p.groups[name]
-		t := &n.running[key].target
-		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, n.object != nil, report.HealthState(state)
+		g := p.groups[name]
+		t := &g.probes[key].target
+		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, g.object != nil, report.HealthState(state)
 		count.Add(&e)
 	}
 	return count
@@ -224,7 +224,7 @@ func (h *Health) Endpoints(yield func(*report.EndpointHealth) bool) { h.Endpoint
 // all.
 func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*report.EndpointHealth) bool) {
 	for _, one := range h.probes.inOrder() {
-		if chosen != nil && !chosen(one.key, one.at) {
+		if chosen != nil && !chosen(one.key, one.addr) {
 			continue
 		}
 		if e, ok := h.probes.health(one.key); ok && !yield(e) {
@@ -234,17 +234,17 @@ func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yi
 }
 
 // inOrder returns all keys in order. The slice is rebuilt after a change, and never modified.
-func (p *probes) inOrder() []located {
+func (p *probes) inOrder() []keyAddr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sorted == nil {
-		p.sorted = make([]located, 0, len(p.names))
+		p.sorted = make([]keyAddr, 0, len(p.names))
 		for at := range p.byAddr {
 			for key := range p.byAddr.of(at) {
-				p.sorted = append(p.sorted, located{key, at})
+				p.sorted = append(p.sorted, keyAddr{key, at})
 			}
 		}
-		slices.SortFunc(p.sorted, func(a, b located) int { return strings.Compare(a.key, b.key) })
+		slices.SortFunc(p.sorted, func(a, b keyAddr) int { return strings.Compare(a.key, b.key) })
 	}
 	return p.sorted
 }
@@ -277,15 +277,15 @@ func (p *probes) health(key string) (*report.EndpointHealth, bool) {
 	s, ok := p.prober.Status(key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.groups[p.names[key]]
-	if !ok || n == nil {
+	g := p.groups[p.names[key]]
+	if !ok || g == nil {
 		return nil, false
 	}
-	r := n.running[key]
+	r := g.probes[key]
 	e := &report.EndpointHealth{
 		EndpointProbe: lb.EndpointProbe{Name: key, Addr: r.target.Addr, Probe: r.target.Probe},
-		Object:        n.object != nil, Services: n.usersOf(key),
-		State: report.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
+		Object:        g.object != nil, Services: g.usersOf(key),
+		State: report.HealthState(s.State), AgentDown: r.agentDown, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
 		MinDelay: s.MinDelay, AvgDelay: s.AvgDelay, MaxDelay: s.MaxDelay,
 		Failures: s.Failures, Successes: s.Successes, Changes: r.changes, Downs: s.Downs, Downtime: s.Downtime(time.Now()),
 		Failed: s.Failed,

@@ -22,76 +22,76 @@ import (
 )
 
 // fakeProber has the states that a test sets, and keeps them like health.Monitor.
-type prober struct {
-	mu      sync.Mutex
-	targets map[string]health.Target
-	states  map[string]health.Status
-	news    []string
+type fakeProber struct {
+	mu       sync.Mutex
+	targets  map[string]health.Target
+	states   map[string]health.Status
+	recorded []string
 
-	overrides func() // called by Override unless nil
+	onOverride func() // called by Override unless nil
 }
 
-func (p *prober) Set(key string, t health.Target) {
+func (p *fakeProber) Set(key string, t health.Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	what := "set"
-	if _, there := p.targets[key]; there {
+	if _, exists := p.targets[key]; exists {
 		what = "change"
 	}
 	p.targets[key] = t
 	if what == "set" {
 		p.states[key] = health.Status{}
 	}
-	p.news = append(p.news, fmt.Sprintf("%s %s: %s %s every %s", what, key, t.Probe.Type, netip.AddrPortFrom(t.Addr, t.Port), t.Probe.Interval))
+	p.recorded = append(p.recorded, fmt.Sprintf("%s %s: %s %s every %s", what, key, t.Probe.Type, netip.AddrPortFrom(t.Addr, t.Port), t.Probe.Interval))
 }
 
-func (p *prober) Remove(key string) {
+func (p *fakeProber) Remove(key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.targets, key)
 	delete(p.states, key)
-	p.news = append(p.news, "remove "+key)
+	p.recorded = append(p.recorded, "remove "+key)
 }
 
-func (p *prober) Status(key string) (health.Status, bool) {
+func (p *fakeProber) Status(key string) (health.Status, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, ok := p.states[key]
 	return s, ok
 }
 
-func (p *prober) State(key string) (state, probe health.State, ok bool) {
+func (p *fakeProber) State(key string) (state, probe health.State, ok bool) {
 	s, ok := p.Status(key)
 	return s.State, s.ProbeState, ok
 }
 
-func (p *prober) Override(key string, s health.State, evidence string) {
-	if p.overrides != nil {
-		p.overrides()
+func (p *fakeProber) Override(key string, s health.State, evidence string) {
+	if p.onOverride != nil {
+		p.onOverride()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.news = append(p.news, fmt.Sprintf("override %s: %s %s", key, s, evidence))
+	p.recorded = append(p.recorded, fmt.Sprintf("override %s: %s %s", key, s, evidence))
 }
 
-func (p *prober) Eject(key, evidence string) {
+func (p *fakeProber) Eject(key, evidence string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
+	p.recorded = append(p.recorded, fmt.Sprintf("eject %s: %s", key, evidence))
 }
 
 // calls returns the calls of the prober since the last call of calls, sorted.
-func (p *prober) calls() []string {
+func (p *fakeProber) calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out := p.news
-	p.news = nil
+	out := p.recorded
+	p.recorded = nil
 	slices.Sort(out)
 	return out
 }
 
 // setHealth sets the state of a target, and notifies the loop.
-func (r *rig) becomes(key string, state health.State) {
+func (r *rig) setHealth(key string, state health.State) {
 	r.t.Helper()
 	p := r.prober
 	p.mu.Lock()
@@ -115,7 +115,7 @@ func (r *rig) wantCalls(want ...string) {
 }
 
 // wantApplied waits until exactly these changes were written to the data path.
-func (r *rig) applied(want ...string) {
+func (r *rig) wantApplied(want ...string) {
 	r.t.Helper()
 	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
 		return slices.Equal(r.events, want)
@@ -130,13 +130,13 @@ const (
 
 // TestAssumedUp checks that there is no event when an unprobed endpoint is assumed to be up, and
 // one each when it goes down and up.
-func TestTakenToBeUp(t *testing.T) {
+func TestAssumedUp(t *testing.T) {
 	t.Parallel()
-	const silent = "192.168.1.1_none_0"
-	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true probetype=none")
+	const key = "192.168.1.1_none_0"
+	r := newRig(t, newFakeKernel(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true probetype=none")
 	news := r.hub.Subscribe(event.KindHealth)
 	for _, state := range []health.State{health.Up, health.Down, health.Up} {
-		r.becomes(silent, state)
+		r.setHealth(key, state)
 	}
 	const of = " (192.168.1.1_none_0, of 10.0.0.1:80/tcp)"
 	for _, want := range []string{"endpoint 192.168.1.1 is down: seen" + of, "endpoint 192.168.1.1 is up: seen" + of} {
@@ -154,13 +154,13 @@ func TestFirstFailures(t *testing.T) {
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80 probetype=tcp")
 	first := health.Status{State: health.Down, ProbeState: health.Down, Unconfirmed: true}
 	confirmed := health.Status{State: health.Down, ProbeState: health.Down}
-	red := first
-	red.Overridden = true
+	reported := first
+	reported.Overridden = true
 	for _, c := range []struct {
 		one, two health.Status
 		up       string
 	}{
-		{first, first, "12"}, {first, confirmed, "1."}, {confirmed, confirmed, ".."}, {red, red, ".."},
+		{first, first, "12"}, {first, confirmed, "1."}, {confirmed, confirmed, ".."}, {reported, reported, ".."},
 		{first, health.Status{}, ".2"}, {first, health.Status{State: health.Up, ProbeState: health.Up}, ".2"},
 	} {
 		p, fake := newFakeProbes(t, s)
@@ -175,18 +175,18 @@ func TestFirstFailures(t *testing.T) {
 // services do not, and that an endpoint of several services has one probe.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
+	r := newRig(t, newFakeKernel(), monitored, monitored2, "10.0.0.2:80/tcp endpoints=192.168.1.1:80")
 	r.wantCalls("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s", "set 192.168.1.2_tcp_80: tcp 192.168.1.2:80 every 2s")
 	r.drainEvents()
 	news := r.hub.Subscribe(event.KindHealth)
-	r.becomes("192.168.1.1_tcp_80", health.Up)
-	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
-	r.becomes("192.168.1.1_tcp_80", health.Down)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
-	r.becomes("192.168.1.2_tcp_80", health.Down)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1 without 192.168.1.2")
-	r.becomes("192.168.1.1_tcp_80", health.Up)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2", "put 10.0.0.1:443/tcp")
+	r.setHealth("192.168.1.1_tcp_80", health.Up)
+	r.wantApplied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
+	r.setHealth("192.168.1.1_tcp_80", health.Down)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
+	r.setHealth("192.168.1.2_tcp_80", health.Down)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1 without 192.168.1.2")
+	r.setHealth("192.168.1.1_tcp_80", health.Up)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.2", "put 10.0.0.1:443/tcp")
 	const of1, of2 = " (192.168.1.1_tcp_80, of 10.0.0.1:80/tcp, 10.0.0.1:443/tcp)", " (192.168.1.2_tcp_80, of 10.0.0.1:80/tcp)"
 	for _, want := range []string{
 		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2,
@@ -220,13 +220,13 @@ func TestHealth(t *testing.T) {
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	const off = "10.0.0.1:80/tcp endpoints=192.168.1.1:80"
-	r := newRig(t, newWorld(), off)
+	r := newRig(t, newFakeKernel(), off)
 	r.wantCalls()
 	r.wait(r.put(off + " monitor=true"))
 	r.wantCalls("set 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 2s")
 	r.drainEvents()
-	r.becomes("192.168.1.1_tcp_80", health.Down)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.setHealth("192.168.1.1_tcp_80", health.Down)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	r.wait(r.put(off + " monitor=true probe-interval=500ms"))
 	r.wantCalls("change 192.168.1.1_tcp_80: tcp 192.168.1.1:80 every 500ms")
 	r.wantEvents("put 10.0.0.1:80/tcp without 192.168.1.1")
@@ -239,15 +239,15 @@ func TestMonitorInPlace(t *testing.T) {
 
 // TestTwoProbesOfOnePort checks that services with different probe settings for one port have
 // separate probes.
-func TestTwoQuestions(t *testing.T) {
+func TestTwoProbesOfOnePort(t *testing.T) {
 	t.Parallel()
 	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
 	b := "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
-	r := newRig(t, newWorld(), a, b)
+	r := newRig(t, newFakeKernel(), a, b)
 	r.wantCalls("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
 	r.drainEvents()
-	r.becomes("192.168.1.1_http_80/2", health.Down)
-	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
+	r.setHealth("192.168.1.1_http_80/2", health.Down)
+	r.wantApplied("put 10.0.0.2:80/tcp without 192.168.1.1")
 	// With the same settings again, they share a probe.
 	r.wait(r.put(strings.Replace(b, "/b", "/a", 1)))
 	r.wantCalls("remove 192.168.1.1_http_80/2")
@@ -255,13 +255,13 @@ func TestTwoQuestions(t *testing.T) {
 }
 
 // TestFailedChangeKeepsProbes checks that probes stay after a change that the data path refuses.
-func TestFailedServiceIsProbedAsBefore(t *testing.T) {
+func TestFailedChangeKeepsProbes(t *testing.T) {
 	t.Parallel()
 	const before = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true"
-	r := newRig(t, newWorld(), before)
+	r := newRig(t, newFakeKernel(), before)
 	r.prober.calls()
-	r.breaks("put 10.0.0.1:80/tcp", errBroken)
-	if err := r.try(r.put(strings.Replace(before, "192.168.1.1", "192.168.1.2", 1))); err == nil {
+	r.failOn("put 10.0.0.1:80/tcp", errBroken)
+	if err := r.result(r.put(strings.Replace(before, "192.168.1.1", "192.168.1.2", 1))); err == nil {
 		t.Fatal("the service was applied")
 	}
 	var keys []string
@@ -277,7 +277,7 @@ func TestFailedServiceIsProbedAsBefore(t *testing.T) {
 // that its deletion restores it.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), monitored, monitored2)
+	r := newRig(t, newFakeKernel(), monitored, monitored2)
 	r.prober.calls()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -288,7 +288,7 @@ func TestEndpointObject(t *testing.T) {
 		t.Helper()
 		r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
 	}
-	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.setHealth("192.168.1.1_tcp_80", health.Down)
 	r.eventually("the endpoint is avoided", func() bool { return len(r.events) >= 2 })
 	r.drainEvents()
 	e := lb.EndpointProbe{Name: "192.168.1.1_tcp_80", Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
@@ -297,7 +297,7 @@ func TestEndpointObject(t *testing.T) {
 	e.Probe.Interval = time.Second
 	put(e)
 	r.wantCalls("change 192.168.1.1_tcp_80: ping 192.168.1.1:0 every 1s")
-	r.becomes("192.168.1.1_tcp_80", health.Up)
+	r.setHealth("192.168.1.1_tcp_80", health.Up)
 	r.eventually("the endpoint is used again", func() bool { return slices.Contains(r.events, "put 10.0.0.1:443/tcp") })
 	if s := r.status(kinds.Endpoint().Name, "192.168.1.1_tcp_80"); s.Applied == 0 || s.Applied != s.Desired {
 		t.Errorf("got %+v, want s.Applied != 0, s.Applied == s.Desired", s)
@@ -343,7 +343,7 @@ func TestObjectMovesServices(t *testing.T) {
 		b     = "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
 		probe = "192.168.1.1_http_80"
 	)
-	r := newRig(t, newWorld(), a)
+	r := newRig(t, newFakeKernel(), a)
 	r.wait(r.put(b)) // later, so it has the second probe
 	r.drainEvents()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
@@ -351,22 +351,22 @@ func TestObjectMovesServices(t *testing.T) {
 	done := make(chan struct{})
 	go func() { objects.Run(ctx); close(done) }()
 	t.Cleanup(func() { cancel(); <-done })
-	r.becomes(probe, health.Down)
-	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	r.setHealth(probe, health.Down)
+	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	e := lb.EndpointProbe{Name: probe, Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
 	r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
-	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
+	r.wantApplied("put 10.0.0.2:80/tcp without 192.168.1.1")
 	r.wait(r.commit(func(tx *store.Tx) error { return tx.Delete(r.state.Endpoints.ID(e.Key())) }))
-	r.applied("put 10.0.0.2:80/tcp")
+	r.wantApplied("put 10.0.0.2:80/tcp")
 }
 
 // TestAdoptedServicesWait checks that services in the data path from an earlier process are not
 // written until their endpoints have been probed again.
-func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
+func TestAdoptedServicesWait(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.services[compile.Key(key(t, "10.0.0.1:443/tcp"))] = true
-	r := makeRig(t, w)
+	r := newStoppedRig(t, w)
 	c := r.put(monitored2)
 	r.start()
 	const probe = "192.168.1.1_tcp_80"
@@ -374,7 +374,7 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	if events := r.drainEvents(); len(events) > 0 {
 		t.Errorf("%q before the first probe result", events)
 	}
-	r.becomes(probe, health.Down)
+	r.setHealth(probe, health.Down)
 	r.wait(c)
 	if events := r.drainEvents(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
 		t.Errorf(`got %q, want "put 10.0.0.1:443/tcp without 192.168.1.1" first`, events)
@@ -389,9 +389,9 @@ func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 
 // TestAdoptedWaitIsBounded checks that an endpoint whose probe does not end delays a start by
 // firstProbes in total, however many services have it.
-func TestAdoptedIsNotWaitedForLong(t *testing.T) {
+func TestAdoptedWaitIsBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	for _, k := range []string{"10.0.0.1:443/tcp", "10.0.0.1:80/tcp"} {
 		w.services[compile.Key(key(t, k))] = true
 	}

@@ -15,13 +15,13 @@ import (
 // index holds the services in the data path, and finds them by address. Only the loop's goroutine
 // uses it.
 type index struct {
-	services map[lb.Key]indexed
-	kept     map[lb.Key]keptService   // services that could not be applied since the start, whose addresses stay owned
-	vips     users                    // services by their own addresses: VIPs and sources
-	named    map[netip.Addr]endpoint  // by address
-	rows     map[bpf.TcServiceKey]int // number of port ranges by row: ranges that begin at the same port share one
-	notifier *notifier
-	probes   *probes
+	services  map[lb.Key]indexed
+	kept      map[lb.Key]keptService     // services that could not be applied since the start, whose addresses stay owned
+	vips      users                      // services by their own addresses: VIPs and sources
+	endpoints map[netip.Addr]endpointUse // by address
+	rows      map[bpf.TcServiceKey]int   // number of port ranges by row: ranges that begin at the same port share one
+	notifier  *notifier
+	probes    *probes
 }
 
 // indexed is a service as configured, and as the data path has it if that differs. The zero value
@@ -40,12 +40,12 @@ func (i *indexed) effective() *lb.Service {
 
 // endpointUse counts the services with an endpoint at an address: as configured, and after
 // endpoints that are services themselves were replaced by theirs.
-type endpoint struct{ named, reached uint32 }
+type endpointUse struct{ configured, effective uint32 }
 
 func newIndex(n *notifier, p *probes) *index {
 	return &index{
 		services: map[lb.Key]indexed{}, kept: map[lb.Key]keptService{},
-		named: map[netip.Addr]endpoint{}, vips: users{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
+		endpoints: map[netip.Addr]endpointUse{}, vips: users{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
 	}
 }
 
@@ -70,7 +70,7 @@ type keptService struct {
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
 // hasEndpoint reports whether a service sends connections to an address.
-func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
+func (x *index) hasEndpoint(a netip.Addr) bool { return x.endpoints[a].effective > 0 }
 
 // keep counts the addresses of a service as in use until release, although the service is not in
 // the index.
@@ -130,30 +130,30 @@ func (x *index) remove(key lb.Key) (i indexed) {
 // first or lose their last service.
 func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
-		n := x.named[e.Addr]
-		n.named += uint32(by) // -1 wraps, and so subtracts
+		n := x.endpoints[e.Addr]
+		n.configured += uint32(by) // -1 wraps, and so subtracts
 		x.setEndpoint(e.Addr, n)
 	}
 	for _, e := range i.effective().Endpoints {
-		n := x.named[e.Addr]
-		n.reached += uint32(by)
+		n := x.endpoints[e.Addr]
+		n.effective += uint32(by)
 		x.setEndpoint(e.Addr, n)
-		if first := by > 0 && n.reached == 1; first || n.reached == 0 {
+		if first := by > 0 && n.effective == 1; first || n.effective == 0 {
 			x.notifier.change(e.Addr, first)
 		}
 	}
 }
 
-func (x *index) setEndpoint(a netip.Addr, n endpoint) {
-	if n == (endpoint{}) {
-		delete(x.named, a)
+func (x *index) setEndpoint(a netip.Addr, n endpointUse) {
+	if n == (endpointUse{}) {
+		delete(x.endpoints, a)
 	} else {
-		x.named[a] = n
+		x.endpoints[a] = n
 	}
 }
 
 // withPathTo returns the services that depend on the path to one of these endpoints.
-func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
+func (x *index) withPathTo(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	if len(hosts) == 0 {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (x *index) endpointVIPs(snapshot *store.Snapshot, services *desired.Service
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {
 		for _, a := range list {
-			if x.named[a].named > 0 {
+			if x.endpoints[a].configured > 0 {
 				vips[a] = true
 			}
 		}

@@ -46,10 +46,10 @@ type InterfacesConfig struct {
 type Interfaces struct {
 	*Loop[int]
 	InterfacesConfig
-	current    map[int]described // interfaces in the data path
-	orphans    bool              // interfaces of an earlier process that are no longer selected may still be attached
-	retryTimer *time.Timer       // of the next attempt to detach orphans
-	egress     *time.Timer       // of the next pass after egressInterval
+	current      map[int]attachment // interfaces in the data path
+	orphans      bool               // interfaces of an earlier process that are no longer selected may still be attached
+	retryTimer   *time.Timer        // of the next attempt to detach orphans
+	recheckTimer *time.Timer        // of the next pass after egressInterval
 }
 
 // egressInterval is how often interfaces are checked for queueing disciplines and programs of other
@@ -57,7 +57,7 @@ type Interfaces struct {
 const egressInterval = 30 * time.Second
 
 // attachment is the state of an interface in the data path.
-type described struct {
+type attachment struct {
 	datapath.Interface
 	set        bool   // SetLink succeeded
 	generation uint64 // of the link: a new link with the same index lacks our programs
@@ -70,7 +70,7 @@ const allInterfaces = 0
 
 // NewInterfaces returns the loop of the interfaces.
 func NewInterfaces(c InterfacesConfig) *Interfaces {
-	i := &Interfaces{InterfacesConfig: c, current: map[int]described{}, orphans: true}
+	i := &Interfaces{InterfacesConfig: c, current: map[int]attachment{}, orphans: true}
 	i.Loop = newLoop(InterfaceKind, i.nameOf, i, c.Observers)
 	i.MarkAll()
 	return i
@@ -81,8 +81,8 @@ func (i *Interfaces) MarkAll() { i.Mark(allInterfaces) }
 
 // nameOf returns an interface's name. Loop calls it for interfaces that Apply has just seen.
 func (i *Interfaces) nameOf(index int) string {
-	if k, ok := i.current[index]; ok {
-		return k.Name
+	if state, ok := i.current[index]; ok {
+		return state.Name
 	}
 	return "#" + strconv.Itoa(index)
 }
@@ -107,10 +107,10 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 	}
 	i.detachOrphans(present, chosen)
 	if slices.Contains(keys, allInterfaces) { // only then: changes of single interfaces must not delay the check of the others
-		if i.egress == nil {
-			i.egress = time.AfterFunc(egressInterval, i.MarkAll)
+		if i.recheckTimer == nil {
+			i.recheckTimer = time.AfterFunc(egressInterval, i.MarkAll)
 		}
-		i.egress.Reset(egressInterval)
+		i.recheckTimer.Reset(egressInterval)
 	}
 	return outcomes
 }
@@ -152,71 +152,71 @@ func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	if chosen {
 		o.Version = 1
 	}
-	k, had := i.current[l.Index]
-	if had && k.Name != l.Name {
-		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+	state, had := i.current[l.Index]
+	if had && state.Name != l.Name {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: state.Name})
 	}
-	if had && (k.generation != l.Generation || k.gone) {
-		k = described{}
+	if had && (state.generation != l.Generation || state.gone) {
+		state = attachment{}
 		o.Err = i.Hooks.Detach(l.Index) // the programs disappeared with the previous interface of this index
 	}
 	d := Describe(l)
 	d.BridgePort = bridged
 	d.Queues = d.Peer && i.Hooks.MayQueue(l.Index)
-	if !k.set || k.Interface != d {
+	if !state.set || state.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)
-		k.Interface, k.set = d, err == nil
+		state.Interface, state.set = d, err == nil
 	}
-	k.generation = l.Generation
-	if o.Err == nil && k.attached != chosen {
-		o.Err = i.attach(&k, chosen)
+	state.generation = l.Generation
+	if o.Err == nil && state.attached != chosen {
+		o.Err = i.attach(&state, chosen)
 	}
-	if o.Err == nil && k.attached {
+	if o.Err == nil && state.attached {
 		o.Err = i.Hooks.SetEgress(l.Index)
 	}
-	i.current[l.Index] = k
+	i.current[l.Index] = state
 	return o
 }
 
-func (i *Interfaces) attach(k *described, wanted bool) error {
+func (i *Interfaces) attach(state *attachment, wanted bool) error {
 	if !wanted {
-		if err := i.Hooks.Detach(k.Index); err != nil {
+		if err := i.Hooks.Detach(state.Index); err != nil {
 			return err
 		}
-		k.attached = false
-		i.log.Info("interface detached", "interface", k.Name, "ifindex", k.Index)
+		state.attached = false
+		i.log.Info("interface detached", "interface", state.Name, "ifindex", state.Index)
 		return nil
 	}
-	if err := i.Hooks.Attach(k.Interface); err != nil {
+	if err := i.Hooks.Attach(state.Interface); err != nil {
 		return fmt.Errorf("packets that arrive there are not balanced: %w", err)
 	}
-	k.attached = true
-	i.log.Info("interface attached", "interface", k.Name, "ifindex", k.Index)
+	state.attached = true
+	i.log.Info("interface attached", "interface", state.Name, "ifindex", state.Index)
 	return nil
 }
 
 // forget removes a missing interface from the data path. If that fails, its status has its index
 // from then on, since another interface may have its name now.
 func (i *Interfaces) forget(index int) Outcome[int] {
-	k, had := i.current[index]
+	state, had := i.current[index]
 	o := Outcome[int]{Key: index}
 	if !had {
 		return o
 	}
-	if k.attached {
+	if state.attached {
 		o.Err = i.Hooks.Detach(index)
 	}
 	if o.Err = errors.Join(o.Err, i.Hooks.ForgetLink(index)); o.Err == nil {
 		delete(i.current, index)
-		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
-		i.log.Info("interface is gone", "interface", k.Name, "ifindex", index)
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: state.Name})
+		i.log.Info("interface is gone", "interface", state.Name, "ifindex", index)
 		return o
 	}
-	if !k.gone {
-		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
-		k.gone, k.Name = true, fmt.Sprintf("%s (%d)", k.Name, index)
-		i.current[index] = k
+	if !state.gone {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: state.Name})
+		state.gone, state.Name = true, fmt.Sprintf("%s (%d)", state.Name, index)
+		i.current[index] = state
 	}
 	return o
 }

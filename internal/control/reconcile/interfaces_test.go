@@ -19,12 +19,12 @@ import (
 )
 
 // fakeHooks records the calls of the data path in order. Those in broken fail.
-type hooks struct {
+type fakeHooks struct {
 	events []string
 	broken map[string]bool
 }
 
-func (h *hooks) note(format string, args ...any) error {
+func (h *fakeHooks) record(format string, args ...any) error {
 	event := fmt.Sprintf(format, args...)
 	if h.broken[event] {
 		event += " fails"
@@ -36,24 +36,24 @@ func (h *hooks) note(format string, args ...any) error {
 	return nil
 }
 
-func (h *hooks) SetLink(i datapath.Interface) error {
-	return h.note("set %d peer=%v layer3=%v", i.Index, i.Peer, i.Layer3)
+func (h *fakeHooks) SetLink(i datapath.Interface) error {
+	return h.record("set %d peer=%v layer3=%v", i.Index, i.Peer, i.Layer3)
 }
-func (h *hooks) ForgetLink(index int) error        { return h.note("forget %d", index) }
-func (h *hooks) Attach(i datapath.Interface) error { return h.note("attach %d", i.Index) }
-func (h *hooks) SetEgress(index int) error {
+func (h *fakeHooks) ForgetLink(index int) error        { return h.record("forget %d", index) }
+func (h *fakeHooks) Attach(i datapath.Interface) error { return h.record("attach %d", i.Index) }
+func (h *fakeHooks) SetEgress(index int) error {
 	if h.broken[fmt.Sprintf("egress %d", index)] {
 		return errors.New("broken")
 	}
 	return nil
 }
-func (h *hooks) MayQueue(index int) bool { return !h.broken[fmt.Sprintf("queue %d", index)] }
-func (h *hooks) Detach(index int) error  { return h.note("detach %d", index) }
-func (h *hooks) DetachOrphans(keep func(index int) bool) error {
-	return h.note("detach all but %v", kept(keep))
+func (h *fakeHooks) MayQueue(index int) bool { return !h.broken[fmt.Sprintf("queue %d", index)] }
+func (h *fakeHooks) Detach(index int) error  { return h.record("detach %d", index) }
+func (h *fakeHooks) DetachOrphans(keep func(index int) bool) error {
+	return h.record("detach all but %v", kept(keep))
 }
-func (h *hooks) ForgetOtherLinks(keep func(index int) bool) error {
-	return h.note("forget all but %v", kept(keep))
+func (h *fakeHooks) ForgetOtherLinks(keep func(index int) bool) error {
+	return h.record("forget all but %v", kept(keep))
 }
 
 // kept returns the indices for which keep returns true.
@@ -85,11 +85,11 @@ func later(l netdev.Link) netdev.Link {
 	return l
 }
 
-// TestOrphansAreTriedOnceASecond checks that orphans are retried once a second, however often
-// interfaces change.
-func TestOrphansAreTriedOnceASecond(t *testing.T) {
+// TestOrphansRetryInterval checks that orphans are retried once a second, however often interfaces
+// change.
+func TestOrphansRetryInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hooks{broken: map[string]bool{"detach all but []": true}}
+		h := &fakeHooks{broken: map[string]bool{"detach all but []": true}}
 		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return nil }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -110,9 +110,9 @@ func TestOrphansAreTriedOnceASecond(t *testing.T) {
 
 // TestEgressInterval checks that the program of another owner at an interface is noticed within
 // half a minute, although other interfaces change all the time.
-func TestEgressIsLookedAt(t *testing.T) {
+func TestEgressInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hooks{broken: map[string]bool{}}
+		h := &fakeHooks{broken: map[string]bool{}}
 		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return []netdev.Link{link(3, "veth1"), link(4, "veth2")} }})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -132,13 +132,13 @@ func TestEgressIsLookedAt(t *testing.T) {
 		}
 		cancel()
 		<-done
-		i.egress.Stop()
+		i.recheckTimer.Stop()
 	})
 }
 
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
-	h := &hooks{broken: map[string]bool{}}
+	h := &fakeHooks{broken: map[string]bool{}}
 	var links []netdev.Link
 	o := quiet()
 	i := NewInterfaces(InterfacesConfig{

@@ -39,7 +39,7 @@ type IPsec struct {
 	health  *Health
 	ignores bool   // packets that policies refuse are sent nevertheless
 	changed func() // called when refusals may have changed; nil: not needed
-	current followedPolicies
+	current currentPolicies
 }
 
 // NewIPsec returns an IPsec. table writes the policies to the data path. With ignores, policies are
@@ -53,7 +53,7 @@ func NewIPsec(r PolicyReader, table func(bpf.RuleTable) error, ignores bool, s *
 
 // FollowRefusals sets the function that is called when refusals may have changed. It must be called
 // before Run.
-func (i *IPsec) Changed(f func()) { i.changed = f }
+func (i *IPsec) FollowRefusals(f func()) { i.changed = f }
 
 // Run follows the policies until ctx ends.
 func (i *IPsec) Run(ctx context.Context) {
@@ -164,19 +164,19 @@ type policies struct {
 }
 
 // currentPolicies holds the current policies. It is safe for concurrent use.
-type followedPolicies struct {
+type currentPolicies struct {
 	atomic.Pointer[policies]
 	source func(endpoint netip.Addr) netip.Addr // of this machine, as the endpoint sees it
 }
 
 // any reports whether there are policies.
-func (f *followedPolicies) any() bool {
+func (f *currentPolicies) any() bool {
 	p := f.Load()
 	return p != nil && len(p.list) > 0
 }
 
 // refusals yields the policies that refuse packets of a service to or from an endpoint.
-func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(policy.IPsecRefusal)) {
+func (f *currentPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(policy.IPsecRefusal)) {
 	p := f.Load()
 	var source netip.Addr
 	if f.source != nil {
@@ -194,7 +194,7 @@ func (f *followedPolicies) refusals(s *lb.Service, e lb.Endpoint, yield func(pol
 
 // refusal returns the policy that refuses packets of a service to or from an endpoint, and since
 // when. It prefers a policy that refuses all packets.
-func (f *followedPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, since time.Time, ok bool) {
+func (f *currentPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecRefusal, since time.Time, ok bool) {
 	if !f.any() {
 		return r, since, false
 	}
@@ -257,7 +257,7 @@ func (i *IPsec) Refused(most int) (list []IPsecRefused) {
 
 // unreported lists the policies that refuse packets of a service to or from an endpoint: one that
 // refuses all packets, or else each policy that refuses some packets and was not reported yet.
-func (f *followedPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
+func (f *currentPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[policy.IPsecRefusal]bool) (list []policy.IPsecRefusal) {
 	r, _, ok := f.refusal(s, e)
 	switch {
 	case !ok:

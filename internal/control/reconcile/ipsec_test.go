@@ -13,7 +13,7 @@ import (
 // refuses all packets to the endpoint, and that doctor reports it.
 func TestIPsecSource(t *testing.T) {
 	t.Parallel()
-	r := makeRig(t, newWorld())
+	r := newStoppedRig(t, newFakeKernel())
 	here, endpoint := netip.MustParseAddr("31.31.31.254"), netip.MustParseAddr("31.31.31.1")
 	r.health.probes.policies.source = func(netip.Addr) netip.Addr { return here }
 	i := NewIPsec(nil, nil, false, r.state, r.health, Observers{Statuses: r.statuses})

@@ -32,7 +32,7 @@ type Leases struct {
 
 // LeasePart holds the leased addresses of one loop. A nil part has none, and ignores changes.
 type LeasePart struct {
-	all    *Leases
+	leases *Leases
 	leased map[netip.Addr][]string
 }
 
@@ -68,7 +68,7 @@ func (l *Leases) write(a netip.Addr) {
 func (l *Leases) Part() *LeasePart {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := &LeasePart{all: l, leased: map[netip.Addr][]string{}}
+	p := &LeasePart{leases: l, leased: map[netip.Addr][]string{}}
 	l.parts = append(l.parts, p)
 	return p
 }
@@ -78,15 +78,15 @@ func (p *LeasePart) set(a netip.Addr, instances []string) {
 	if p == nil {
 		return
 	}
-	p.all.mu.Lock()
-	defer p.all.mu.Unlock()
+	p.leases.mu.Lock()
+	defer p.leases.mu.Unlock()
 	if slices.Equal(p.leased[a], instances) {
 		return
 	}
 	if p.leased[a] = instances; len(instances) == 0 {
 		delete(p.leased, a)
 	}
-	p.all.write(a)
+	p.leases.write(a)
 }
 
 // instances returns the instances whose leases an address depends on, for all loops. The caller
@@ -99,35 +99,35 @@ func (l *Leases) instances(a netip.Addr) (list []string) {
 }
 
 // removeOrphans removes the leases of an earlier process for addresses that no loop owns.
-func (p *LeasePart) keep() {
+func (p *LeasePart) removeOrphans() {
 	if p == nil {
 		return
 	}
-	p.all.mu.Lock()
-	defer p.all.mu.Unlock()
-	err := p.all.table.KeepLeased(func(a netip.Addr) bool { return len(p.all.instances(a)) > 0 && !p.all.isOwn(a) })
+	p.leases.mu.Lock()
+	defer p.leases.mu.Unlock()
+	err := p.leases.table.KeepLeased(func(a netip.Addr) bool { return len(p.leases.instances(a)) > 0 && !p.leases.isOwn(a) })
 	if err != nil {
-		p.all.Log.Error("leases of an earlier process cannot be removed", "error", err)
+		p.leases.Log.Error("leases of an earlier process cannot be removed", "error", err)
 	}
 }
 
 // LeasedOwner acquires the addresses of a loop, with their leases.
-type Owned struct {
+type LeasedOwner struct {
 	announce.Owner
 	Leases *LeasePart // nil: no leases
 }
 
 // add leases addresses, then acquires them. leaseInstances returns the instances whose leases an
 // address depends on.
-func (o Owned) add(ctx context.Context, of func(netip.Addr) []string, list []netip.Addr) map[netip.Addr]error {
+func (o LeasedOwner) add(ctx context.Context, leaseInstances func(netip.Addr) []string, list []netip.Addr) map[netip.Addr]error {
 	for _, a := range list {
-		o.Leases.set(a, of(a))
+		o.Leases.set(a, leaseInstances(a))
 	}
 	return o.Add(ctx, list...)
 }
 
 // remove releases addresses, then their leases.
-func (o Owned) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]error {
+func (o LeasedOwner) remove(ctx context.Context, list []netip.Addr) map[netip.Addr]error {
 	failed := o.Remove(ctx, list...)
 	for _, a := range list {
 		if failed[a] == nil {
@@ -142,7 +142,7 @@ type leased map[string]bool
 
 // ifAll returns the instances by which this node owns an address if all of them have a lease;
 // otherwise nil: the address needs no lease.
-func (l leased) of(owning []string) []string {
+func (l leased) ifAll(owning []string) []string {
 	if slices.ContainsFunc(owning, func(instance string) bool { return !l[instance] }) {
 		return nil
 	}
@@ -151,6 +151,6 @@ func (l leased) of(owning []string) []string {
 
 // ifSource returns the instance by which this node owns a source address of rules, if it has a
 // lease.
-func (l leased) ofSource(a netip.Addr, instances map[string]lb.Instance) []string {
-	return l.of([]string{lb.SourceInstance(a, instances)})
+func (l leased) ifSource(a netip.Addr, instances map[string]lb.Instance) []string {
+	return l.ifAll([]string{lb.SourceInstance(a, instances)})
 }

@@ -33,7 +33,7 @@ func (l leaseTable) KeepLeased(keep func(netip.Addr) bool) error {
 // VIP are elected.
 func TestLeases(t *testing.T) {
 	t.Parallel()
-	r := makeRig(t, newWorld())
+	r := newStoppedRig(t, newFakeKernel())
 	table, own := leaseTable{netip.MustParseAddr("10.0.0.9"): "red"}, map[netip.Addr]bool{}
 	leases := NewLeases(table, func(a netip.Addr) bool { return own[a] }, r.services.Observers)
 	r.services.vips.owner.Leases = leases.Part()

@@ -69,7 +69,7 @@ type Loop[K comparable] struct {
 	// rest bounds the share of time of passes, for work that bursts of events request: after
 	// each pass, the loop rests this many times as long as the pass took, up to longestRest,
 	// since a pass may have waited for a lock. 0: it does not rest.
-	share int
+	rest int
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
 
@@ -162,7 +162,7 @@ func (l *Loop[K]) Run(ctx context.Context) {
 			l.report(ctx, l.worker.Apply(ctx, batch))
 			l.markTried(batch)
 			// keys that are marked during the rest are due after it
-			monotime.Sleep(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
+			monotime.Sleep(ctx, min(longestRest, time.Duration(l.rest)*time.Since(began)))
 			continue
 		}
 		timer := l.timer()

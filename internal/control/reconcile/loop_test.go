@@ -17,14 +17,14 @@ import (
 )
 
 // fakeWorker fails objects as long as the test sets an error for them.
-type scripted struct {
+type fakeWorker struct {
 	mu     sync.Mutex
 	broken map[int]error
 	tried  map[int][]time.Time
 	passes [][]int
 }
 
-func (s *scripted) Apply(_ context.Context, keys []int) []Outcome[int] {
+func (s *fakeWorker) Apply(_ context.Context, keys []int) []Outcome[int] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passes = append(s.passes, slices.Clone(keys))
@@ -37,20 +37,20 @@ func (s *scripted) Apply(_ context.Context, keys []int) []Outcome[int] {
 }
 
 // tries returns the times at which an object was tried.
-func (s *scripted) tries(k int) []time.Time {
+func (s *fakeWorker) tries(k int) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.tried[k])
 }
 
-func (s *scripted) fix(k int) {
+func (s *fakeWorker) fix(k int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.broken, k)
 }
 
-func newScripted() *scripted {
-	return &scripted{broken: map[int]error{}, tried: map[int][]time.Time{}}
+func newFakeWorker() *fakeWorker {
+	return &fakeWorker{broken: map[int]error{}, tried: map[int][]time.Time{}}
 }
 
 func quiet() Observers {
@@ -58,9 +58,9 @@ func quiet() Observers {
 }
 
 // TestLoopRetries checks that a failed object is retried at growing intervals, and delays no other.
-func TestLoopRetriesWhatFailed(t *testing.T) {
+func TestLoopRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, o := newScripted(), quiet()
+		w, o := newFakeWorker(), quiet()
 		w.broken[13] = errors.New("it is broken")
 		l := newLoop("number", strconv.Itoa, w, o)
 		events := o.Events.Subscribe()
@@ -113,7 +113,7 @@ func TestLoopRetriesWhatFailed(t *testing.T) {
 // change of another object does not wait for the failing object's retry.
 func TestLoopTriesChangesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newScripted()
+		w := newFakeWorker()
 		w.broken[13] = errors.New("it is broken")
 		l := newLoop("number", strconv.Itoa, w, quiet())
 		ctx, cancel := context.WithCancel(t.Context())
@@ -140,7 +140,7 @@ func TestLoopTriesChangesAtOnce(t *testing.T) {
 // order of their arrival, and that Idle reports the end of the first round.
 func TestLoopBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newScripted()
+		w := newFakeWorker()
 		l := newLoop("number", strconv.Itoa, w, quiet())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -163,9 +163,9 @@ func TestLoopBatches(t *testing.T) {
 }
 
 // endlessWorker marks another object in each pass.
-type restless struct{ loop *Loop[int] }
+type endlessWorker struct{ loop *Loop[int] }
 
-func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
+func (r *endlessWorker) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
 	time.Sleep(time.Millisecond)
 	for _, k := range keys {
 		r.loop.Mark(k + 1)
@@ -176,9 +176,9 @@ func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
 
 // TestLoopIdle checks that Idle is closed when everything due at the start was tried, although
 // changes continue.
-func TestLoopStartEnds(t *testing.T) {
+func TestLoopIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &restless{}
+		w := &endlessWorker{}
 		w.loop = newLoop("number", strconv.Itoa, w, quiet())
 		w.loop.Mark(1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -199,7 +199,7 @@ func TestLoopStartEnds(t *testing.T) {
 // and that none is lost in between.
 func TestLoopFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newScripted()
+		w := newFakeWorker()
 		l := newLoop("number", strconv.Itoa, w, quiet())
 		var mu sync.Mutex
 		changed, next, fed := make(chan struct{}), 0, -1
@@ -229,18 +229,18 @@ func TestLoopFeed(t *testing.T) {
 
 // TestLoopRest checks that a loop that is marked constantly uses no more than its share of the
 // time, and that no change waits longer than longestRest.
-func TestLoopShare(t *testing.T) {
-	t.Run("quick", func(t *testing.T) { share(t, 50*time.Millisecond, 200) })
-	t.Run("slow", func(t *testing.T) { share(t, 3*time.Second, 42) })
+func TestLoopRest(t *testing.T) {
+	t.Run("quick", func(t *testing.T) { testLoopRest(t, 50*time.Millisecond, 200) })
+	t.Run("slow", func(t *testing.T) { testLoopRest(t, 3*time.Second, 42) })
 }
 
 // testLoopRest runs a task that takes a given time for 210 s, and checks the number of passes.
-func share(t *testing.T, takes time.Duration, want int32) {
+func testLoopRest(t *testing.T, takes time.Duration, want int32) {
 	synctest.Test(t, func(t *testing.T) {
 		var passes atomic.Int32
 		slow := workerFunc(func(context.Context) error { passes.Add(1); time.Sleep(takes); return nil })
 		l := newLoop("task", func(s string) string { return s }, slow, quiet())
-		l.share = 20
+		l.rest = 20
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go l.Run(ctx)
@@ -260,7 +260,7 @@ func share(t *testing.T, takes time.Duration, want int32) {
 // TestLoopFirst checks that objects that a caller waits for are processed before others, and once.
 func TestLoopFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newScripted()
+		w := newFakeWorker()
 		l := newLoop("number", strconv.Itoa, w, quiet())
 		for k := range 3 * batchSize {
 			l.Mark(k)

@@ -28,7 +28,7 @@ const (
 	// countInterval is the interval of counting packets. countRest bounds the share of time for
 	// that: the pause before the next count is at least this many times as long as the last one
 	// took.
-	drainLook, drainRest = 250 * time.Millisecond, 10
+	countInterval, countRest = 250 * time.Millisecond, 10
 	// withdrawTime is how long sessions stay up for withdrawals before they end.
 	withdrawTime = time.Second
 	// drainedRetry is the wait before a refused change of the store is tried again.
@@ -214,29 +214,29 @@ func (m *Maintenance) drain(ctx context.Context) {
 	packets, connections := m.config.Traffic()
 	last, quiet := began, began // time of the last count, and of the last packets
 	m.setProgress(report.DrainProgress{Connections: connections})
-	wait := drainLook
+	wait := countInterval
 	for monotime.Sleep(ctx, wait) {
 		one := m.desired.Maintenance.OfThisNode(m.desired.Snapshot())
 		if one.Stage() != lb.Draining || !one.Since.Equal(this.Since) {
 			return
 		}
-		look := time.Now()
+		counted := time.Now()
 		before := packets
 		packets, connections = m.config.Traffic()
-		wait = max(drainLook, drainRest*time.Since(look))
+		wait = max(countInterval, countRest*time.Since(counted))
 		if packets != before {
-			quiet = look
+			quiet = counted
 		}
 		m.setProgress(report.DrainProgress{
-			Connections: connections, PacketRate: float64(packets-min(before, packets)) / look.Sub(last).Seconds(), Idle: look.Sub(quiet),
+			Connections: connections, PacketRate: float64(packets-min(before, packets)) / counted.Sub(last).Seconds(), Idle: counted.Sub(quiet),
 		})
-		last = look
-		late := !one.Deadline.IsZero() && !look.Before(one.Deadline)
-		if look.Sub(quiet) < m.neededIdle() && !late {
+		last = counted
+		expired := !one.Deadline.IsZero() && !counted.Before(one.Deadline)
+		if counted.Sub(quiet) < m.neededIdle() && !expired {
 			continue
 		}
-		if m.noteDrained(this.Since) {
-			if left := m.mastered(); len(left) > 0 {
+		if m.storeDrained(this.Since) {
+			if left := m.masterInstances(); len(left) > 0 {
 				m.Log.Warn("no other node took over while this one drained", "instance", strings.Join(left, ", "))
 			}
 			return
@@ -247,14 +247,14 @@ func (m *Maintenance) drain(ctx context.Context) {
 
 // neededIdle returns how long services must be without packets before the node counts as drained.
 func (m *Maintenance) neededIdle() time.Duration {
-	if len(m.mastered()) > 0 {
+	if len(m.masterInstances()) > 0 {
 		return handoverTime
 	}
 	return idleTime
 }
 
 // masterInstances returns the instances of which this node is MASTER, in order.
-func (m *Maintenance) mastered() (list []string) {
+func (m *Maintenance) masterInstances() (list []string) {
 	for key, one := range m.desired.Instances.Set(m.desired.Snapshot()) {
 		if one.Role == lb.RoleMaster {
 			list = append(list, key)
@@ -272,9 +272,9 @@ func (m *Maintenance) setProgress(p report.DrainProgress) {
 
 // storeDrained stores that the node is drained, unless that drain is over. It returns false if it
 // must be retried.
-func (m *Maintenance) noteDrained(began time.Time) bool {
-	by := store.CommitOptions{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
-	_, _, err := m.desired.CommitBy(by, func(tx *store.Tx) error {
+func (m *Maintenance) storeDrained(began time.Time) bool {
+	options := store.CommitOptions{Owner: m.config.Owner, Author: store.Author{Who: "loxilb", Doing: "node drained"}}
+	_, _, err := m.desired.CommitBy(options, func(tx *store.Tx) error {
 		one := m.desired.Maintenance.OfThisNode(tx)
 		if one.Stage() != lb.Draining || !one.Since.Equal(began) {
 			return nil

@@ -17,7 +17,7 @@ import (
 )
 
 // maintenanceRig runs Maintenance, and records its calls.
-type drainBench struct {
+type maintenanceRig struct {
 	*rig
 	m       *Maintenance
 	packets atomic.Uint64
@@ -26,13 +26,13 @@ type drainBench struct {
 	calls []string
 }
 
-func (b *drainBench) note(format string, args ...any) {
+func (b *maintenanceRig) record(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.calls = append(b.calls, fmt.Sprintf(format, args...))
 }
 
-func (b *drainBench) called(want ...string) {
+func (b *maintenanceRig) wantRecorded(want ...string) {
 	b.t.Helper()
 	await.True(b.t, 10*time.Second, fmt.Sprint(want), func() bool {
 		b.mu.Lock()
@@ -41,25 +41,25 @@ func (b *drainBench) called(want ...string) {
 	})
 }
 
-func (b *drainBench) Pause(_ context.Context, reason string) error {
-	b.note("pause: %s", reason)
+func (b *maintenanceRig) Pause(_ context.Context, reason string) error {
+	b.record("pause: %s", reason)
 	return nil
 }
 
-func (b *drainBench) Resume(context.Context) error { b.note("resume"); return nil }
+func (b *maintenanceRig) Resume(context.Context) error { b.record("resume"); return nil }
 
-func (b *drainBench) put(one lb.Maintenance) {
+func (b *maintenanceRig) put(one lb.Maintenance) {
 	b.t.Helper()
 	b.wait(b.commit(func(tx *store.Tx) error { return b.state.Maintenance.Put(tx, one) }))
 }
 
-func newDrainBench(t *testing.T) *drainBench {
+func newMaintenanceRig(t *testing.T) *maintenanceRig {
 	t.Helper()
-	b := &drainBench{rig: makeRig(t, newWorld())}
+	b := &maintenanceRig{rig: newStoppedRig(t, newFakeKernel())}
 	b.m = NewMaintenance(MaintenanceConfig{
 		Observers: b.services.Observers, Desired: b.state, Owner: "rest", Sessions: b, Applied: func() lb.Stage { return lb.Drained },
 		Traffic: func() (packets, connections uint64) { return b.packets.Load(), 3 },
-		Decline: func(on bool) { b.note("decline %t", on) }, Exit: func() { b.note("exit") },
+		Decline: func(on bool) { b.record("decline %t", on) }, Exit: func() { b.record("exit") },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -72,7 +72,7 @@ func newDrainBench(t *testing.T) *drainBench {
 // into service again.
 func TestDrainUntilIdle(t *testing.T) {
 	t.Parallel()
-	b := newDrainBench(t)
+	b := newMaintenanceRig(t)
 	busy := time.Now().Add(idleTime + time.Second)
 	stop := time.AfterFunc(0, func() {
 		for time.Now().Before(busy) {
@@ -87,15 +87,15 @@ func TestDrainUntilIdle(t *testing.T) {
 		p := b.m.Progress()
 		return p.Connections == 3 && p.PacketRate > 100 && p.Idle < idleTime
 	})
-	b.called("decline true", "decline true", "pause: maintenance", "exit")
+	b.wantRecorded("decline true", "decline true", "pause: maintenance", "exit")
 	if time.Now().Before(busy) {
 		t.Error("the node counts as drained while packets arrive")
 	}
 	if got := b.m.Stage(); got != lb.Drained {
 		t.Errorf("got %v, want %v", got, lb.Drained)
 	}
-	b.maintainNone()
-	b.called("decline true", "decline true", "pause: maintenance", "exit", "decline false", "resume")
+	b.endMaintenance()
+	b.wantRecorded("decline true", "decline true", "pause: maintenance", "exit", "decline false", "resume")
 	var acts []event.Action
 	for e, _, more := events.Poll(); more; e, _, more = events.Poll() {
 		acts = append(acts, e.Act())
@@ -105,7 +105,7 @@ func TestDrainUntilIdle(t *testing.T) {
 	}
 }
 
-func (b *drainBench) maintainNone() {
+func (b *maintenanceRig) endMaintenance() {
 	b.t.Helper()
 	b.wait(b.commit(func(tx *store.Tx) error { return tx.Delete(b.state.Maintenance.ID("node")) }))
 }
@@ -114,7 +114,7 @@ func (b *drainBench) maintainNone() {
 // a drained node does not exit when its daemon starts.
 func TestDrainDeadline(t *testing.T) {
 	t.Parallel()
-	b := newDrainBench(t)
+	b := newMaintenanceRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
@@ -125,20 +125,20 @@ func TestDrainDeadline(t *testing.T) {
 	}()
 	began := time.Now()
 	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second)})
-	b.called("decline true", "decline true", "pause: maintenance")
+	b.wantRecorded("decline true", "decline true", "pause: maintenance")
 	if took := time.Since(began); took < time.Second {
 		t.Errorf("the node counts as drained after %v", took)
 	}
 	b.put(lb.Maintenance{Since: began, Deadline: began.Add(time.Second), Exit: true, Drained: true})
-	b.maintainNone()
-	b.called("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
+	b.endMaintenance()
+	b.wantRecorded("decline true", "decline true", "pause: maintenance", "decline true", "decline false", "resume")
 }
 
 // TestDrainAgain checks that a drain takes its whole time if it follows another one at once, as the
 // requests of two clients may.
 func TestDrainAgain(t *testing.T) {
 	t.Parallel()
-	b := newDrainBench(t)
+	b := newMaintenanceRig(t)
 	b.put(lb.Maintenance{Since: time.Now()})
 	await.True(t, 10*time.Second, "almost idle", func() bool { return b.m.Progress().Idle > idleTime/2 })
 	again := time.Now()
@@ -153,13 +153,13 @@ func TestDrainAgain(t *testing.T) {
 // TestDrainHandover checks that a MASTER without packets waits until another node takes over.
 func TestDrainHandover(t *testing.T) {
 	t.Parallel()
-	b := newDrainBench(t)
+	b := newMaintenanceRig(t)
 	role := func(role lb.Role) {
 		b.commit(func(tx *store.Tx) error { return b.state.Instances.Put(tx, lb.Instance{Role: role}) })
 	}
 	role(lb.RoleMaster)
 	b.put(lb.Maintenance{Since: time.Now()})
-	await.True(t, 10*time.Second, "idle", func() bool { return b.m.Progress().Idle > idleTime+drainLook })
+	await.True(t, 10*time.Second, "idle", func() bool { return b.m.Progress().Idle > idleTime+countInterval })
 	if got := b.m.Stage(); got != lb.Draining {
 		t.Errorf("the stage is %s, although no node has taken over", got)
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // readInterval is the minimum time between two comparisons of a kind with the kernel.
-const lookEvery = 500 * time.Millisecond
+const readInterval = 500 * time.Millisecond
 
 // maxLookups bounds the objects that are looked up individually. For more objects, reading the
 // whole kind costs less, unless the kernel has many more: a lookup costs about as much as reading
@@ -41,10 +41,10 @@ type Ledger interface {
 // is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
-	kernel netobj.Kernel[T]
-	ledger Ledger
-	looked time.Time // time of the last comparison; only the loop's goroutine uses it, and seen
-	seen   int       // number of the kind's objects in the kernel when all were last read
+	kernel      netobj.Kernel[T]
+	ledger      Ledger
+	compared    time.Time // time of the last comparison; only the loop's goroutine uses it, and seen
+	kernelCount int       // number of the kind's objects in the kernel when all were last read
 
 	mu         sync.Mutex
 	allChanged bool                // the kernel may have lost any object
@@ -52,10 +52,10 @@ type NetObjects[T netobj.Object[T]] struct {
 }
 
 // NewNetObjects returns the loop of a kind.
-func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], k netobj.Kernel[T], made Ledger, o Observers) *NetObjects[T] {
-	n := &NetObjects[T]{kernel: k, ledger: made, changed: map[string]struct{}{}}
+func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], k netobj.Kernel[T], ledger Ledger, o Observers) *NetObjects[T] {
+	n := &NetObjects[T]{kernel: k, ledger: ledger, changed: map[string]struct{}{}}
 	n.objectLoop = newObjectLoop(n, s, table, o)
-	n.applied = func() []string { return made.Keys(n.kind) }
+	n.applied = func() []string { return ledger.Keys(n.kind) }
 	n.Loop.feed = n.feed
 	return n
 }
@@ -87,11 +87,11 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	if !moved {
 		return
 	}
-	if wait := lookEvery - time.Since(n.looked); wait > 0 {
+	if wait := readInterval - time.Since(n.compared); wait > 0 {
 		time.AfterFunc(wait, n.Wake)
 		return
 	}
-	n.looked = time.Now()
+	n.compared = time.Now()
 	n.mu.Lock()
 	all, keys := n.allChanged, n.changed
 	n.allChanged, n.changed = false, map[string]struct{}{}
@@ -123,25 +123,25 @@ func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
 // reader finds objects in the kernel. It reads the whole kind at most once, and only if lookups do
 // not suffice.
 type reader[T netobj.Object[T]] struct {
-	kernel netobj.Kernel[T]
-	lookUp bool // whether to look up objects individually
-	wanted []T  // the objects to find
-	seen   *int
-	all    map[string][]T
+	kernel      netobj.Kernel[T]
+	lookUp      bool // whether to look up objects individually
+	wanted      []T  // the objects to find
+	kernelCount *int
+	all         map[string][]T
 }
 
 // reader returns a reader that finds these objects.
 func (n *NetObjects[T]) reader(wanted []T) reader[T] {
-	lookUp := len(wanted) <= max(maxLookups, n.seen/readsOfLookup)
-	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, seen: &n.seen}
+	lookUp := len(wanted) <= max(maxLookups, n.kernelCount/readsOfLookup)
+	return reader[T]{kernel: n.kernel, lookUp: lookUp, wanted: wanted, kernelCount: &n.kernelCount}
 }
 
-// find returns the kernel's objects with the key of o. With all, it reads the whole kind if a
+// find returns the kernel's objects with the key of o. With complete, it reads the whole kind if a
 // lookup finds none: a lookup leaves out objects that the kernel ignores at the moment, such as a
 // route of a link without carrier.
-func (r *reader[T]) find(o T, all bool) (have []T, err error) {
+func (r *reader[T]) find(o T, complete bool) (have []T, err error) {
 	if quick, ok := r.kernel.(netobj.Lookup[T]); ok && r.lookUp && r.all == nil {
-		if have, known := quick.Lookup(o); known && (len(have) > 0 || !all) {
+		if have, known := quick.Lookup(o); known && (len(have) > 0 || !complete) {
 			return have, nil
 		}
 	}
@@ -150,7 +150,7 @@ func (r *reader[T]) find(o T, all bool) (have []T, err error) {
 		if err != nil {
 			return nil, err
 		}
-		r.all, *r.seen = all, seen
+		r.all, *r.kernelCount = all, seen
 	}
 	return r.all[o.Key()], nil
 }
@@ -260,11 +260,11 @@ func (p *pass[T]) removeAll() {
 
 func (p *pass[T]) createAll() {
 	var keys, failed []string
-	note, again := map[string]any{}, map[string]any{}
+	records, existing := map[string]any{}, map[string]any{}
 	for key, o := range p.create {
-		keys, note[key] = append(keys, key), o
+		keys, records[key] = append(keys, key), o
 	}
-	if err := p.ledger.Note(p.kind, note); err != nil {
+	if err := p.ledger.Note(p.kind, records); err != nil {
 		p.fail(keys, err)
 		return
 	}
@@ -273,13 +273,13 @@ func (p *pass[T]) createAll() {
 		if err := p.kernel.Make(p.create[key]); err != nil {
 			p.outcomes[key].Err = err
 			if made, ours := p.kept[key]; ours && errors.Is(err, unix.EEXIST) {
-				again[key] = made // the kernel still has it
+				existing[key] = made // the kernel still has it
 				continue
 			}
 			failed = append(failed, key)
 		}
 	}
-	p.fail(slices.Sorted(maps.Keys(again)), p.ledger.Note(p.kind, again))
+	p.fail(slices.Sorted(maps.Keys(existing)), p.ledger.Note(p.kind, existing))
 	p.fail(failed, p.ledger.Forget(p.kind, failed...))
 }
 

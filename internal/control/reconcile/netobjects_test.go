@@ -40,8 +40,8 @@ type routeKernel struct {
 func (k *routeKernel) Absent(r netobj.Route) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, there := k.routes[r.Key()]
-	return !there
+	_, exists := k.routes[r.Key()]
+	return !exists
 }
 
 // Lookup reads one route.
@@ -49,7 +49,7 @@ func (k *routeKernel) Lookup(r netobj.Route) (have []netobj.Route, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lookups++
-	if was, there := k.routes[r.Key()]; there {
+	if was, exists := k.routes[r.Key()]; exists {
 		have = append(have, was)
 	}
 	return have, true
@@ -77,7 +77,7 @@ func (k *routeKernel) Make(r netobj.Route) error {
 			return err
 		}
 	}
-	if _, there := k.routes[r.Key()]; there {
+	if _, exists := k.routes[r.Key()]; exists {
 		return unix.EEXIST
 	}
 	k.routes[r.Key()] = r
@@ -142,7 +142,7 @@ func (k *routeKernel) text() string {
 		out = append(out, line)
 	}
 	for _, key := range slices.Sorted(maps.Keys(k.notes)) {
-		if _, there := k.routes[key]; !there {
+		if _, exists := k.routes[key]; !exists {
 			out = append(out, key+" only recorded")
 		}
 	}
@@ -150,7 +150,7 @@ func (k *routeKernel) text() string {
 }
 
 // kernelRig has a loop of routes, and a fake kernel.
-type routeBench struct {
+type kernelRig struct {
 	t *testing.T
 	*routeKernel
 	state    *desired.State
@@ -159,9 +159,9 @@ type routeBench struct {
 }
 
 // newKernelRig returns a rig whose loop runs.
-func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
+func newKernelRig(t *testing.T, prepare func(*routeKernel)) *kernelRig {
 	t.Helper()
-	b := newStillRouteBench(t, prepare)
+	b := newStoppedKernelRig(t, prepare)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { b.loop.Run(ctx); close(done) }()
@@ -170,14 +170,14 @@ func newRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
 }
 
 // newStoppedKernelRig returns a rig whose loop does not run.
-func newStillRouteBench(t *testing.T, prepare func(*routeKernel)) *routeBench {
+func newStoppedKernelRig(t *testing.T, prepare func(*routeKernel)) *kernelRig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	state, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &routeBench{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
+	b := &kernelRig{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
 	prepare(b.routeKernel)
 	b.loop = NewNetObjects(state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
 	t.Cleanup(func() { _ = state.Close() })
@@ -195,7 +195,7 @@ func route(t *testing.T, to, via string) netobj.Route {
 
 // apply changes the configured routes, waits until the loop has tried them, and returns their
 // error.
-func (b *routeBench) want(edit func(*store.Tx) error) error {
+func (b *kernelRig) apply(edit func(*store.Tx) error) error {
 	b.t.Helper()
 	revision, changed, err := b.state.Commit("test", edit)
 	if err != nil {
@@ -210,18 +210,18 @@ func (b *routeBench) want(edit func(*store.Tx) error) error {
 	return b.statuses.Wait(ctx, revision, ids)
 }
 
-func (b *routeBench) put(r netobj.Route) error {
+func (b *kernelRig) put(r netobj.Route) error {
 	b.t.Helper()
-	return b.want(func(tx *store.Tx) error { return b.state.Routes.Put(tx, r) })
+	return b.apply(func(tx *store.Tx) error { return b.state.Routes.Put(tx, r) })
 }
 
-func (b *routeBench) delete(r netobj.Route) error {
+func (b *kernelRig) delete(r netobj.Route) error {
 	b.t.Helper()
-	return b.want(func(tx *store.Tx) error { return b.state.Routes.Delete(tx, r.Key()) })
+	return b.apply(func(tx *store.Tx) error { return b.state.Routes.Delete(tx, r.Key()) })
 }
 
 // wantRoutes waits until the kernel has these routes.
-func (b *routeBench) wantRoutes(want string) {
+func (b *kernelRig) wantRoutes(want string) {
 	b.t.Helper()
 	labtest.Eventually(b.t, 10*time.Second, func(context.Context) error {
 		if got := b.text(); got != want {
@@ -237,7 +237,7 @@ func TestNetObjectsOwn(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
 	foreign.Protocol = 16
-	b := newRouteBench(t, func(k *routeKernel) { k.routes[foreign.Key()] = foreign })
+	b := newKernelRig(t, func(k *routeKernel) { k.routes[foreign.Key()] = foreign })
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
 	if err := b.put(ours); err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestNetObjectsOwn(t *testing.T) {
 func TestNetObjectsInTheWay(t *testing.T) {
 	t.Parallel()
 	foreign := route(t, "10.9.0.0/16", "10.0.0.9")
-	b := newRouteBench(t, func(k *routeKernel) {
+	b := newKernelRig(t, func(k *routeKernel) {
 		k.routes[foreign.Key()] = foreign
 		k.fail = func(r netobj.Route) error {
 			if r.Key() == "10.1.0.0/16" {
@@ -295,7 +295,7 @@ func TestNetObjectsInTheWay(t *testing.T) {
 // and after one that died before it made a recorded one.
 func TestNetObjectsCrash(t *testing.T) {
 	t.Parallel()
-	b := newRouteBench(t, func(k *routeKernel) {
+	b := newKernelRig(t, func(k *routeKernel) {
 		stray := route(t, "10.8.0.0/16", "10.0.0.1")
 		k.routes[stray.Key()] = stray
 		_ = k.Note("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
@@ -308,7 +308,7 @@ func TestNetObjectsCrash(t *testing.T) {
 // read at most once: a lookup skips routes that the kernel ignores.
 func TestNetObjectsRouter(t *testing.T) {
 	t.Parallel()
-	b := newRouteBench(t, func(*routeKernel) {})
+	b := newKernelRig(t, func(*routeKernel) {})
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
 	if err := b.put(ours); err != nil {
 		t.Fatal(err)
@@ -395,7 +395,7 @@ func TestNetObjectsIgnored(t *testing.T) {
 func TestNetObjectsExists(t *testing.T) {
 	t.Parallel()
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
-	b := newStillRouteBench(t, func(k *routeKernel) {
+	b := newStoppedKernelRig(t, func(k *routeKernel) {
 		k.fail = func(netobj.Route) error { return unix.EEXIST }
 		k.notes[ours.Key()], _ = json.Marshal(ours)
 	})
@@ -415,8 +415,8 @@ func TestNetObjectsExists(t *testing.T) {
 // the kernel are read at a bounded rate, and that no route is made twice.
 func TestNetObjectsStorm(t *testing.T) {
 	t.Parallel()
-	b := newRouteBench(t, func(*routeKernel) {})
-	err := b.want(func(tx *store.Tx) (err error) {
+	b := newKernelRig(t, func(*routeKernel) {})
+	err := b.apply(func(tx *store.Tx) (err error) {
 		for i := range 1000 {
 			err = errors.Join(err, b.state.Routes.Put(tx, route(t, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256), "192.168.0.1")))
 		}

@@ -132,9 +132,9 @@ type Task struct {
 
 // NewTask returns a named task. f does all of the work and is idempotent. rest bounds its share of
 // time when it is marked constantly: 20 means a twentieth, 0 no bound.
-func NewTask(name string, share int, f func(context.Context) error, o Observers) *Task {
+func NewTask(name string, rest int, f func(context.Context) error, o Observers) *Task {
 	t := &Task{newLoop(TaskKind, func(k string) string { return k }, workerFunc(f), o), name}
-	t.share = share
+	t.rest = rest
 	return t
 }
 

@@ -17,13 +17,13 @@ import (
 )
 
 // fakeNetwork is the network and the data path. It counts calls.
-type path struct {
+type fakeNetwork struct {
 	mu     sync.Mutex
 	calls  map[string]int
 	broken error
 }
 
-func (p *path) call(what string) error {
+func (p *fakeNetwork) call(what string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls[what]++
@@ -31,7 +31,7 @@ func (p *path) call(what string) error {
 }
 
 // took returns how often something was done since the last call of took.
-func (p *path) took(what string) int {
+func (p *fakeNetwork) took(what string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.calls[what]
@@ -39,20 +39,22 @@ func (p *path) took(what string) int {
 	return n
 }
 
-func (p *path) ShareNextHops(bool) error                       { return nil }
-func (p *path) BumpNextHops() error                            { return p.call("next hops") }
-func (p *path) BumpNeighbours() error                          { return p.call("neighbours") }
-func (p *path) SetLocalAddresses([]netip.Addr) error           { return p.call("local addresses") }
-func (p *path) SetDefaultRoutes([]datapath.DefaultRoute) error { return p.call("default routes") }
-func (p *path) RoutesByDestination() bool                      { return true }
-func (p *path) Addresses() []netip.Addr                        { return nil }
-func (p *path) DefaultRoutes() ([]netdev.Hop, bool)            { return nil, true }
+func (p *fakeNetwork) ShareNextHops(bool) error             { return nil }
+func (p *fakeNetwork) BumpNextHops() error                  { return p.call("next hops") }
+func (p *fakeNetwork) BumpNeighbours() error                { return p.call("neighbours") }
+func (p *fakeNetwork) SetLocalAddresses([]netip.Addr) error { return p.call("local addresses") }
+func (p *fakeNetwork) SetDefaultRoutes([]datapath.DefaultRoute) error {
+	return p.call("default routes")
+}
+func (p *fakeNetwork) RoutesByDestination() bool           { return true }
+func (p *fakeNetwork) Addresses() []netip.Addr             { return nil }
+func (p *fakeNetwork) DefaultRoutes() ([]netdev.Hop, bool) { return nil, true }
 
 // TestNetwork checks that each change of the network updates what depends on it, and that a failed
 // update is retried until it succeeds.
 func TestNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, o := &path{calls: map[string]int{}}, quiet()
+		p, o := &fakeNetwork{calls: map[string]int{}}, quiet()
 		var notified []event.Kind
 		var busy sync.Mutex // the follower of the network is busy while the test holds it
 		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); notified = append(notified, b.Kind()); busy.Unlock() })

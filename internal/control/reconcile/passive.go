@@ -56,10 +56,10 @@ type Passive struct {
 	news          <-chan struct{} // signals new handshakes; nil: the detector is awake
 	sleepingSince time.Time       // when the sleep began
 
-	asking   sync.WaitGroup
+	checks   sync.WaitGroup
 	suspects checkQueue
-	returns  checkQueue
-	answers  chan answer
+	ejected  checkQueue
+	results  chan checkResult
 }
 
 // checkQueue is a queue of endpoints to check, a limited number at a time.
@@ -68,7 +68,7 @@ type checkQueue struct {
 	most, running int
 }
 
-type answer struct {
+type checkResult struct {
 	queue     *checkQueue
 	at        netip.AddrPort
 	failure   string
@@ -78,7 +78,7 @@ type answer struct {
 const (
 	// maxEjectedChecks is the number of ejected endpoints that are checked at a time. They have
 	// a limit of their own, so thousands of them do not delay the checks of suspects.
-	maxReturns = 64
+	maxEjectedChecks = 64
 	// maxRead is the number of endpoints whose counters are read at a time: the others follow
 	// after outlier.ReadInterval.
 	maxRead = 20000
@@ -100,13 +100,13 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 	suspects := health.MaxHandshakes()
 	return &Passive{
 		health: h, reader: r, connect: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()),
-		isDue: map[lb.Key]bool{}, suspects: checkQueue{most: suspects}, returns: checkQueue{most: maxReturns}, answers: make(chan answer, suspects+maxReturns),
+		isDue: map[lb.Key]bool{}, suspects: checkQueue{most: suspects}, ejected: checkQueue{most: maxEjectedChecks}, results: make(chan checkResult, suspects+maxEjectedChecks),
 	}
 }
 
 // Run watches handshakes until ctx ends.
 func (p *Passive) Run(ctx context.Context) {
-	defer p.asking.Wait()
+	defer p.checks.Wait()
 	p.timer = time.NewTimer(outlier.ReadInterval)
 	defer p.timer.Stop()
 	for {
@@ -123,8 +123,8 @@ func (p *Passive) Run(ctx context.Context) {
 		case <-changed:
 			p.list(ctx)
 			p.wake(outlier.ReadInterval)
-		case a := <-p.answers:
-			p.handleAnswer(ctx, a)
+		case r := <-p.results:
+			p.handleResult(ctx, r)
 		case <-p.news:
 			// not at once: a handshake that has just begun is not answered yet
 			p.wake(outlier.ReadInterval / 2)
@@ -172,13 +172,13 @@ func (p *Passive) judge(now time.Time) {
 }
 
 // wake ends a sleep: the next evaluation is due soon.
-func (p *Passive) wake(soon time.Duration) {
+func (p *Passive) wake(d time.Duration) {
 	if p.news == nil {
 		return
 	}
 	p.news = nil
 	p.detector.Skip(int(time.Since(p.sleepingSince) / outlier.ReadInterval))
-	p.timer.Reset(soon)
+	p.timer.Reset(d)
 }
 
 // list updates the detector's services. listPause limits how often while many services change.
@@ -248,7 +248,7 @@ func (p *Passive) execute(ctx context.Context, actions []outlier.Action) {
 func (p *Passive) enqueueCheck(ctx context.Context, a outlier.Action) {
 	list := &p.suspects
 	if a.Retry {
-		list = &p.returns
+		list = &p.ejected
 	}
 	list.Push(a)
 	p.next(ctx, list)
@@ -262,19 +262,19 @@ func (p *Passive) next(ctx context.Context, list *checkQueue) {
 			return
 		}
 		list.running++
-		p.asking.Go(func() {
+		p.checks.Go(func() {
 			failure, undecided := p.connect(ctx, a.At, a.Timeout, a.Hold)
-			p.answers <- answer{list, a.At, failure, undecided}
+			p.results <- checkResult{list, a.At, failure, undecided}
 		})
 	}
 }
 
 // handleResult passes the result of a check to the detector.
-func (p *Passive) handleAnswer(ctx context.Context, a answer) {
-	a.queue.running--
-	if a.failure != "" && !a.undecided {
-		a.queue.Failed(a.at)
+func (p *Passive) handleResult(ctx context.Context, r checkResult) {
+	r.queue.running--
+	if r.failure != "" && !r.undecided {
+		r.queue.Failed(r.at)
 	}
-	p.execute(ctx, p.detector.CheckEnded(a.at, a.failure, a.undecided, time.Now()))
-	p.next(ctx, a.queue)
+	p.execute(ctx, p.detector.CheckEnded(r.at, r.failure, r.undecided, time.Now()))
+	p.next(ctx, r.queue)
 }

@@ -18,24 +18,24 @@ import (
 )
 
 // fakeHandshakes counts SYNs to endpoints of many services. Dead hosts answer none.
-type rack struct {
+type fakeHandshakes struct {
 	mu       sync.Mutex
 	services map[bpf.TcServiceKey][]netip.AddrPort
 	dead     map[netip.Addr]bool
 	ids      map[netip.AddrPort]uint32
 	keys     []lb.Key
-	calm     bool // there are no new handshakes
-	bell     chan struct{}
+	idle     bool // there are no new handshakes
+	signal   chan struct{}
 	read     int // number of endpoints read
 }
 
-func (r *rack) JudgeConnections() error { return nil }
+func (r *fakeHandshakes) JudgeConnections() error { return nil }
 
-func (r *rack) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
+func (r *fakeHandshakes) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
 
-func (r *rack) Jiffy() time.Duration { return 4 * time.Millisecond }
+func (r *fakeHandshakes) Jiffy() time.Duration { return 4 * time.Millisecond }
 
-func (r *rack) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error) {
+func (r *fakeHandshakes) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]report.HandshakeRow, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, at := range r.services[key] {
@@ -49,39 +49,39 @@ func (r *rack) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]re
 	return out, nil
 }
 
-func (r *rack) HandshakeNews(yield func(lb.Key)) {
+func (r *fakeHandshakes) HandshakeNews(yield func(lb.Key)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range r.keys {
-		if !r.calm {
+		if !r.idle {
 			yield(key)
 		}
 	}
 }
 
-func (r *rack) AwaitHandshakes() <-chan struct{} {
+func (r *fakeHandshakes) AwaitHandshakes() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.calm {
+	if !r.idle {
 		return nil
 	}
-	return r.bell
+	return r.signal
 }
 
 // TestManyEndpointsFail checks that the failure of a host with hundreds of endpoints is noticed as
 // fast as that of one endpoint, also while ejected endpoints are checked without success.
 //
 // P43
-func TestRack(t *testing.T) {
+func TestManyEndpointsFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const services = 400
-		r := &rack{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}}
-		h := NewHealth(&prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
-		early, late, well := netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("192.168.1.3")
+		r := &fakeHandshakes{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}}
+		h := NewHealth(&fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
+		first, second, healthy := netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("192.168.1.3")
 		for i := range services {
 			port := 1000 + i
-			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=%s:%d,%s:%d,%s:%d,192.168.1.4:%d", port, early, port, late, port, well, port, port))
+			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=%s:%d,%s:%d,%s:%d,192.168.1.4:%d", port, first, port, second, port, healthy, port, port))
 			for _, e := range s.Endpoints {
 				r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
 				r.ids[e.AddrPort()] = uint32(len(r.ids))
@@ -107,9 +107,9 @@ func TestRack(t *testing.T) {
 		out := func() int {
 			h.probes.mu.Lock()
 			defer h.probes.mu.Unlock()
-			return len(h.probes.ejections.now)
+			return len(h.probes.ejections.current)
 		}
-		for n, host := range []netip.Addr{early, late} {
+		for n, host := range []netip.Addr{first, second} {
 			time.Sleep(time.Duration(5*n) * time.Second) // so the first endpoints are checked again meanwhile
 			time.Sleep(time.Second)
 			r.mu.Lock()
@@ -131,8 +131,8 @@ func TestPassiveSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const services, endpoints = 1000, 2
-		r := &rack{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}, bell: make(chan struct{}, 1)}
-		h := NewHealth(&prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
+		r := &fakeHandshakes{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}, signal: make(chan struct{}, 1)}
+		h := NewHealth(&fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
 		for i := range services {
 			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=192.168.%d.%d:80,192.168.%d.%d:81", 1000+i, 1+i/250, 1+i%250, 1+i/250, 1+i%250))
 			for _, e := range s.Endpoints {
@@ -152,7 +152,7 @@ func TestPassiveSleeps(t *testing.T) {
 		run.Go(func() { p.Run(ctx) })
 		time.Sleep(time.Second)
 		r.mu.Lock()
-		r.calm = true
+		r.idle = true
 		r.mu.Unlock()
 		time.Sleep(time.Second)
 		r.mu.Lock()
@@ -163,16 +163,16 @@ func TestPassiveSleeps(t *testing.T) {
 		if r.read != 0 {
 			t.Errorf("%d endpoints were read while nothing happened", r.read)
 		}
-		r.dead[netip.MustParseAddr("192.168.1.1")], r.calm, r.keys = true, false, r.keys[:1]
+		r.dead[netip.MustParseAddr("192.168.1.1")], r.idle, r.keys = true, false, r.keys[:1]
 		r.mu.Unlock()
-		r.bell <- struct{}{}
+		r.signal <- struct{}{}
 		time.Sleep(600 * time.Millisecond)
 		if r.mu.Lock(); r.read == 0 || r.read > 12*endpoints {
 			t.Errorf("%d endpoints were read in 0.6 s in which one service had news", r.read)
 		}
 		r.mu.Unlock()
 		h.probes.mu.Lock()
-		if len(h.probes.ejections.now) == 0 {
+		if len(h.probes.ejections.current) == 0 {
 			t.Error("an endpoint that fails after a long sleep was not noticed")
 		}
 		h.probes.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 )
 
 // fakeAttacher records its last call.
-type attacherFake struct {
+type fakeAttacher struct {
 	last   *bpf.Attached
 	failed bpf.NotAttached
 }
 
-func (f *attacherFake) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
+func (f *fakeAttacher) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
 	f.last = all
 	return f.failed, nil
 }
@@ -73,7 +73,7 @@ func TestPolicers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := &attacherFake{failed: bpf.NotAttached{Policers: map[string]error{"b": errors.New("no memory")}}}
+	table := &fakeAttacher{failed: bpf.NotAttached{Policers: map[string]error{"b": errors.New("no memory")}}}
 	links := func() []netdev.Link { return []netdev.Link{{Index: 7, Name: "eth1"}} }
 	p := NewPolicers(s, NewAttached(s, table, links), Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	for _, o := range p.Apply(t.Context(), []string{"a", "b", "d"}) {

@@ -31,14 +31,14 @@ type probes struct {
 	groups  map[string]*probeGroup
 	changes []requestChange   // changes since applyRequests
 	names   map[string]string // names of groups, by keys of the prober
-	sorted  []located         // the keys in order; nil: outdated
+	sorted  []keyAddr         // the keys in order; nil: outdated
 	byAddr  keysAt            // the keys by address
 	reports agentReports      // about these addresses
 
 	portless map[lb.Key]*lb.Service // services with probes that have no port
 
 	ejections ejections
-	policies  followedPolicies // of IPsec
+	policies  currentPolicies // of IPsec
 }
 
 // requestChange adds (by 1) or removes (by -1) the requests of a service.
@@ -52,7 +52,7 @@ type requestChange struct {
 type probeGroup struct {
 	object   *probeRequest // of a user's object; it replaces all other requests
 	requests []*probeRequest
-	running  map[string]*running // by the prober's keys
+	probes   map[string]*runningProbe // by the prober's keys
 }
 
 // probeRequest is a target that services or an object request.
@@ -63,17 +63,17 @@ type probeRequest struct {
 }
 
 // keyAddr is a key of the prober, and the address of its target.
-type located struct {
-	key string
-	at  netip.Addr
+type keyAddr struct {
+	key  string
+	addr netip.Addr
 }
 
 // runningProbe is a target of the prober.
-type running struct {
-	target   health.Target
-	red      bool      // taken out by an agent
-	reported time.Time // of the last reported change
-	changes  uint64    // number of reported changes
+type runningProbe struct {
+	target    health.Target
+	agentDown bool      // taken out by an agent
+	reported  time.Time // of the last reported change
+	changes   uint64    // number of reported changes
 }
 
 func newProbes(p Prober) *probes {
@@ -113,38 +113,38 @@ func (p *probes) change(s *lb.Service, by int) {
 }
 
 // applyChange changes the requests of a service, and adds the names of affected groups to names.
-func (p *probes) enter(c requestChange, names map[string]struct{}) {
+func (p *probes) applyChange(c requestChange, names map[string]struct{}) {
 	p.ejections.watch(c)
 	p.trackPortless(c)
 	p.eachTarget(c.service, func(name string, target health.Target) {
-		w := p.at(name).request(target)
-		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
-			delete(w.users, c.service.Key)
+		req := p.group(name).request(target)
+		if req.users[c.service.Key] += c.by; req.users[c.service.Key] <= 0 {
+			delete(req.users, c.service.Key)
 		}
 		names[name] = struct{}{}
 	})
 }
 
 // group returns the group of a name, and creates it if necessary.
-func (p *probes) at(name string) *probeGroup {
-	n := p.groups[name]
-	if n == nil {
-		n = &probeGroup{running: map[string]*running{}}
-		p.groups[name] = n
+func (p *probes) group(name string) *probeGroup {
+	g := p.groups[name]
+	if g == nil {
+		g = &probeGroup{probes: map[string]*runningProbe{}}
+		p.groups[name] = g
 	}
-	return n
+	return g
 }
 
 // request returns the request for a target, and creates it if necessary.
-func (n *probeGroup) request(t health.Target) *probeRequest {
-	for _, w := range n.requests {
-		if sameTarget(&w.target, &t) {
-			return w
+func (g *probeGroup) request(t health.Target) *probeRequest {
+	for _, req := range g.requests {
+		if sameTarget(&req.target, &t) {
+			return req
 		}
 	}
-	w := &probeRequest{target: t, users: map[lb.Key]int{}}
-	n.requests = append(n.requests, w)
-	return w
+	req := &probeRequest{target: t, users: map[lb.Key]int{}}
+	g.requests = append(g.requests, req)
+	return req
 }
 
 // setObject sets or removes (nil) a user's object. It returns the services that consider another
@@ -152,18 +152,18 @@ func (n *probeGroup) request(t health.Target) *probeRequest {
 func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := p.at(name)
+	g := p.group(name)
 	if e == nil {
-		n.object = nil
+		g.object = nil
 	} else {
 		probe := e.Complete()
 		key := ""
-		if n.object != nil {
-			key = n.object.key
+		if g.object != nil {
+			key = g.object.key
 		}
-		n.object = &probeRequest{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
+		g.object = &probeRequest{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
-	moved := p.settleName(name, n)
+	moved := p.applyGroup(name, g)
 	p.forgetReports()
 	return moved
 }
@@ -179,11 +179,11 @@ func (p *probes) applyRequests() {
 func (p *probes) applyAll() {
 	names := map[string]struct{}{}
 	for _, c := range p.changes {
-		p.enter(c, names)
+		p.applyChange(c, names)
 	}
 	p.changes = nil
 	for name := range names {
-		p.settleName(name, p.groups[name])
+		p.applyGroup(name, p.groups[name])
 	}
 	p.forgetReports()
 	p.forgetShown()
@@ -198,44 +198,44 @@ func (p *probes) forgetReports() {
 // applyGroup applies the requests of a group to the prober. A new request takes over the key, and
 // so the state, of a former one: an endpoint that is down stays down when its probe changes. It
 // returns the users of requests whose key has changed.
-func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
-	n.requests = slices.DeleteFunc(n.requests, func(w *probeRequest) bool { return len(w.users) == 0 })
-	want := n.targets()
-	free := make(map[string]bool, len(n.running))
-	for key := range n.running {
+func (p *probes) applyGroup(name string, g *probeGroup) (moved []lb.Key) {
+	g.requests = slices.DeleteFunc(g.requests, func(req *probeRequest) bool { return len(req.users) == 0 })
+	want := g.targets()
+	free := make(map[string]bool, len(g.probes))
+	for key := range g.probes {
 		free[key] = true
 	}
-	before := make([]string, len(n.requests))
-	for i, w := range n.requests {
-		before[i] = w.key
+	before := make([]string, len(g.requests))
+	for i, req := range g.requests {
+		before[i] = req.key
 	}
-	for _, w := range want {
-		if r := n.running[w.key]; r == nil || !sameTarget(&r.target, &w.target) {
-			w.key = ""
+	for _, req := range want {
+		if r := g.probes[req.key]; r == nil || !sameTarget(&r.target, &req.target) {
+			req.key = ""
 		}
-		delete(free, w.key)
+		delete(free, req.key)
 	}
-	for _, w := range want {
-		if w.key != "" {
+	for _, req := range want {
+		if req.key != "" {
 			continue
 		}
-		w.key = n.key(name, free)
-		delete(free, w.key)
-		p.startProbe(name, n, w)
+		req.key = g.key(name, free)
+		delete(free, req.key)
+		p.startProbe(name, g, req)
 	}
 	for key := range free {
 		p.prober.Remove(key)
-		p.byAddr.remove(n.running[key].target.Addr, key)
-		delete(n.running, key)
+		p.byAddr.remove(g.probes[key].target.Addr, key)
+		delete(g.probes, key)
 		delete(p.names, key)
 		p.sorted = nil
 	}
-	for i, w := range n.requests {
-		if n.object != nil {
-			w.key = n.object.key
+	for i, req := range g.requests {
+		if g.object != nil {
+			req.key = g.object.key
 		}
-		if w.key != before[i] {
-			moved = slices.AppendSeq(moved, maps.Keys(w.users))
+		if req.key != before[i] {
+			moved = slices.AppendSeq(moved, maps.Keys(req.users))
 		}
 	}
 	if len(want) == 0 {
@@ -246,41 +246,41 @@ func (p *probes) settleName(name string, n *probeGroup) (moved []lb.Key) {
 
 // startProbe sets the target of a request at the prober, by its key. An agent's report about the
 // former target of that key stays in effect, unless the address differs.
-func (p *probes) startProbe(name string, n *probeGroup, w *probeRequest) {
-	r := n.running[w.key]
+func (p *probes) startProbe(name string, g *probeGroup, req *probeRequest) {
+	r := g.probes[req.key]
 	if r == nil {
-		r = &running{}
-		n.running[w.key], p.names[w.key] = r, name
+		r = &runningProbe{}
+		g.probes[req.key], p.names[req.key] = r, name
 	}
 	before := r.target.Addr
-	r.target = w.target
-	p.prober.Set(w.key, w.target)
-	p.showEjections(w.key, &w.target)
-	if before == w.target.Addr {
+	r.target = req.target
+	p.prober.Set(req.key, req.target)
+	p.restoreEjection(req.key, &req.target)
+	if before == req.target.Addr {
 		return
 	}
-	p.byAddr.remove(before, w.key) // no effect if there was no target before
-	p.byAddr.add(w.target.Addr, w.key)
+	p.byAddr.remove(before, req.key) // no effect if there was no target before
+	p.byAddr.add(req.target.Addr, req.key)
 	p.sorted = nil
-	if _, red := p.reports.reportedDown(&w.target); red != r.red {
-		p.setRed(w.key, r, red)
+	if _, down := p.reports.reportedDown(&req.target); down != r.agentDown {
+		p.setAgentDown(req.key, r, down)
 	}
 }
 
 // targets returns the requested targets.
-func (n *probeGroup) targets() []*probeRequest {
-	if n.object != nil {
-		return []*probeRequest{n.object}
+func (g *probeGroup) targets() []*probeRequest {
+	if g.object != nil {
+		return []*probeRequest{g.object}
 	}
-	return n.requests
+	return g.requests
 }
 
 // key returns a key for a request without one: a free one, or a new one. The first key of a group
 // is its name; others have a slash, which no object's name has.
-func (n *probeGroup) key(name string, free map[string]bool) string {
+func (g *probeGroup) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {
-		if n.running[key] == nil || free[key] {
+		if g.probes[key] == nil || free[key] {
 			return key
 		}
 		key = name + "/" + strconv.Itoa(i)
@@ -291,15 +291,15 @@ func (n *probeGroup) key(name string, free map[string]bool) string {
 func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.keyAt(s, e)
+	return p.keyOfLocked(s, e)
 }
 
-func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
+func (p *probes) keyOfLocked(s *lb.Service, e lb.Endpoint) string {
 	name, target := targetOf(s, e)
 	switch {
 	case s.Probes(e):
 	case p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes():
-		name, target = silentTarget(e.AddrPort())
+		name, target = unprobedTarget(e.AddrPort())
 	default:
 		return ""
 	}
@@ -308,26 +308,26 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 
 // keyOfTarget returns the prober's key for a requested target, or "" if it is not requested.
 func (p *probes) keyOfTarget(name string, t *health.Target) string {
-	n := p.groups[name]
-	if n == nil {
+	g := p.groups[name]
+	if g == nil {
 		return ""
 	}
-	if n.object != nil {
-		return n.object.key
+	if g.object != nil {
+		return g.object.key
 	}
-	for _, w := range n.requests {
-		if sameTarget(&w.target, t) {
-			return w.key
+	for _, req := range g.requests {
+		if sameTarget(&req.target, t) {
+			return req.key
 		}
 	}
 	return ""
 }
 
 // usersOf returns the services that consider the target of a key.
-func (n *probeGroup) usersOf(key string) (users []lb.Key) {
-	for _, w := range n.requests {
-		if w.key == key {
-			users = slices.AppendSeq(users, maps.Keys(w.users))
+func (g *probeGroup) usersOf(key string) (users []lb.Key) {
+	for _, req := range g.requests {
+		if req.key == key {
+			users = slices.AppendSeq(users, maps.Keys(req.users))
 		}
 	}
 	slices.SortFunc(users, lb.Key.Compare)
@@ -338,8 +338,8 @@ func (n *probeGroup) usersOf(key string) (users []lb.Key) {
 func (p *probes) objects() (names []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name, n := range p.groups {
-		if n.object != nil {
+	for name, g := range p.groups {
+		if g.object != nil {
 			names = append(names, name)
 		}
 	}

@@ -27,9 +27,9 @@ func usable(p *probes, s *lb.Service) (list string) {
 }
 
 // newFakeProbes returns the probes of services, and a fake prober.
-func newFakeProbes(t *testing.T, services ...*lb.Service) (*probes, *prober) {
+func newFakeProbes(t *testing.T, services ...*lb.Service) (*probes, *fakeProber) {
 	t.Helper()
-	fake := &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	fake := &fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}
 	p := newProbes(fake)
 	for _, s := range services {
 		p.add(s)
@@ -50,7 +50,7 @@ func service(t *testing.T, text string) *lb.Service {
 
 // TestObjectDuringChange checks that probes and their states stay when objects are created or
 // deleted between the removal and the addition of services.
-func TestObjectMeetsPass(t *testing.T) {
+func TestObjectDuringChange(t *testing.T) {
 	t.Parallel()
 	const name = "192.168.1.1_tcp_80"
 	a := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
@@ -82,13 +82,13 @@ func TestObjectMeetsPass(t *testing.T) {
 
 // TestAgentReportsInOrder checks that the prober gets an agent's report before the next one is
 // recorded, so the displayed report is the one in effect.
-func TestWordsInOrder(t *testing.T) {
+func TestAgentReportsInOrder(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
 	p, fake := newFakeProbes(t, s)
 	h := &Health{probes: p}
 	notified := 0
-	fake.overrides = func() {
+	fake.onOverride = func() {
 		notified++
 		if p.mu.TryLock() {
 			p.mu.Unlock()
@@ -104,21 +104,21 @@ func TestWordsInOrder(t *testing.T) {
 
 // TestAgentReportLasts checks that an agent's report about a host also applies to later probes
 // there, until there are none.
-func TestWordLasts(t *testing.T) {
+func TestAgentReportLasts(t *testing.T) {
 	t.Parallel()
-	const red, green = "down an agent reports it down", "unknown "
+	const down, up = "down an agent reports it down", "unknown "
 	host := netip.MustParseAddr("192.168.1.1")
 	tcp := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
 	http := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http")
 	other := service(t, "10.0.0.2:80/tcp endpoints=192.168.1.1:8080,192.168.1.2:8080 monitor=true")
 	p, fake := newFakeProbes(t, tcp)
 	h := &Health{probes: p}
-	change := func(gone, come *lb.Service) {
-		if gone != nil {
-			p.remove(gone)
+	change := func(old, added *lb.Service) {
+		if old != nil {
+			p.remove(old)
 		}
-		if come != nil {
-			p.add(come)
+		if added != nil {
+			p.add(added)
 		}
 		p.applyRequests()
 	}
@@ -126,8 +126,8 @@ func TestWordLasts(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, line := range fake.calls() {
-			if word, is := strings.CutPrefix(line, "override 192.168.1."); is {
-				got = append(got, word)
+			if call, is := strings.CutPrefix(line, "override 192.168.1."); is {
+				got = append(got, call)
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -135,20 +135,20 @@ func TestWordLasts(t *testing.T) {
 		}
 	}
 	h.SetHostState(host, 0, lb.ProbeAuto, true)
-	want("the host is red", "1_tcp_80: "+red)
+	want("the host is red", "1_tcp_80: "+down)
 	change(tcp, http)
-	want("a service probes by http", "1_http_80: "+red)
+	want("a service probes by http", "1_http_80: "+down)
 	change(nil, other)
-	want("another service is added", "1_tcp_8080: "+red)
+	want("another service is added", "1_tcp_8080: "+down)
 	h.SetHostState(host, 8080, lb.ProbeAuto, false)
-	want("a port is green", "1_tcp_8080: "+green)
+	want("a port is green", "1_tcp_8080: "+up)
 	change(other, nil)
 	change(nil, other)
 	want("the other service is added again")
 	p.setObject("192.168.1.2_tcp_8080", &lb.EndpointProbe{Addr: host, Probe: lb.Probe{Type: lb.ProbePing}})
-	want("an object replaces a probe, and probes the host", "2_tcp_8080: "+red)
+	want("an object replaces a probe, and probes the host", "2_tcp_8080: "+down)
 	p.setObject("192.168.1.2_tcp_8080", nil)
-	want("the object is deleted", "2_tcp_8080: "+green)
+	want("the object is deleted", "2_tcp_8080: "+up)
 	change(http, nil)
 	change(other, nil)
 	change(nil, tcp)
@@ -157,20 +157,20 @@ func TestWordLasts(t *testing.T) {
 
 // TestAgentReportsAreBounded checks that the number of agents' reports is bounded, and that reports
 // in use stay.
-func TestWordsAreBounded(t *testing.T) {
+func TestAgentReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	host := netip.MustParseAddr("192.168.1.1")
-	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
+	targets := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
 	ws := agentReports{}
-	isRed := func() bool { _, red := ws.reportedDown(there[0]); return red }
-	ws.add(host, agentReport{port: 80, red: true}, there)
+	isDown := func() bool { _, down := ws.reportedDown(targets[0]); return down }
+	ws.add(host, agentReport{port: 80, down: true}, targets)
 	for port := range uint16(1000) {
-		ws.add(host, agentReport{port: 1000 + port, red: true}, there)
+		ws.add(host, agentReport{port: 1000 + port, down: true}, targets)
 	}
-	if n := len(ws[host]); n > maxIdleReports || !isRed() {
-		t.Errorf("%d reports, and the one in use has red %t", n, isRed())
+	if n := len(ws[host]); n > maxIdleReports || !isDown() {
+		t.Errorf("%d reports, and the one in use has red %t", n, isDown())
 	}
-	ws.add(host, agentReport{}, there)
+	ws.add(host, agentReport{}, targets)
 	if len(ws) > 0 {
 		t.Errorf("%v is left after all reports are green", ws)
 	}
@@ -178,7 +178,7 @@ func TestWordsAreBounded(t *testing.T) {
 
 // TestAgentReportByPort checks that an agent's report about a port applies to endpoints at that
 // port of services whose probe uses no port, and not to others that share the probe.
-func TestWordByPort(t *testing.T) {
+func TestAgentReportByPort(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"none", "ping"} {
 		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.1:6101 monitor=true probetype="+kind)
@@ -192,7 +192,7 @@ func TestWordByPort(t *testing.T) {
 		for _, step := range []struct {
 			port  uint16
 			probe lb.ProbeType
-			red   bool
+			down  bool
 			found int
 			up    string
 		}{
@@ -205,7 +205,7 @@ func TestWordByPort(t *testing.T) {
 			{6101, lb.ProbeTCP, true, 1, "true false true"},
 		} {
 			applied = nil
-			if found := h.SetHostState(s.Endpoints[0].Addr, step.port, step.probe, step.red); found != step.found || len(applied) != found {
+			if found := h.SetHostState(s.Endpoints[0].Addr, step.port, step.probe, step.down); found != step.found || len(applied) != found {
 				t.Errorf("%s, %+v: %d endpoints, and %v are applied again", kind, step, found, applied)
 			}
 			if got := up(); got != step.up {

@@ -21,16 +21,16 @@ import (
 
 // rig has a loop of services, a store in memory, and a fake kernel.
 type rig struct {
-	*world
+	*fakeKernel
 	t        testing.TB
 	state    *desired.State
 	services *Services
 	health   *Health
-	prober   *prober
+	prober   *fakeProber
 	statuses *status.Table
 	hub      *event.Hub
-	swept    chan struct{}
-	looks    atomic.Int32 // number of the loop's checks for changes
+	ended    chan struct{}
+	feeds    atomic.Int32 // number of the loop's checks for changes
 }
 
 // commit is a committed change.
@@ -40,9 +40,9 @@ type commit struct {
 }
 
 // newRig starts a rig with these services, and waits until they are applied.
-func newRig(t testing.TB, w *world, services ...string) *rig {
+func newRig(t testing.TB, w *fakeKernel, services ...string) *rig {
 	t.Helper()
-	r := makeRig(t, w)
+	r := newStoppedRig(t, w)
 	c := r.put(services...)
 	r.start()
 	r.wait(c)
@@ -50,7 +50,7 @@ func newRig(t testing.TB, w *world, services ...string) *rig {
 }
 
 // newStoppedRig returns a rig whose loop does not run yet.
-func makeRig(t testing.TB, w *world) *rig {
+func newStoppedRig(t testing.TB, w *fakeKernel) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	state, err := desired.Open("", log)
@@ -62,17 +62,17 @@ func makeRig(t testing.TB, w *world) *rig {
 			t.Error(err)
 		}
 	})
-	r := &rig{world: w, t: t, state: state, statuses: status.NewTable(), hub: event.NewHub(), swept: make(chan struct{}, 10_000)}
+	r := &rig{fakeKernel: w, t: t, state: state, statuses: status.NewTable(), hub: event.NewHub(), ended: make(chan struct{}, 10_000)}
 	o := Observers{Statuses: r.statuses, Events: r.hub, Log: log}
-	r.prober = &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	r.prober = &fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}
 	r.health = NewHealth(r.prober, o)
 	r.services = NewServices(ServicesConfig{
-		Observers: o, Desired: state, Tables: w, VIPs: addresses{w}, Sources: w,
-		Endpoints: endpoints{w}, Health: r.health, Ended: func() { r.swept <- struct{}{} },
+		Observers: o, Desired: state, Tables: w, VIPs: fakeOwner{w}, Sources: w,
+		Endpoints: fakeEndpoints{w}, Health: r.health, Ended: func() { r.ended <- struct{}{} },
 		Role: w.role,
 	})
 	feed := r.services.feed
-	r.services.Loop.feed = func(ctx context.Context) { r.looks.Add(1); feed(ctx) }
+	r.services.Loop.feed = func(ctx context.Context) { r.feeds.Add(1); feed(ctx) }
 	return r
 }
 
@@ -134,7 +134,7 @@ func key(t testing.TB, text string) lb.Key {
 	return k
 }
 
-func (r *rig) try(c commit) error {
+func (r *rig) result(c commit) error {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
 	defer cancel()
 	return r.statuses.Wait(ctx, c.revision, c.ids)
@@ -143,7 +143,7 @@ func (r *rig) try(c commit) error {
 // wait waits until a change is applied.
 func (r *rig) wait(c commit) {
 	r.t.Helper()
-	if err := r.try(c); err != nil {
+	if err := r.result(c); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -175,7 +175,7 @@ func (r *rig) wantEvents(want ...string) {
 }
 
 // failOn makes events that end in what fail; "" means none.
-func (r *rig) breaks(what string, err error) {
+func (r *rig) failOn(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail = func(event string) error {

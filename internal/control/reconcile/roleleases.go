@@ -115,7 +115,7 @@ func (r *RoleLeases) isOver(end time.Duration) bool { return r.uptime() >= end }
 // leased returns the instances whose roles have a lease and are not elected.
 func (r *RoleLeases) leased(now *store.Snapshot) map[string]lb.Instance {
 	list := map[string]lb.Instance{}
-	elected := electedBy(r.desired, now)
+	elected := electedInstances(r.desired, now)
 	for key, one := range r.desired.Instances.Set(now) {
 		if one.Lease > 0 && !elected[key] {
 			list[key] = one
@@ -127,8 +127,8 @@ func (r *RoleLeases) leased(now *store.Snapshot) map[string]lb.Instance {
 // demote makes this node BACKUP of an instance, unless its role was changed meanwhile.
 func (r *RoleLeases) demote(instance string) {
 	const why = "its lease ended while this daemon did not run"
-	by := store.CommitOptions{Owner: r.owner, Author: store.Author{Who: "loxilb", From: "lease", Doing: "role of " + instance + ": " + why}}
-	_, _, err := r.desired.CommitBy(by, func(tx *store.Tx) error {
+	options := store.CommitOptions{Owner: r.owner, Author: store.Author{Who: "loxilb", From: "lease", Doing: "role of " + instance + ": " + why}}
+	_, _, err := r.desired.CommitBy(options, func(tx *store.Tx) error {
 		one := r.desired.Instances.Set(tx)[instance]
 		if one.Role != lb.RoleMaster {
 			return errOvertaken

@@ -41,7 +41,7 @@ func TestRoleLeases(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const lease = 30 * time.Second
-		r := makeRig(t, newWorld())
+		r := newStoppedRig(t, newFakeKernel())
 		leases := &instanceLeases{time.Now(), map[string]time.Duration{"gone": time.Hour}}
 		changes := 0
 		process := func(runs time.Duration) { // starts, runs for a time, and is killed

@@ -52,7 +52,7 @@ func (s *Services) owned(a netip.Addr) bool {
 
 // leaseInstances returns the instances whose leases an address depends on; none if this node owns
 // it without a lease.
-func (s *Services) leasedBy(a netip.Addr) []string {
+func (s *Services) leaseInstances(a netip.Addr) []string {
 	if len(s.roles.leased) == 0 {
 		return nil
 	}
@@ -62,7 +62,7 @@ func (s *Services) leasedBy(a netip.Addr) []string {
 			owning = append(owning, u.instance)
 		}
 	}
-	return s.roles.leased.of(unique(owning))
+	return s.roles.leased.ifAll(unique(owning))
 }
 
 // allOwned returns the addresses that this node answers for.
@@ -78,7 +78,7 @@ func (s *Services) allOwned() (list []netip.Addr) {
 // feedRoles acquires and releases VIPs by the roles of a snapshot.
 func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 	before, now := s.roles.instances, s.Desired.Instances.OfThisNode(snapshot)
-	leased := leasedBy(s.Desired, snapshot)
+	leased := leasedInstances(s.Desired, snapshot)
 	if maps.Equal(before, now) && maps.Equal(s.roles.leased, leased) {
 		return
 	}
@@ -99,7 +99,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 		}
 	}
 	for key, one := range before {
-		if _, there := now[key]; !there && one.Role != lb.RoleUnknown {
+		if _, exists := now[key]; !exists && one.Role != lb.RoleUnknown {
 			one.Role = lb.RoleUnknown
 			s.Role(one)
 		}

@@ -35,7 +35,7 @@ func TestRoles(t *testing.T) {
 	service := func(port, instance string) string {
 		return strings.Replace(strings.Replace(both, "%s", port, 1), "%s", instance, 1)
 	}
-	r := newRig(t, newWorld(), web, service("80", "one"), service("81", "two"))
+	r := newRig(t, newFakeKernel(), web, service("80", "one"), service("81", "two"))
 	want := func(first, second bool) {
 		t.Helper()
 		r.mu.Lock()
@@ -63,7 +63,7 @@ func TestRoles(t *testing.T) {
 	r.role(lb.DefaultInstance, lb.RoleMaster)
 	want(true, true)
 	r.mu.Lock()
-	notified := strings.Join(r.notified, ", ")
+	notified := strings.Join(r.roleCalls, ", ")
 	r.mu.Unlock()
 	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; notified != want {
 		t.Errorf("notified of roles: %s\nwant %s", notified, want)
@@ -82,13 +82,13 @@ func TestRoles(t *testing.T) {
 // the node becomes the MASTER.
 func TestRoleWithoutVIP(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), web)
+	r := newRig(t, newFakeKernel(), web)
 	vip := netip.MustParseAddr("10.0.0.1")
 	r.role(lb.DefaultInstance, lb.RoleBackup)
-	r.breaks("acquire [10.0.0.1]", errBroken)
+	r.failOn("acquire [10.0.0.1]", errBroken)
 	r.role(lb.DefaultInstance, lb.RoleMaster)
 	r.eventually("the service fails", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
 }
 
@@ -96,7 +96,7 @@ func TestRoleWithoutVIP(t *testing.T) {
 func TestManyRoles(t *testing.T) {
 	t.Parallel()
 	const instances, services = 1000, 10000
-	w := newWorld()
+	w := newFakeKernel()
 	list := make([]string, services)
 	for i := range list {
 		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp endpoints=10.200.0.1:80 name=x:i%d", i/250, 1+i%250, i%instances)
@@ -132,8 +132,8 @@ func TestManyRoles(t *testing.T) {
 func TestDependents(t *testing.T) {
 	t.Parallel()
 	const services = 3 * batchSize
-	w := newWorld()
-	r := makeRig(t, w)
+	w := newFakeKernel()
+	r := newStoppedRig(t, w)
 	list := make([]string, services)
 	for i := range list {
 		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp mode=fullnat endpoints=10.2.0.1:80,10.2.0.2:80", i/250, 1+i%250)
@@ -166,7 +166,7 @@ func TestDependents(t *testing.T) {
 	} {
 		done, late := map[bpf.TcServiceKey]bool{}, 0
 		w.mu.Lock()
-		w.wrote = func(change datapath.Change) {
+		w.onWrite = func(change datapath.Change) {
 			done[change.Key] = c.has(change)
 			if s, known := r.statuses.Get(status.ID{Kind: c.kind, Key: c.key}); !known || !c.gone && s.Applied == s.Desired {
 				late++
@@ -174,7 +174,7 @@ func TestDependents(t *testing.T) {
 		}
 		w.mu.Unlock()
 		change := r.commit(c.edit)
-		if r.looks.Load() == 0 {
+		if r.feeds.Load() == 0 {
 			r.start() // the first change precedes the services
 		}
 		r.wait(change)

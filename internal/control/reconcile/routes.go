@@ -24,10 +24,10 @@ const (
 	// restart would drop the routes of services that work.
 	routesDeadline = time.Minute
 	// firstRoutesWait is how long the first routes wait for the first probes of endpoints.
-	firstVerdicts = 10 * time.Second
+	firstRoutesWait = 10 * time.Second
 	// releasedWait is how long a VIP of several services waits for all of them once the node is
 	// no longer held: on a node that was cut off, all endpoints are still down.
-	laterVerdicts = 3 * time.Second
+	releasedWait = 3 * time.Second
 	// routesRecheck is how often all services are checked, for causes that do not mark
 	// services: a new route to an endpoint, handshakes that fail.
 	routesRecheck = 10 * time.Second
@@ -177,7 +177,7 @@ func (r *Routes) apply(ctx context.Context) error {
 	r.mu.Unlock()
 
 	r.view.Lock()
-	touched := r.check(r.Desired.Snapshot(), dirty, all)
+	touched := r.updateClaims(r.Desired.Snapshot(), dirty, all)
 	events, changed := r.decide(touched)
 	switch {
 	case r.isOpen:
@@ -218,9 +218,9 @@ func (r *Routes) mayOpen() bool {
 	}
 	if r.firstTry.IsZero() {
 		r.firstTry = time.Now()
-		time.AfterFunc(firstVerdicts, r.MarkAll)
+		time.AfterFunc(firstRoutesWait, r.MarkAll)
 	}
-	if time.Since(r.firstTry) >= firstVerdicts {
+	if time.Since(r.firstTry) >= firstRoutesWait {
 		return true
 	}
 	for _, c := range r.services {
@@ -243,7 +243,7 @@ func (r *Routes) opening() (events []event.Body) {
 }
 
 // updateClaims updates the claims, and returns the prefixes that must be decided.
-func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
+func (r *Routes) updateClaims(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
 	touched := map[netip.Prefix]struct{}{}
 	if stage := r.Desired.Maintenance.OfThisNode(now).Stage(); stage != r.stage {
 		r.stage = stage
@@ -252,7 +252,7 @@ func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool)
 	if held := r.Held(); held != r.held {
 		if r.held = held; held == "" && r.isOpen {
 			r.released = time.Now()
-			time.AfterFunc(laterVerdicts, r.MarkAll)
+			time.AfterFunc(releasedWait, r.MarkAll)
 		}
 		touched = keySetOf(r.prefixes)
 	}
@@ -272,7 +272,7 @@ func (r *Routes) check(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool)
 		}
 	}
 	for key := range dirty {
-		r.checkService(now, key, drains, touched)
+		r.updateClaim(now, key, drains, touched)
 	}
 	return touched
 }
@@ -298,8 +298,8 @@ func (r *Routes) assignRoles(touched map[netip.Prefix]struct{}) {
 	}
 }
 
-// checkService updates the claims of one service.
-func (r *Routes) checkService(now *store.Snapshot, key lb.Key, drains servicestate.Drains, touched map[netip.Prefix]struct{}) {
+// updateClaim updates the claims of one service.
+func (r *Routes) updateClaim(now *store.Snapshot, key lb.Key, drains servicestate.Drains, touched map[netip.Prefix]struct{}) {
 	before := r.services[key]
 	var after claimant
 	if s, _ := r.Desired.Services.Shared(now, key); s != nil && s.BGP {
@@ -334,7 +334,7 @@ func (r *Routes) claim(p netip.Prefix, key lb.Key) {
 		a = &announced{since: time.Now()}
 		r.prefixes[p] = a
 	}
-	if i, there := slices.BinarySearchFunc(a.keys, key, lb.Key.Compare); !there {
+	if i, exists := slices.BinarySearchFunc(a.keys, key, lb.Key.Compare); !exists {
 		a.keys = slices.Insert(a.keys, i, key)
 	}
 }
@@ -387,7 +387,7 @@ func (r *Routes) decide(touched map[netip.Prefix]struct{}) (events []event.Body,
 		switch {
 		case r.held != "":
 			d = compile.Decision{Why: r.held}
-		case d.Announced && !a.Announced && time.Since(r.released) < laterVerdicts && slices.ContainsFunc(claims, func(c compile.Claim) bool { return c.Refuses() }):
+		case d.Announced && !a.Announced && time.Since(r.released) < releasedWait && slices.ContainsFunc(claims, func(c compile.Claim) bool { return c.Refuses() }):
 			d = compile.Decision{Why: "the node has just returned, and another service of the VIP has no endpoint yet"}
 		}
 		if len(claims) == 0 {

@@ -72,12 +72,12 @@ func (r *routers) text() string {
 }
 
 // receivers records which endpoints get new connections, from the written tables.
-type taken struct {
+type receivers struct {
 	mu       sync.Mutex
 	services map[bpf.TcServiceKey][]bool
 }
 
-func (k *taken) wrote(c datapath.Change) {
+func (k *receivers) wrote(c datapath.Change) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	available := make([]bool, len(c.Table.Endpoints))
@@ -97,9 +97,9 @@ type routeRig struct {
 
 func newRouteRig(t testing.TB, services ...string) *routeRig {
 	t.Helper()
-	w, k := newWorld(), &taken{services: map[bpf.TcServiceKey][]bool{}}
-	w.wrote = k.wrote
-	r := &routeRig{rig: makeRig(t, w), routers: &routers{}}
+	w, k := newFakeKernel(), &receivers{services: map[bpf.TcServiceKey][]bool{}}
+	w.onWrite = k.wrote
+	r := &routeRig{rig: newStoppedRig(t, w), routers: &routers{}}
 	r.routes = NewRoutes(RoutesConfig{
 		Observers: r.services.Observers, Desired: r.state, Announcer: r.routers, Health: r.health,
 		Held: func() string {
@@ -111,11 +111,11 @@ func newRouteRig(t testing.TB, services ...string) *routeRig {
 		Receiving: func(key lb.Key) ([]bool, bool) {
 			row := compile.Key(key)
 			w.mu.Lock()
-			there := w.services[row]
+			exists := w.services[row]
 			w.mu.Unlock()
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			return k.services[row], there
+			return k.services[row], exists
 		},
 	})
 	r.services.FollowPasses(r.routes.Mark)
@@ -179,20 +179,20 @@ func TestRoutes(t *testing.T) {
 	r := newRouteRig(t, routed, unrouted)
 	await.True(t, 10*time.Second, "the reason", func() bool { return r.why(routed) == "10.0.0.1/32 false: the data path is starting" })
 	r.routes.Open()
-	r.becomes("192.168.1.1_tcp_80", health.Up)
-	r.becomes("192.168.1.2_tcp_80", health.Up)
+	r.setHealth("192.168.1.1_tcp_80", health.Up)
+	r.setHealth("192.168.1.2_tcp_80", health.Up)
 	r.want("10.0.0.1/32")
 	<-r.routes.Current()
 	events := r.hub.Subscribe(event.KindVIP)
-	r.becomes("192.168.1.1_tcp_80", health.Down)
-	r.becomes("192.168.1.2_tcp_80", health.Down)
+	r.setHealth("192.168.1.1_tcp_80", health.Down)
+	r.setHealth("192.168.1.2_tcp_80", health.Down)
 	r.want("")
 	if got := r.why(routed); got != "10.0.0.1/32 false: no endpoint takes connections" {
 		t.Errorf(`got %v, want "10.0.0.1/32 false: no endpoint takes connections"`, got)
 	}
 	r.wait(r.put(routed443))
 	r.want("10.0.0.1/32 1:2")
-	r.becomes("192.168.1.2_tcp_80", health.Up)
+	r.setHealth("192.168.1.2_tcp_80", health.Up)
 	r.role(lb.DefaultInstance, lb.RoleMaster)
 	r.want("10.0.0.1/32 MED 10 LP 5000 1:2")
 	r.role(lb.DefaultInstance, lb.RoleBackup)
@@ -258,7 +258,7 @@ func TestRoutesReturn(t *testing.T) {
 	endpoints := []string{"192.168.1.1_tcp_80", "192.168.1.2_tcp_80", "192.168.1.3_tcp_80"}
 	all := func(state health.State) {
 		for _, e := range endpoints {
-			r.becomes(e, state)
+			r.setHealth(e, state)
 		}
 	}
 	all(health.Up)
@@ -274,9 +274,9 @@ func TestRoutesReturn(t *testing.T) {
 		r.routes.MarkAll()
 		await.True(t, 10*time.Second, "the return", func() bool { return !strings.Contains(r.why(routed), why) })
 		events := r.hub.Subscribe(event.KindVIP)
-		r.becomes(endpoints[0], health.Up)
+		r.setHealth(endpoints[0], health.Up)
 		await.True(t, 10*time.Second, "the reason", func() bool { return strings.Contains(r.why(routed), "another service of the VIP") })
-		r.becomes(endpoints[2], second)
+		r.setHealth(endpoints[2], second)
 		r.want("10.0.0.1/32")
 		if e, _, more := events.Poll(); !more || !strings.Contains(e.String(), "announced") {
 			t.Errorf("the first event is %v", e)
@@ -299,7 +299,7 @@ func TestRoutesWait(t *testing.T) {
 	}{
 		"just returned":       {refuses, false, 0, false},
 		"announced":           {refuses, true, 0, true},
-		"long ago":            {refuses, false, laterVerdicts, true},
+		"long ago":            {refuses, false, releasedWait, true},
 		"serves, too":         {compile.Claim{InPlace: true, Serving: true}, false, 0, true},
 		"announced always":    {always, false, 0, true},
 		"not in place at all": {compile.Claim{}, false, 0, true},
@@ -322,7 +322,7 @@ func TestRoutesWait(t *testing.T) {
 func TestRoutesStart(t *testing.T) {
 	t.Parallel()
 	r := newRouteRig(t, routed443, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true bgp=true")
-	r.becomes("192.168.1.1_tcp_80", health.Down)
+	r.setHealth("192.168.1.1_tcp_80", health.Down)
 	why := "the connections of the other nodes are not here yet"
 	for _, held := range []*string{&why, nil} {
 		r.held.Store(held)
@@ -352,9 +352,9 @@ func TestRoutesOfUnprobed(t *testing.T) {
 	await.True(t, 10*time.Second, "the reason", func() bool {
 		return r.why(slow) == "10.0.0.2/32 false: the endpoints were not probed yet"
 	})
-	r.becomes("192.168.1.4_tcp_80", health.Up)
+	r.setHealth("192.168.1.4_tcp_80", health.Up)
 	r.want("10.0.0.1/32 1:2, 10.0.0.2/32")
-	r.becomes("192.168.1.4_tcp_80", health.Unknown)
+	r.setHealth("192.168.1.4_tcp_80", health.Unknown)
 	r.wait(r.put("10.0.0.3:80/tcp endpoints=192.168.1.5:80 bgp=true"))
 	r.want("10.0.0.1/32 1:2, 10.0.0.2/32, 10.0.0.3/32")
 }
@@ -402,7 +402,7 @@ func TestRandomRoutes(t *testing.T) {
 		case 6:
 			at := netip.AddrFrom4([4]byte{192, 168, 1, byte(n)})
 			r.commit(func(tx *store.Tx) error {
-				if _, there := r.state.Drains.Get(tx, at.String()); there {
+				if _, exists := r.state.Drains.Get(tx, at.String()); exists {
 					return tx.Delete(r.state.Drains.ID(at.String()))
 				}
 				return r.state.Drains.Put(tx, lb.Drain{Addr: at, Rate: 1})
@@ -442,7 +442,7 @@ func (r *routeRig) desiredRoutes() string {
 // BenchmarkRoutes measures the reaction to the failure of one endpoint among 10,000 services.
 func BenchmarkRoutes(b *testing.B) {
 	const services = 10_000
-	r := &listed{}
+	r := &routeCounter{}
 	routes, receiving := manyRoutes(b, services, r)
 	key := lb.Key{VIP: vipOf(17), Port: 80, Protocol: lb.TCP}
 	for b.Loop() {
@@ -456,9 +456,9 @@ func BenchmarkRoutes(b *testing.B) {
 }
 
 // routeCounter counts routes. A real speaker would double the cost.
-type listed struct{ routes int }
+type routeCounter struct{ routes int }
 
-func (l *listed) SetRoutes(_ context.Context, routes []bgp.Route) error {
+func (l *routeCounter) SetRoutes(_ context.Context, routes []bgp.Route) error {
 	l.routes = len(routes)
 	return nil
 }
@@ -468,7 +468,7 @@ func vipOf(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(n >> 8
 // manyRoutes announces the VIPs of many services. The map has the services with an endpoint.
 func manyRoutes(t testing.TB, services int, to Announcer) (*Routes, map[lb.Key]bool) {
 	t.Helper()
-	rig := makeRig(t, newWorld())
+	rig := newStoppedRig(t, newFakeKernel())
 	receiving := map[lb.Key]bool{}
 	rig.commit(func(tx *store.Tx) error {
 		for n := range services {

@@ -32,7 +32,7 @@ const ruleEndRate = 10000
 
 // earlierRules is the key for the rules of an earlier process: with it, rules are compiled even if
 // none are desired.
-const leftRules = "rules of an earlier process"
+const earlierRules = "rules of an earlier process"
 
 // Rules applies the firewall rules. They are compiled together, since all rules together determine
 // which one applies to a packet.
@@ -40,40 +40,40 @@ type Rules struct {
 	*objectLoop[policy.Rule]
 	table    RuleTable
 	links    func() []netdev.Link
-	vips     Owned
+	vips     LeasedOwner
 	gateways Gateways // nil: none
 
 	// Static reports whether this machine has an address that loxilb did not add; nil: none is
 	// known.
 	Static func(netip.Addr) bool
 
-	mu    sync.Mutex
-	named map[string]int // compiled indices of the interfaces in rules, by name; 0: missing
-	below string         // gatewayLinks when gateways were last set
-	has   []string       // keys of the rules in the data path
+	mu           sync.Mutex
+	named        map[string]int // compiled indices of the interfaces in rules, by name; 0: missing
+	gatewaysUsed string         // gatewayLinks when gateways were last set
+	inForce      []string       // keys of the rules in the data path
 
-	judged chan judgement // capacity 1: the next ending
+	endings chan ending // capacity 1: the next ending
 
 	// used by Apply only
-	last  bpf.RuleTable      // the rules in the data path
-	void  context.CancelFunc // cancels the ending by these rules
-	owned []netip.Addr       // source addresses that were acquired, and not released
+	last         bpf.RuleTable      // the rules in the data path
+	cancelEnding context.CancelFunc // cancels the ending by these rules
+	owned        []netip.Addr       // source addresses that were acquired, and not released
 }
 
 // ending describes which connections to end after a change of rules: those that the rules drop, and
 // those that another node now translates.
-type judgement struct {
+type ending struct {
 	ends  func(*report.Connection) bool
 	valid context.Context // done once other rules are in force
 }
 
 // NewRules returns the loop of the rules.
-func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips Owned, g Gateways, o Observers) *Rules {
-	r := &Rules{table: t, links: links, vips: vips, gateways: g, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips LeasedOwner, g Gateways, o Observers) *Rules {
+	r := &Rules{table: t, links: links, vips: vips, gateways: g, named: map[string]int{}, endings: make(chan ending, 1), cancelEnding: func() {}}
 	r.objectLoop = newObjectLoop(r, s, s.Rules, o)
 	r.applied, r.together = r.keys, true
 	if t.RuleCount() > 0 {
-		r.has = []string{leftRules}
+		r.inForce = []string{earlierRules}
 	}
 	return r
 }
@@ -84,7 +84,7 @@ func (r *Rules) isStatic(a netip.Addr) bool { return r.Static != nil && r.Static
 func (r *Rules) keys() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.has
+	return r.inForce
 }
 
 // Apply compiles all rules, whichever have changed. They take effect together, or not at all.
@@ -95,21 +95,21 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	var elsewhere []string
 	var tunnels map[string]error // by key
 	if r.gateways != nil {
-		here := egressOf(list, instances, r.isStatic)
-		tunnels = r.setGateways(list, &here)
-		list, elsewhere = here.rules, here.servicesOfOthers()
+		egress := egressOf(list, instances, r.isStatic)
+		tunnels = r.setGateways(list, &egress)
+		list, elsewhere = egress.rules, egress.servicesOfOthers()
 	}
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
 	if err == nil {
-		r.supersede(table)
+		r.cancelOutdated(table)
 		err = r.table.SetRules(table)
 	}
 	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
-		r.judge(ctx, table, elsewhere)
+		r.endBy(ctx, table, elsewhere)
 		err = r.own(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
-			return leasedBy(r.desired, now).ofSource(a, instances)
+			return leasedInstances(r.desired, now).ifSource(a, instances)
 		})
 	}
 	due := unique(slices.AppendSeq(slices.Clone(keys), maps.Keys(tunnels))) // a change of an interface marks any rule
@@ -123,17 +123,17 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 
 // record records which rules the data path has, and for which interfaces they were compiled.
 func (r *Rules) record(list []policy.Rule, named map[string]int) {
-	has := make([]string, len(list))
+	keys := make([]string, len(list))
 	for i := range list {
-		has[i] = list[i].Key()
+		keys[i] = list[i].Key()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.named, r.has = named, has
+	r.named, r.inForce = named, keys
 }
 
 // own acquires the source addresses of rules, and releases former ones.
-func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(netip.Addr) []string) error {
+func (r *Rules) own(ctx context.Context, sources []netip.Addr, leaseInstances func(netip.Addr) []string) error {
 	var errs []error
 	failed := func(failed map[netip.Addr]error, what string) {
 		for a, err := range failed {
@@ -141,7 +141,7 @@ func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(net
 		}
 	}
 	if len(sources) > 0 {
-		failed(r.vips.add(ctx, leasedBy, sources), "acquire")
+		failed(r.vips.add(ctx, leaseInstances, sources), "acquire")
 	}
 	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
 	r.owned = slices.Clone(sources)
@@ -154,9 +154,9 @@ func (r *Rules) own(ctx context.Context, sources []netip.Addr, leasedBy func(net
 }
 
 // cancelOutdated stops the ending of connections by rules that are about to be replaced.
-func (r *Rules) supersede(t bpf.RuleTable) {
+func (r *Rules) cancelOutdated(t bpf.RuleTable) {
 	if !t.Equal(&r.last) {
-		r.void()
+		r.cancelEnding()
 		r.last = bpf.RuleTable{}
 	}
 }
@@ -164,24 +164,24 @@ func (r *Rules) supersede(t bpf.RuleTable) {
 // endBy makes endDropped end the connections that the new rules drop, and connections from source
 // addresses that other nodes own: answers to these no longer arrive here. elsewhere has the
 // services of the latter.
-func (r *Rules) judge(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
+func (r *Rules) endBy(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
 	if t.Equal(&r.last) {
 		return
 	}
 	r.last = t
 	select {
-	case <-r.judged: // an outdated one, not begun yet
+	case <-r.endings: // an outdated one, not begun yet
 	default:
 	}
 	d := compile.NewDropper(t)
 	if d == nil && len(elsewhere) == 0 {
 		return
 	}
-	j := judgement{ends: func(c *report.Connection) bool {
+	next := ending{ends: func(c *report.Connection) bool {
 		return d != nil && d.Drops(c) || slices.Contains(elsewhere, c.Service)
 	}}
-	j.valid, r.void = context.WithCancel(ctx)
-	r.judged <- j
+	next.valid, r.cancelEnding = context.WithCancel(ctx)
+	r.endings <- next
 }
 
 // Dropper returns a function that reports whether rules would end a connection. Rules that cannot
@@ -209,12 +209,12 @@ func (r *Rules) endDropped(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case j := <-r.judged:
-			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.ends)
+		case next := <-r.endings:
+			done, err := r.table.EndConnections(next.valid, 0, ruleEndRate, next.ends)
 			if n := done.Reset + done.Silent; n > 0 {
 				r.Log.Info("firewall rules have ended connections", "connections", n, "reset", done.Reset)
 			}
-			if err != nil && j.valid.Err() == nil {
+			if err != nil && next.valid.Err() == nil {
 				r.Log.Error("connections that firewall rules drop do not end", "error", err)
 			}
 		}
@@ -253,7 +253,7 @@ func (r *Rules) LinksChanged() {
 	_, index := r.interfaces()
 	links := r.gatewayLinks()
 	r.mu.Lock()
-	changed := links != r.below
+	changed := links != r.gatewaysUsed
 	for name, was := range r.named {
 		now, _ := index(name)
 		changed = changed || now != was

@@ -21,26 +21,26 @@ import (
 )
 
 // fakeRuleTable is a RuleTable whose EndConnections runs until it is cancelled.
-type ruleTable struct {
-	begun, broken chan struct{}
-	sets          []int // number of rules, of each call of SetRules
-	failing       error // error of EndConnections; nil: none
+type fakeRuleTable struct {
+	began, cancelled chan struct{}
+	sets             []int // number of rules, of each call of SetRules
+	failing          error // error of EndConnections; nil: none
 }
 
-func (f *ruleTable) SetRules(t bpf.RuleTable) error {
+func (f *fakeRuleTable) SetRules(t bpf.RuleTable) error {
 	f.sets = append(f.sets, len(t.Rules))
 	return nil
 }
 
-func (f *ruleTable) RuleCount() int { return 0 }
+func (f *fakeRuleTable) RuleCount() int { return 0 }
 
-func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*report.Connection) bool) (report.Ended, error) {
-	f.begun <- struct{}{}
+func (f *fakeRuleTable) EndConnections(ctx context.Context, _, _ int, _ func(*report.Connection) bool) (report.Ended, error) {
+	f.began <- struct{}{}
 	if f.failing != nil {
 		return report.Ended{}, f.failing
 	}
 	<-ctx.Done()
-	f.broken <- struct{}{}
+	f.cancelled <- struct{}{}
 	return report.Ended{}, ctx.Err()
 }
 
@@ -48,8 +48,8 @@ func (f *ruleTable) EndConnections(ctx context.Context, _, _ int, _ func(*report
 type ruleRig struct {
 	*Rules
 	t     *testing.T
-	world *world
-	table *ruleTable
+	world *fakeKernel
+	table *fakeRuleTable
 	links []netdev.Link
 }
 
@@ -65,8 +65,8 @@ func newRuleRig(t *testing.T) *ruleRig {
 			t.Error(err)
 		}
 	})
-	r := &ruleRig{t: t, world: newWorld(), table: &ruleTable{begun: make(chan struct{}, 9), broken: make(chan struct{}, 9)}}
-	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, Owned{Owner: addresses{r.world}}, nil,
+	r := &ruleRig{t: t, world: newFakeKernel(), table: &fakeRuleTable{began: make(chan struct{}, 9), cancelled: make(chan struct{}, 9)}}
+	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, LeasedOwner{Owner: fakeOwner{r.world}}, nil,
 		Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	return r
 }
@@ -97,7 +97,7 @@ func (r *ruleRig) apply(ctx context.Context, rules ...string) error {
 	return r.Apply(ctx, []string{"any"})[0].Err
 }
 
-func soon(t *testing.T, what string, c <-chan struct{}) {
+func waitFor(t *testing.T, what string, c <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-c:
@@ -121,9 +121,9 @@ func TestRulesTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { r.Run(ctx); close(ended) }()
-	soon(t, "all rules are applied", r.Idle())
+	waitFor(t, "all rules are applied", r.Idle())
 	cancel()
-	soon(t, "the end", ended)
+	waitFor(t, "the end", ended)
 	if !slices.Equal(r.table.sets, []int{len(rules)}) {
 		t.Errorf("the data path was given rules %d times: %v", len(r.table.sets), r.table.sets)
 	}
@@ -142,14 +142,14 @@ func TestRulesEndNothingLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i > 0 {
-			soon(t, "the former rules stop ending connections", r.table.broken)
+			waitFor(t, "the former rules stop ending connections", r.table.cancelled)
 		}
 		if len(rules) > 0 {
-			soon(t, "the new rules end connections", r.table.begun)
+			waitFor(t, "the new rules end connections", r.table.began)
 		}
 	}
 	cancel()
-	soon(t, "the end", ended)
+	waitFor(t, "the end", ended)
 }
 
 // TestRulesEndingFails checks that connections that a drop rule could not end are logged as an
@@ -166,7 +166,7 @@ func TestRulesEndingFails(t *testing.T) {
 	if err := r.apply(ctx, "sourceIP:10.0.0.0/8 drop"); err != nil {
 		t.Fatal(err)
 	}
-	soon(t, "the rule ends connections", r.table.begun)
+	waitFor(t, "the rule ends connections", r.table.began)
 	select {
 	case line := <-lines:
 		if !strings.Contains(line, "do not end") || !strings.Contains(line, "no memory") {
@@ -176,7 +176,7 @@ func TestRulesEndingFails(t *testing.T) {
 		t.Error("the failure is not logged")
 	}
 	cancel()
-	soon(t, "the end", ended)
+	waitFor(t, "the end", ended)
 }
 
 // lineWriter sends the lines of a log to a channel.
@@ -201,7 +201,7 @@ func TestRulesWithoutAddress(t *testing.T) {
 	if keys := r.keys(); len(keys) != 2 {
 		t.Errorf("the data path has %v", keys)
 	}
-	if len(r.judged) != 1 {
+	if len(r.endings) != 1 {
 		t.Error("connections are not judged by the new rules")
 	}
 	r.links = []netdev.Link{{Index: 7, Name: "later"}}

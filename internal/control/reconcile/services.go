@@ -52,7 +52,7 @@ type Services struct {
 	sources     *sources
 	unreachable unreachable
 	slowStart   *slowStart
-	pending     pending
+	reapply     reapplyTimers
 	roles       roles
 
 	dependents dependents
@@ -84,8 +84,8 @@ func NewServices(c ServicesConfig) *Services {
 	s.Loop = newLoop(kinds.ServiceName, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.slowStart = newSlowStart(c.Log, s.Mark)
-	s.pending = pending{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
-	s.vips = newVIPs(Owned{c.VIPs, c.Leases}, s.leasedBy, c.Observers, s.Wake)
+	s.reapply = reapplyTimers{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
+	s.vips = newVIPs(LeasedOwner{c.VIPs, c.Leases}, s.leaseInstances, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.unreachable.statuses)
 	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }
@@ -154,10 +154,10 @@ func (s *Services) feed(ctx context.Context) {
 		s.feedRoles(ctx, snapshot)
 	}
 	s.dependents.settle(s.Observers)
-	s.Mark(s.index.usersOf(s.sources.drainChanged())...)
+	s.Mark(s.index.withPathTo(s.sources.drainChanged())...)
 	s.removeOrphans(snapshot)
 	if s.initialized.CompareAndSwap(true, false) {
-		s.giveUpOthers(ctx, snapshot)
+		s.releaseOtherVIPs(ctx, snapshot)
 	}
 	s.vips.retry(ctx, s.owned)
 }
@@ -216,17 +216,17 @@ func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) 
 
 // releaseOtherVIPs releases the VIPs that an earlier process owned and no service has. VIPs of a
 // service that could not be applied stay: its version from the earlier process continues to work.
-func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
-	there := map[bpf.TcServiceKey]bool{}
+func (s *Services) releaseOtherVIPs(ctx context.Context, snapshot *store.Snapshot) {
+	rows := map[bpf.TcServiceKey]bool{}
 	for _, row := range s.Tables.Services() {
-		there[row] = true
+		rows[row] = true
 	}
 	for service := range s.Desired.Services.All(snapshot) {
-		if s.index.get(service.Key) == nil && there[compile.Key(service.Key)] {
+		if s.index.get(service.Key) == nil && rows[compile.Key(service.Key)] {
 			s.index.keep(&service)
 		}
 	}
-	s.vips.exactly(ctx, s.allOwned())
+	s.vips.setAll(ctx, s.allOwned())
 }
 
 // item is a service in a pass.
@@ -322,15 +322,15 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	// A port range with a new end reuses the row of the range that it replaces, unless that
 	// fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
-	var taken []*item
+	var deferred []*item
 	gone = slices.DeleteFunc(gone, func(i *item) bool {
 		if replaced(i) {
-			taken = append(taken, i)
+			deferred = append(deferred, i)
 		}
 		return replaced(i)
 	})
 	touched = append(touched, s.writeTables(append(gone, put...))...)
-	touched = append(touched, s.writeTables(slices.DeleteFunc(taken, replaced))...)
+	touched = append(touched, s.writeTables(slices.DeleteFunc(deferred, replaced))...)
 	s.forgetSources(items)
 	return touched, ended
 }
@@ -340,7 +340,7 @@ func (s *Services) forgetSources(items []item) {
 	var unused []netip.Addr
 	for n := range items {
 		if before := &items[n].before; before.service != nil {
-			unused = append(unused, slices.DeleteFunc(pathDependent(before.effective()), s.index.hasHost)...)
+			unused = append(unused, slices.DeleteFunc(pathDependent(before.effective()), s.index.hasEndpoint)...)
 		}
 	}
 	if len(unused) > 0 {
@@ -363,7 +363,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 			changes[n].Table = &table
 		} else {
 			s.slowStart.forget(i.Key)
-			s.pending.schedule(i.Key, 0)
+			s.reapply.schedule(i.Key, 0)
 		}
 	}
 	for n, err := range s.Tables.Apply(changes) {

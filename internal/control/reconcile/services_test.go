@@ -35,7 +35,7 @@ var errBroken = errors.New("no memory")
 // its last service is removed, and that deletions precede additions.
 func TestOrder(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
+	r := newRig(t, newFakeKernel())
 	r.wait(r.put(web))
 	r.wantEvents("put 10.0.0.1:80/tcp", "acquire [10.0.0.1]")
 	r.wait(r.put(web2))
@@ -63,7 +63,7 @@ func TestOrder(t *testing.T) {
 // keys: they make room for the rest.
 func TestDeletionsFirst(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
+	r := newRig(t, newFakeKernel())
 	const first, last = "10.0.0.1:80/tcp", "10.9.0.1:80/tcp"
 	r.wait(r.put(first+" endpoints=192.168.1.1:80", last+" endpoints=192.168.1.1:80"))
 	r.drainEvents()
@@ -86,7 +86,7 @@ func TestDeletionsFirst(t *testing.T) {
 // applies all stored services, and finally releases the VIPs of an earlier process.
 func TestStart(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	for _, k := range []string{"10.0.0.1:80/tcp", "10.0.0.9:80/tcp"} {
 		w.services[compile.Key(key(t, k))] = true
 	}
@@ -94,7 +94,7 @@ func TestStart(t *testing.T) {
 	r := newRig(t, w, web, dns)
 	r.wantEvents("delete 10.0.0.9:80/tcp", "put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "acquire [10.0.0.1 10.0.0.2]")
 	select {
-	case <-r.swept:
+	case <-r.ended:
 	default:
 		t.Error("Ended was not called")
 	}
@@ -106,17 +106,17 @@ func TestStart(t *testing.T) {
 // TestOrphansStay checks that rows of an earlier process that cannot be removed delay nothing.
 func TestOrphansStay(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.services[compile.Key(key(t, "10.0.0.9:80/tcp"))] = true
-	r := makeRig(t, w)
-	r.breaks("delete 10.0.0.9:80/tcp", errBroken)
+	r := newStoppedRig(t, w)
+	r.failOn("delete 10.0.0.9:80/tcp", errBroken)
 	c := r.put(web)
 	r.start()
 	r.wait(c)
 	if s := r.status(TaskKind, "services of an earlier start"); s.State() != status.Failed {
 		t.Errorf("got %+v, want state status.Failed", s)
 	}
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("tried again", func() bool { return len(w.services) == 1 })
 }
 
@@ -124,13 +124,13 @@ func TestOrphansStay(t *testing.T) {
 // has the error, and that requests for other services, and for its removal, are answered at once.
 //
 // P9 A service that cannot be applied delays no other
-func TestBadServiceDisturbsNobody(t *testing.T) {
+func TestFailedServiceDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
-	r.breaks("put 10.0.0.1:80/tcp", errBroken)
+	r := newRig(t, newFakeKernel())
+	r.failOn("put 10.0.0.1:80/tcp", errBroken)
 	both := r.put(web, dns)
 	var failed *status.Error
-	if err := r.try(both); !errors.As(err, &failed) || len(failed.Failures) != 1 || !errors.Is(failed.Failures[0].Err, errBroken) {
+	if err := r.result(both); !errors.As(err, &failed) || len(failed.Failures) != 1 || !errors.Is(failed.Failures[0].Err, errBroken) {
 		t.Fatalf("got %v, want one failure, by errBroken", err)
 	}
 	if s := r.status("service", "10.0.0.1:80/tcp"); s.State() != status.Failed || s.Applied != 0 || s.Desired != both.revision {
@@ -156,8 +156,8 @@ func TestBadServiceDisturbsNobody(t *testing.T) {
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	for _, atStart := range []bool{true, false} {
-		r := makeRig(t, newWorld())
-		r.breaks("put 10.0.0.2:53/udp", errBroken)
+		r := newStoppedRig(t, newFakeKernel())
+		r.failOn("put 10.0.0.2:53/udp", errBroken)
 		var c commit
 		if atStart {
 			c = r.put(web, dns)
@@ -166,10 +166,10 @@ func TestRetry(t *testing.T) {
 			r.start()
 			c = r.put(web, dns)
 		}
-		if failed := (*status.Error)(nil); !errors.As(r.try(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
+		if failed := (*status.Error)(nil); !errors.As(r.result(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
 			t.Errorf("got %v, want a failure by errBroken", failed)
 		}
-		r.breaks("", nil)
+		r.failOn("", nil)
 		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })
 		n := 0
 		for _, e := range r.drainEvents() {
@@ -187,22 +187,22 @@ func TestRetry(t *testing.T) {
 // that could not be released has a status of its own, and that both are retried.
 func TestRetryOfAddresses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
+	r := newRig(t, newFakeKernel())
 	vip := netip.MustParseAddr("10.0.0.1")
-	r.breaks("acquire [10.0.0.1]", errBroken)
-	if err := r.try(r.put(web)); err == nil || !strings.Contains(err.Error(), "acquire VIP 10.0.0.1: no memory") {
+	r.failOn("acquire [10.0.0.1]", errBroken)
+	if err := r.result(r.put(web)); err == nil || !strings.Contains(err.Error(), "acquire VIP 10.0.0.1: no memory") {
 		t.Errorf(`got %v, want an error, "acquire VIP 10.0.0.1: no memory" in the error`, err)
 	}
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.1:80/tcp"); return s.State() == status.Applied })
 
-	r.breaks("release [10.0.0.1]", errBroken)
+	r.failOn("release [10.0.0.1]", errBroken)
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if s := r.status(vipKind, "10.0.0.1"); s.State() != status.Failed {
 		t.Errorf("got %+v, want state status.Failed", s)
 	}
-	r.breaks("", nil)
+	r.failOn("", nil)
 	r.eventually("released", func() bool { return !r.vips[vip] })
 	r.eventually("forgotten", func() bool { return len(r.statuses.List("", true)) == 0 })
 }
@@ -210,7 +210,7 @@ func TestRetryOfAddresses(t *testing.T) {
 // TestWaitForRoom checks that a change that finds no free rows waits until there are some.
 func TestWaitForRoom(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld())
+	r := newRig(t, newFakeKernel())
 	failures := 1
 	r.mu.Lock()
 	r.fail = func(event string) error {
@@ -228,7 +228,7 @@ func TestWaitForRoom(t *testing.T) {
 // TestWaitEndsWithItsContext checks that a data path that hangs does not block requests.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	r := newRig(t, w, web)
 	hold := make(chan struct{})
 	r.mu.Lock()
@@ -248,7 +248,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 // and of the removal of an address only when no service has it.
 func TestEndpointsAreNotified(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, newWorld(), web)
+	r := newRig(t, newFakeKernel(), web)
 	hosts := func(want ...string) func() bool {
 		return func() bool { return slices.Equal(words(r.hosts), want) }
 	}
@@ -258,8 +258,8 @@ func TestEndpointsAreNotified(t *testing.T) {
 	}
 	r.eventually("50 more", func() bool { return len(r.hosts) == 52 })
 	r.mu.Lock()
-	if r.notices > 25 {
-		t.Errorf("%d updates for 50 changes", r.notices)
+	if r.updates > 25 {
+		t.Errorf("%d updates for 50 changes", r.updates)
 	}
 	r.mu.Unlock()
 	r.wait(r.commit(func(tx *store.Tx) error {
@@ -285,7 +285,7 @@ func words(list []netip.Addr) (out []string) {
 // TestManyWriters checks that the final state is the store's, whatever the order of commits.
 func TestManyWriters(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	r := newRig(t, w)
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -328,7 +328,7 @@ const (
 // again.
 func TestSourceMoves(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.source = netip.MustParseAddr("192.168.1.100")
 	r := newRig(t, w, nat, arm)
 	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.5:80/tcp from 192.168.1.100", "acquire [10.0.0.1 10.0.0.5]")
@@ -345,7 +345,7 @@ func TestSourceMoves(t *testing.T) {
 // include this endpoint yet.
 func TestSourceChangesWhileLookedUp(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.source = netip.MustParseAddr("192.168.1.100")
 	r := newRig(t, w)
 	release := make(chan struct{})
@@ -369,7 +369,7 @@ func TestSourceChangesWhileLookedUp(t *testing.T) {
 // reachable, the other services with this endpoint follow.
 func TestSourceAppears(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	r := newRig(t, w, arm)
 	r.wantEvents("put 10.0.0.5:80/tcp", "acquire [10.0.0.5]")
 	r.mu.Lock()
@@ -382,7 +382,7 @@ func TestSourceAppears(t *testing.T) {
 // TestSourcesAreForgotten checks that endpoints that are added and removed leave nothing behind.
 func TestSourcesAreForgotten(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.source = netip.MustParseAddr("192.168.1.100")
 	r := newRig(t, w, arm)
 	r.wait(r.put("10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.77:80"))
@@ -396,9 +396,9 @@ func TestSourcesAreForgotten(t *testing.T) {
 
 // TestSourceLookupDelaysNothing checks that a change is applied during a lookup of sources, however
 // long that takes, and that there is a pause between lookups that fail.
-func TestSourceLookupHoldsNobodyUp(t *testing.T) {
+func TestSourceLookupDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
+		w := newFakeKernel()
 		w.source = netip.MustParseAddr("192.168.1.100")
 		r := newRig(t, w, arm)
 		release := make(chan struct{})
@@ -424,11 +424,11 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 // TestSourceLookupFails checks that a failed lookup fails only the services that need it.
 func TestSourceLookupFails(t *testing.T) {
 	t.Parallel()
-	w := newWorld()
+	w := newFakeKernel()
 	w.lookup = func() error { return errBroken }
 	r := newRig(t, w)
 	c := r.put(nat, arm)
-	err := r.try(c)
+	err := r.result(c)
 	var failed *status.Error
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Key != "10.0.0.5:80/tcp" {
 		t.Errorf("got %v, want one failure, of 10.0.0.5:80/tcp", err)
@@ -444,38 +444,38 @@ func TestSourceLookupFails(t *testing.T) {
 func TestUnreachableInDSR(t *testing.T) {
 	t.Parallel()
 	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"
-	w := newWorld()
+	w := newFakeKernel()
 	w.source, w.routed = netip.MustParseAddr("192.168.1.100"), true
 	r := newRig(t, w, direct)
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.6:80/tcp"); return s.State() == status.Applied })
 	if s := r.status("endpoint", "192.168.1.1"); s.State() != status.Failed || !strings.Contains(s.Err.Error(), "behind a router") {
 		t.Errorf("the endpoint is %s: %v", s.State(), s.Err)
 	}
-	said := func() bool { s := r.status("endpoint", "192.168.1.1"); return s.Err != nil }
+	isReported := func() bool { s := r.status("endpoint", "192.168.1.1"); return s.Err != nil }
 	r.wait(r.put(direct + " tunnel=ipip"))
-	if said() {
+	if isReported() {
 		t.Error("the endpoint is still reported as unreachable, although a tunnel reaches it")
 	}
 	r.wait(r.put(direct))
-	if !said() {
+	if !isReported() {
 		t.Error("the endpoint is not reported as unreachable without the tunnel")
 	}
 	r.mu.Lock()
 	w.routed = false
 	r.mu.Unlock()
-	r.eventually("it is a neighbour now", func() bool { r.services.RoutesChanged(); return !said() })
+	r.eventually("it is a neighbour now", func() bool { r.services.RoutesChanged(); return !isReported() })
 }
 
 // TestIdle checks that an idle loop does nothing.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, newWorld(), web, arm)
+		r := newRig(t, newFakeKernel(), web, arm)
 		<-r.services.Idle()
 		synctest.Wait()
-		before := r.looks.Load()
+		before := r.feeds.Load()
 		time.Sleep(200 * time.Millisecond)
 		synctest.Wait()
-		if n := r.looks.Load() - before; n > 0 {
+		if n := r.feeds.Load() - before; n > 0 {
 			t.Errorf("the idle loop looked for changes %d times in 0.2 s", n)
 		}
 	})

@@ -107,7 +107,7 @@ func TestSlowStart(t *testing.T) {
 
 // TestSlowStartSlots checks that the current fraction applies in every algorithm except lc, whose
 // rows have it, and that hash moves only as many slots as the weight changes.
-func TestSlowStartPlaces(t *testing.T) {
+func TestSlowStartSlots(t *testing.T) {
 	for _, algorithm := range []string{"rr", "priority", "random", "hash", "persist"} {
 		c := newClocked(t, "20.20.20.1:80/tcp slow-start=9s endpoints=10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 select="+algorithm)
 		weights := func(up string) compile.Weights {

@@ -19,7 +19,7 @@ type unreachable struct {
 }
 
 // record updates the unreachable endpoints of a service; nil: it was deleted.
-func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) compile.Path) {
+func (u *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) compile.Path) {
 	var list []status.Status
 	if s != nil {
 		for _, e := range s.Endpoints {
@@ -29,10 +29,10 @@ func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) co
 			}
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for i := range list {
-		for _, old := range m.byService[key] {
+		for _, old := range u.byService[key] {
 			if old.ID == list[i].ID && old.Err.Error() == list[i].Err.Error() {
 				list[i].Since = old.Since
 			}
@@ -40,20 +40,20 @@ func (m *unreachable) record(key lb.Key, s *lb.Service, path func(netip.Addr) co
 	}
 	switch {
 	case list == nil:
-		delete(m.byService, key)
-	case m.byService == nil:
-		m.byService = map[lb.Key][]status.Status{key: list}
+		delete(u.byService, key)
+	case u.byService == nil:
+		u.byService = map[lb.Key][]status.Status{key: list}
 	default:
-		m.byService[key] = list
+		u.byService[key] = list
 	}
 }
 
 // statuses returns the statuses of all endpoints, each once.
-func (m *unreachable) statuses() (out []status.Status) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (u *unreachable) statuses() (out []status.Status) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	seen := map[status.ID]bool{}
-	for _, list := range m.byService {
+	for _, list := range u.byService {
 		for _, s := range list {
 			if !seen[s.ID] {
 				seen[s.ID] = true

@@ -20,15 +20,15 @@ const leftoverRetry = time.Second
 // vips tracks the addresses that were acquired from the owner. Only the loop's goroutine uses it.
 type vips struct {
 	Observers
-	owner    Owned
-	wake     func()
-	leasedBy func(netip.Addr) []string // the instances whose leases an address depends on
-	owned    map[netip.Addr]bool       // false: the owner failed, and retries by itself until remove
-	leftover map[netip.Addr]time.Time  // when to retry the release of addresses
+	owner          LeasedOwner
+	wake           func()
+	leaseInstances func(netip.Addr) []string // the instances whose leases an address depends on
+	owned          map[netip.Addr]bool       // false: the owner failed, and retries by itself until remove
+	leftover       map[netip.Addr]time.Time  // when to retry the release of addresses
 }
 
-func newVIPs(owner Owned, leasedBy func(netip.Addr) []string, o Observers, wake func()) *vips {
-	return &vips{Observers: o, owner: owner, leasedBy: leasedBy, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
+func newVIPs(owner LeasedOwner, leaseInstances func(netip.Addr) []string, o Observers, wake func()) *vips {
+	return &vips{Observers: o, owner: owner, leaseInstances: leaseInstances, wake: wake, owned: map[netip.Addr]bool{}, leftover: map[netip.Addr]time.Time{}}
 }
 
 // apply acquires or releases these addresses according to wanted, and returns the errors of those
@@ -43,7 +43,7 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 		case wants && (!owned || leftover):
 			add = append(add, a)
 		case wants:
-			v.owner.Leases.set(a, v.leasedBy(a))
+			v.owner.Leases.set(a, v.leaseInstances(a))
 		case requested:
 			remove = append(remove, a)
 		}
@@ -54,7 +54,7 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 	if len(add) == 0 {
 		return nil
 	}
-	failed := v.owner.add(ctx, v.leasedBy, add)
+	failed := v.owner.add(ctx, v.leaseInstances, add)
 	for _, a := range add {
 		v.clear(a)
 		v.owned[a] = failed[a] == nil
@@ -64,13 +64,13 @@ func (v *vips) apply(ctx context.Context, touched []netip.Addr, wanted func(neti
 
 // setAll acquires the wanted addresses, and releases all others, including those of an earlier
 // process.
-func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
+func (v *vips) setAll(ctx context.Context, wanted []netip.Addr) {
 	keep := make(map[netip.Addr]bool, len(wanted))
 	for _, a := range wanted {
-		v.owner.Leases.set(a, v.leasedBy(a))
+		v.owner.Leases.set(a, v.leaseInstances(a))
 	}
 	failed := v.owner.Set(ctx, wanted)
-	v.owner.Leases.keep()
+	v.owner.Leases.removeOrphans()
 	for _, a := range wanted {
 		keep[a] = true
 		v.owned[a] = failed[a] == nil

@@ -41,14 +41,14 @@ type XDPConfig struct {
 // use.
 type XDP struct {
 	XDPConfig
-	hooks   XDPHooks
-	log     *slog.Logger
-	current map[int]datapath.XDPInterface // the interfaces in the data path
-	links   map[int]uint64                // generations of their links
-	refused map[int]refusal               // by index
-	hidden  atomic.Pointer[[]HiddenTags]
-	reports atomic.Pointer[map[string]string]
-	cleaned bool
+	hooks           XDPHooks
+	log             *slog.Logger
+	current         map[int]datapath.XDPInterface // the interfaces in the data path
+	links           map[int]uint64                // generations of their links
+	refused         map[int]refusal               // by index
+	hidden          atomic.Pointer[[]HiddenTags]
+	reports         atomic.Pointer[map[string]string]
+	orphansDetached bool
 }
 
 // refusal is why the program could not be attached to an interface.
@@ -108,11 +108,11 @@ func (x *XDP) Sync(links []netdev.Link) error {
 			errs = append(errs, x.forget(index))
 		}
 	}
-	if !x.cleaned {
+	if !x.orphansDetached {
 		if err := x.hooks.DetachXDPOrphans(); err != nil {
 			return errors.Join(append(errs, fmt.Errorf("detach XDP from interfaces that are no longer chosen: %w", err))...)
 		}
-		x.cleaned = true
+		x.orphansDetached = true
 	}
 	return errors.Join(errs...)
 }
@@ -147,7 +147,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 			continue
 		}
 		i := datapath.XDPInterface{Index: l.Index, Name: l.Name, MAC: [6]byte(l.MAC)}
-		i.Attach = chosen[l.Index] && x.attach(l, features[l.Index])
+		i.Attach = chosen[l.Index] && x.wantsProgram(l, features[l.Index])
 		if !i.Attach {
 			delete(x.refused, l.Index)
 		}
@@ -161,7 +161,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 				hidden = append(hidden, HiddenTags{l.Name, i.Attach})
 			}
 		}
-		i.Target = x.target(l, i.Attach, features)
+		i.Target = x.isTarget(l, i.Attach, features)
 		wanted = wanted || i.Attach
 		plan[l.Index] = i
 	}
@@ -172,7 +172,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 }
 
 // wantsProgram reports whether the program is wanted at a chosen interface.
-func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
+func (x *XDP) wantsProgram(l netdev.Link, can netdev.XDPFeatures) bool {
 	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
 	switch x.Choice {
 	case config.XDPNative, config.XDPGeneric:
@@ -186,7 +186,7 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 // isTarget reports whether an interface sends frames that are redirected to it. If the kernel does
 // not report that, it is assumed of drivers that can run programs, except veth, which drops such
 // frames silently unless its other end is prepared.
-func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
+func (x *XDP) isTarget(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
 	case x.Choice == config.XDPGeneric:
 		return true

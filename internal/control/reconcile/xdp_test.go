@@ -17,11 +17,11 @@ import (
 	"loxilb/internal/kernel/netdev"
 )
 
-func (h *hooks) SetXDP(i datapath.XDPInterface) error {
-	return h.note("set %s attach=%v target=%v", i.Name, i.Attach, i.Target)
+func (h *fakeHooks) SetXDP(i datapath.XDPInterface) error {
+	return h.record("set %s attach=%v target=%v", i.Name, i.Attach, i.Target)
 }
-func (h *hooks) ForgetXDP(index int) error { return h.note("forget %d", index) }
-func (h *hooks) DetachXDPOrphans() error   { return h.note("clean") }
+func (h *fakeHooks) ForgetXDP(index int) error { return h.record("forget %d", index) }
+func (h *fakeHooks) DetachXDPOrphans() error   { return h.record("clean") }
 
 const (
 	runs     = netdev.XDPBasic | netdev.XDPRedirect
@@ -59,7 +59,7 @@ func TestXDPChoice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &hooks{}
+			h := &fakeHooks{}
 			x := NewXDP(h, XDPConfig{
 				Choice: c.choice, Blacklist: regexp.MustCompile("^mgmt"),
 				Features: func() (map[int]netdev.XDPFeatures, error) { return c.features, nil },
@@ -93,7 +93,7 @@ func TestXDPChoice(t *testing.T) {
 // Without support, an interface works without XDP, is retried, and is named in the error.
 func TestXDPFollows(t *testing.T) {
 	t.Parallel()
-	h := &hooks{broken: map[string]bool{}}
+	h := &fakeHooks{broken: map[string]bool{}}
 	var log bytes.Buffer
 	features := map[int]netdev.XDPFeatures{2: forwards, 3: runs}
 	var failed error
@@ -143,7 +143,7 @@ func TestXDPFollows(t *testing.T) {
 // TestXDPTagged checks that generic XDP is not attached to interfaces with VLANs, and reports that.
 func TestXDPTagged(t *testing.T) {
 	t.Parallel()
-	h := &hooks{}
+	h := &fakeHooks{}
 	x := NewXDP(h, XDPConfig{
 		Choice: config.XDPGeneric, Features: func() (map[int]netdev.XDPFeatures, error) { return nil, nil },
 	}, slog.New(slog.DiscardHandler))
@@ -209,7 +209,7 @@ func TestXDPHiddenTags(t *testing.T) {
 				features[l.Index] = forwards
 			}
 			hidden := strings.Fields(c.hidden)
-			h := &hooks{}
+			h := &fakeHooks{}
 			x := NewXDP(h, XDPConfig{
 				Choice: c.choice, Features: func() (map[int]netdev.XDPFeatures, error) { return features, nil },
 				HidesTags: func(l netdev.Link) bool { return slices.Contains(hidden, l.Name) },

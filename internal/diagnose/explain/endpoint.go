@@ -142,7 +142,7 @@ func (i *inquiry) evidence(e lb.Endpoint, state report.HealthState) (text string
 			return true
 		}
 		switch {
-		case h.Red:
+		case h.AgentDown:
 			text = "it was ejected (loxicmd get endpoint): its state is red"
 		case h.Evidence != "":
 			text = fmt.Sprintf("it is %s: %s", h.State, h.Evidence)

@@ -49,7 +49,7 @@ type EndpointHealth struct {
 	Object           bool     // it is an object that a user has created
 	Services         []lb.Key // services that consider it, in order
 	State            HealthState
-	Red              bool // taken out by a user's agent
+	AgentDown        bool // an agent reports it down
 	Since            time.Time
 	Checked          time.Time // when the last probe ended
 	Evidence         string    // the last observation

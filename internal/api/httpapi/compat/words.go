@@ -28,7 +28,7 @@ func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) 
 // HostState returns the existing loxilb's word for the health of a probed address.
 func HostState(h *report.EndpointHealth) string {
 	switch {
-	case h.Red:
+	case h.AgentDown:
 		return "red"
 	case h.State == report.HealthUp:
 		return "ok"

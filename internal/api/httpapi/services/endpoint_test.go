@@ -165,7 +165,7 @@ func TestGetEndpoints(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
 	red := health(report.HealthDown, "17.17.17.1")
-	red.Red = true
+	red.AgentDown = true
 	b.Fake.Health = []*report.EndpointHealth{health(report.HealthDown, "31.31.31.1"), health(report.HealthUp, "32.32.32.1"), health(report.HealthUnknown, "33.33.33.1"), red}
 	w := b.Call("GET", endpointsPath, "")
 	var list struct{ Attr []json.RawMessage }

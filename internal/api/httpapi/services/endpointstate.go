@@ -70,7 +70,7 @@ func (o *observedEndpoints) state(h *report.EndpointHealth) servicestate.State {
 			return s
 		}
 	}
-	alone := servicestate.Endpoint{Verdict: report.Verdict{Probe: h.State, Agent: h.Red}, Weight: 1, Drained: o.drains.Has(netip.AddrPortFrom(h.Addr, h.Probe.Port))}
+	alone := servicestate.Endpoint{Verdict: report.Verdict{Probe: h.State, Agent: h.AgentDown}, Weight: 1, Drained: o.drains.Has(netip.AddrPortFrom(h.Addr, h.Probe.Port))}
 	return alone.State()
 }
 
