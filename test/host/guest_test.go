@@ -57,7 +57,7 @@ const (
 func boot(t testing.TB, cards ...card) *guest {
 	t.Helper()
 	g := &guest{t: t, answers: make(chan answer, 1), console: filepath.Join(t.TempDir(), "console")}
-	qemu := exec.Command("qemu-system-x86_64", "-cpu", "max", "-accel", "tcg,thread=multi,tb-size=512",
+	qemu := exec.Command("qemu-system-x86_64", "-cpu", "max,la57=off,erms=off,fsrm=off", "-accel", "tcg,thread=multi,tb-size=512",
 		"-smp", "2", "-m", "1024", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-serial", "file:"+g.console,
 		"-device", "virtio-serial-pci", "-chardev", "stdio,id=commands", "-device", "virtserialport,chardev=commands",
