@@ -38,13 +38,13 @@ func openShared(ctx context.Context, c *config.Config, log *slog.Logger) (state 
 // capacity.
 func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	admission := compile.NewAdmission()
-	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {
+	state, err := desired.Open(dir, log, desired.WithAdmission(func(before, after desired.ServicesAt, changed []lb.Key) error {
 		err := admission.Check(before, after, changed)
 		if limit, ok := errors.AsType[*compile.LimitError](err); ok {
 			return capacityError{limit}
 		}
 		return err
-	}), desired.At(bootAndNamespace()))
+	}), desired.WithOrigin(bootAndNamespace()))
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func readMirror(body *v1.Mirror) (m policy.Mirror, err error) {
 	target := &body.TargetObject
 	direction := target.Direction
 	if target.Attachment != int(policy.AttachPort) {
-		direction = cmp.Or(direction, string(policy.Both))
+		direction = cmp.Or(direction, string(policy.DirectionBoth))
 	}
 	m.Attachment, err = attachmentOf(target.Attachment, target.MirrObjName, direction)
 	return m, err

@@ -104,10 +104,10 @@ const MaxBackup = 9
 // maxPercent is the highest percentage of --failover-below.
 const maxPercent = 100
 
-// Level returns the last level of endpoints that gets new connections: levels are added from the
+// ActiveLevel returns the last level of endpoints that gets new connections: levels are added from the
 // first one on until they have enough weight. weights has the endpoints' weights for new
 // connections; 0 means none.
-func (s *Service) Level(weights []uint32) (level uint8) {
+func (s *Service) ActiveLevel(weights []uint32) (level uint8) {
 	for _, level = range s.levels() {
 		var has, all uint64
 		for i, e := range s.Endpoints {
@@ -153,7 +153,7 @@ const backupAllowed = "0 (none) to 9"
 // backupFields returns the fields that define when backups take connections.
 func backupFields() []Field[Service] {
 	return []Field[Service]{{
-		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Place: 41, Since: closingFormat,
+		Name: FieldFailover, Text: "failover-below", Record: "failoverBelow", Position: 41, Since: closingFormat,
 		Property: "serviceArguments.failoverBelow", Flag: "failover-below",
 		Help:    "add the next level of backups when less than this percentage of a level's weight is up; 0 waits until none is up",
 		Allowed: failoverAllowed,
@@ -194,7 +194,7 @@ const (
 
 func slowStartFields() []Field[Service] {
 	return []Field[Service]{{
-		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Place: 42, Since: closingFormat,
+		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Position: 42, Since: closingFormat,
 		Property: "serviceArguments.slowStart", Flag: "slow-start",
 		Help: "ramp up new connections to an added or recovered endpoint over this time, such as 30s (default: at once)",
 		form: period(func(s *Service) *time.Duration { return &s.SlowStart }),

@@ -108,46 +108,46 @@ func bgpFields() []Field[Service] {
 	const first = 45 // place in a record
 	return []Field[Service]{
 		{
-			Name: FieldBGP, Text: "bgp", Record: "bgp", Place: 44, Since: contractFormat,
+			Name: FieldBGP, Text: "bgp", Record: "bgp", Position: 44, Since: contractFormat,
 			Property: "serviceArguments.bgp", Flag: "bgp",
 			Help: "announce the VIPs by BGP",
 			form: boolean(func(s *Service) *bool { return &s.BGP }),
 		},
 		{
-			Name: FieldAnnounce, Text: "bgp-announce", Record: "bgpAnnounce", Place: first, Since: announcementFormat,
+			Name: FieldAnnounce, Text: "bgp-announce", Record: "bgpAnnounce", Position: first, Since: announcementFormat,
 			Property: "serviceArguments.bgpAnnounce", Flag: "bgp-announce",
 			Help: "with --bgp: when to announce the VIPs",
 			form: wordOfField(func(s *Service) *Announce { return &s.Announce }, announces),
 		},
 		{
-			Name: FieldMED, Text: "bgp-med", Record: "bgpMed", Place: first + 1, Since: announcementFormat,
+			Name: FieldMED, Text: "bgp-med", Record: "bgpMed", Position: first + 1, Since: announcementFormat,
 			Property: "serviceArguments.bgpMed", Flag: "bgp-med",
 			Help:    "with --bgp: MED of the routes: routers prefer the lowest; a BACKUP adds 10; 0 is by the role",
 			Allowed: "0 (by the role) to 4294967295",
 			form:    number(func(s *Service) *uint32 { return &s.MED }, 1<<32-1),
 		},
 		{
-			Name: FieldLocalPref, Text: "bgp-local-pref", Record: "bgpLocalPref", Place: first + 2, Since: announcementFormat,
+			Name: FieldLocalPref, Text: "bgp-local-pref", Record: "bgpLocalPref", Position: first + 2, Since: announcementFormat,
 			Property: "serviceArguments.bgpLocalPref", Flag: "bgp-local-pref",
 			Help:    "with --bgp: local preference: iBGP routers prefer the highest; a BACKUP announces at most 100; 0 is by the role",
 			Allowed: "0 (by the role) to 4294967295",
 			form:    number(func(s *Service) *uint32 { return &s.LocalPref }, 1<<32-1),
 		},
 		{
-			Name: FieldCommunities, Also: FieldCommunity, Text: "bgp-communities", Record: "bgpCommunities", Place: first + 3, Since: announcementFormat,
+			Name: FieldCommunities, Also: FieldCommunity, Text: "bgp-communities", Record: "bgpCommunities", Position: first + 3, Since: announcementFormat,
 			Property: "serviceArguments.bgpCommunities", Flag: "bgp-communities",
 			Help: "with --bgp: communities of the routes, as 65000:100 or no-export",
 			form: listOf(func(s *Service) *[]Community { return &s.Communities }, parseCommunities),
 		},
 		{
-			Name: FieldPrepend, Text: "bgp-prepend", Record: "bgpPrepend", Place: first + 4, Since: announcementFormat,
+			Name: FieldPrepend, Text: "bgp-prepend", Record: "bgpPrepend", Position: first + 4, Since: announcementFormat,
 			Property: "serviceArguments.bgpPrepend", Flag: "bgp-prepend",
 			Help:    "with --bgp: how many more times the AS path begins with this node's AS: routers prefer shorter paths",
 			Allowed: "0 to " + strconv.Itoa(MaxPrepend),
 			form:    number(func(s *Service) *uint8 { return &s.Prepend }, MaxPrepend),
 		},
 		{
-			Name: FieldAggregate, Text: "bgp-aggregate", Record: "bgpAggregate", Place: first + 5, Since: announcementFormat,
+			Name: FieldAggregate, Text: "bgp-aggregate", Record: "bgpAggregate", Position: first + 5, Since: announcementFormat,
 			Property: "serviceArguments.bgpAggregate", Flag: "bgp-aggregate",
 			Help:    "with --bgp: announce this prefix instead of the VIPs that it contains",
 			Allowed: aggregateAllowed,
@@ -187,22 +187,22 @@ func (s *Service) validateAnnouncement() error {
 }
 
 // ineffectiveAnnouncement lists settings of the announcement that change nothing without BGP.
-func (s *Service) ineffectiveAnnouncement() (list []Ineffective) {
+func (s *Service) ineffectiveAnnouncement() (list []IneffectiveSetting) {
 	if s.BGP {
 		return nil
 	}
 	for _, f := range bgpFields() {
 		if !f.IsDefault(s) {
-			list = append(list, Ineffective{f.Name, "the VIPs of " + s.Key.String() + " are not announced without bgp"})
+			list = append(list, IneffectiveSetting{f.Name, "the VIPs of " + s.Key.String() + " are not announced without bgp"})
 		}
 	}
 	return list
 }
 
-// Announced lists the prefixes that a service with BGP announces: its VIPs, or an aggregate instead
+// AnnouncedPrefixes lists the prefixes that a service with BGP announces: its VIPs, or an aggregate instead
 // of the VIPs that it contains. Its source addresses are not announced: each node needs the answers
 // to its own.
-func (s *Service) Announced() (list []netip.Prefix) {
+func (s *Service) AnnouncedPrefixes() (list []netip.Prefix) {
 	if !s.BGP || s.VIP.IsUnspecified() {
 		return nil
 	}

@@ -29,7 +29,7 @@ func TestAnnouncement(t *testing.T) {
 		if err == nil {
 			err = s.Validate()
 		}
-		got := fmt.Sprint(s.Announced())
+		got := fmt.Sprint(s.AnnouncedPrefixes())
 		if err != nil {
 			got = err.Error()
 		}

@@ -32,7 +32,7 @@ func TestLevel(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.FailoverBelow = tc.below
-		if got := s.Level(tc.available); got != tc.want {
+		if got := s.ActiveLevel(tc.available); got != tc.want {
 			t.Errorf("%s below %d, %v take connections: level %d, want %d", tc.endpoints, tc.below, tc.available, got, tc.want)
 		}
 	}

@@ -43,7 +43,7 @@ func TestIneffective(t *testing.T) {
 			continue
 		}
 		var got []string
-		for _, i := range s.Ineffective() {
+		for _, i := range s.IneffectiveSettings() {
 			got = append(got, i.Field)
 		}
 		if strings.Join(got, ",") != want {

@@ -253,8 +253,8 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	return nil
 }
 
-// EndRateMax is the most connections that may be ended in a second.
-const EndRateMax = 10_000
+// MaxEndRate is the most connections that may be ended in a second.
+const MaxEndRate = 10_000
 
 // Drain stops new connections to an endpoint, of any service. Open connections continue until the
 // deadline.
@@ -290,13 +290,13 @@ func (d Drain) Validate() error {
 	if !d.Addr.IsValid() {
 		return NewFieldError(FieldEndpoint, "", "is missing", "IP or IP:PORT")
 	}
-	if d.Rate < 1 || d.Rate > EndRateMax {
-		return NewFieldError(FieldRate, strconv.Itoa(d.Rate), "is out of range", "1 to "+strconv.Itoa(EndRateMax))
+	if d.Rate < 1 || d.Rate > MaxEndRate {
+		return NewFieldError(FieldRate, strconv.Itoa(d.Rate), "is out of range", "1 to "+strconv.Itoa(MaxEndRate))
 	}
 	return nil
 }
 
-// Has reports whether the drain is for this endpoint.
-func (d *Drain) Has(addr netip.Addr, port uint16) bool {
+// Matches reports whether the drain is for this endpoint.
+func (d *Drain) Matches(addr netip.Addr, port uint16) bool {
 	return d.Addr == addr && (d.Port == 0 || d.Port == port)
 }

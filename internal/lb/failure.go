@@ -34,8 +34,8 @@ func closings() []choice[Closing] {
 // String returns the word in flags, JSON and text.
 func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
-// After returns the time until connections end; false: they end by themselves.
-func (s *Service) After(c Closing) (time.Duration, bool) {
+// ClosingDelay returns the time until connections end; false: they end by themselves.
+func (s *Service) ClosingDelay(c Closing) (time.Duration, bool) {
 	switch c {
 	case ClosingDrain:
 		if s.DrainTime == 0 {
@@ -56,19 +56,19 @@ func closingFields() []Field[Service] {
 	const first = 38 // place in a record
 	return []Field[Service]{
 		{
-			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
+			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Position: first, Since: closingFormat,
 			Property: "serviceArguments.onRemove", Flag: "on-remove",
 			Help: "how to treat TCP and SCTP connections of an endpoint that is removed from the service",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, closings),
 		},
 		{
-			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
+			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Position: first + 1, Since: closingFormat,
 			Property: "serviceArguments.onFail", Flag: "on-fail",
 			Help: "how to treat TCP and SCTP connections of an endpoint that is down",
 			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, closings),
 		},
 		{
-			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Place: first + 2, Since: closingFormat,
+			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Position: first + 2, Since: closingFormat,
 			Property: "serviceArguments.drainTime", Flag: "drain-time",
 			Help:    "seconds that --on-remove=drain and --on-fail=drain keep connections open; 0 is 60",
 			Allowed: "0 (60) to 86400 seconds",
@@ -142,7 +142,7 @@ func (o Outlier) String() string { return wordOf("outlier detection", o, outlier
 // outlierFields returns the field with an Outlier.
 func outlierFields() []Field[Service] {
 	return []Field[Service]{{
-		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
+		Name: FieldOutlier, Text: "outlier", Record: "outlier", Position: 43, Since: closingFormat + 1,
 		Property: "serviceArguments.outlier", Flag: "outlier",
 		Help: "eject endpoints temporarily when client handshakes with them fail, even without probes",
 		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, outliers),
@@ -168,9 +168,9 @@ func (s *Service) JudgesHandshakes() bool {
 	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 0
 }
 
-// TakesOutliersOut reports whether an endpoint leaves the rotation when clients' handshakes with it
+// EjectsOutliers reports whether an endpoint leaves the rotation when clients' handshakes with it
 // fail.
-func (s *Service) TakesOutliersOut() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
+func (s *Service) EjectsOutliers() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
 // ConsidersResets reports whether each connection that an endpoint resets, or never answers, counts
 // against it. Where the client's address decides which endpoint it gets, one client could have that

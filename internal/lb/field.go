@@ -15,7 +15,7 @@ type Field[T any] struct {
 	Also     string // another name in errors, for one value of a list
 	Text     string // before the = of Service.String; "": part of the key, or of an endpoint's text
 	Record   string // its member in a record of the journal; "" as above
-	Place    int    // position of the member in a record, which never changes
+	Position int    // position of the member in a record, which never changes
 	Since    int    // the format of records that has it first
 	Property string // where REST has it, from the entry or the endpoint on: serviceArguments.mode
 	Flag     string // of loxicmd create lb; "" for none

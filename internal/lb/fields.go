@@ -21,53 +21,53 @@ var fields = sync.OnceValue(func() []Field[Service] {
 func endpointChoiceFields() []Field[Service] {
 	return []Field[Service]{
 		{
-			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
+			Name: FieldMode, Text: "mode", Record: "mode", Position: 2, Property: "serviceArguments.mode", Flag: "mode",
 			Help: "how to translate packets", Always: true, Numbered: true,
 			form: wordOrNumber(func(s *Service) *Mode { return &s.Mode }, modes),
 		},
 		{
-			Name: FieldSelect, Text: "select", Record: "select", Place: 3, Property: "serviceArguments.sel", Flag: "select",
+			Name: FieldSelect, Text: "select", Record: "select", Position: 3, Property: "serviceArguments.sel", Flag: "select",
 			Help: "how to choose the endpoint of a new connection", Always: true, Numbered: true,
 			form: wordOrNumber(func(s *Service) *Algorithm { return &s.Algorithm }, algorithms),
 		},
 		{
-			Name: FieldEndpoints, Also: FieldEndpoint, Text: "endpoints", Record: "endpoints", Place: 4, Property: "endpoints",
+			Name: FieldEndpoints, Also: FieldEndpoint, Text: "endpoints", Record: "endpoints", Position: 4, Property: "endpoints",
 			Always: true, Required: true,
 			form: listOf(func(s *Service) *[]Endpoint { return &s.Endpoints }, parseEndpoints),
 		},
 		{
-			Name: FieldSecondary, Text: "secips", Record: "secondary", Place: 11, Property: "secondaryIPs", Flag: "secips",
+			Name: FieldSecondary, Text: "secips", Record: "secondary", Position: 11, Property: "secondaryIPs", Flag: "secips",
 			Help: "up to 3 additional VIPs of the service",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.Secondary }, parseAddrs),
 		},
 		{
-			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Place: 8,
+			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Position: 8,
 			Property: "serviceArguments.inactiveTimeOut", Flag: "inatimeout",
 			Help:    "remove a connection after this many seconds without a packet; 0 is the protocol's default",
 			Allowed: "0 (the default of the protocol) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.IdleTimeout }, MaxIdleTimeout),
 		},
 		{
-			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Place: 9,
+			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Position: 9,
 			Property: "allowedSources", Flag: "sources",
 			Help: "accept connections only from these prefixes (default: all)",
 			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, parseSources),
 		},
 		{
-			Name: FieldDenied, Also: FieldDeniedSource, Text: "deny", Record: "deny", Place: 22, Since: 3,
+			Name: FieldDenied, Also: FieldDeniedSource, Text: "deny", Record: "deny", Position: 22, Since: 3,
 			Property: "serviceArguments.deny", Flag: "deny",
 			Help: "refuse connections from these prefixes, even if --sources contains them",
 			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Denied }, parseSources),
 		},
 		{
-			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13,
+			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Position: 13,
 			Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
 			Help:    "with --select=persist: forget a client after this many seconds without a new connection; 0 is 10800",
 			Allowed: "0 (10800) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.PersistTimeout }, MaxPersistTimeout),
 		},
 		{
-			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Place: 14,
+			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Position: 14,
 			Property: "serviceArguments.persistPrefix", Flag: "persist-prefix",
 			Help:    "with --select=persist: leading address bits that identify a client, such as 64 for IPv6; 0 is the whole address",
 			Allowed: "0 (the whole address) to 32 for IPv4, 128 for IPv6",
@@ -87,59 +87,59 @@ const proxyFormat = quicFormat + 1
 func packetFields() []Field[Service] {
 	return []Field[Service]{
 		{
-			Name: FieldSNAT, Text: "snat", Record: "snat", Place: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
+			Name: FieldSNAT, Text: "snat", Record: "snat", Position: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
 			Help: "source addresses for clients in modes onearm, fullnat, hostonearm and auto, and for endpoints with --egress; " +
 				"each allows 64,000 connections per endpoint",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.SNAT }, parseAddrs),
 		},
 		{
-			Name: FieldRefuse, Text: "refuse", Record: "refuse", Place: 5, Property: "serviceArguments.refuse", Flag: "refuse",
+			Name: FieldRefuse, Text: "refuse", Record: "refuse", Position: 5, Property: "serviceArguments.refuse", Flag: "refuse",
 			Help: "how to answer new connections when no endpoint is available, and TCP segments without a connection",
 			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, refusals),
 		},
 		{
-			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Place: 16, Since: 3,
+			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Position: 16, Since: 3,
 			Property: "serviceArguments.synProtect", Flag: "syn-protect",
 			Help: "when to challenge unknown TCP clients before they can connect",
 			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, synProtects),
 		},
 		{
-			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Place: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
+			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Position: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
 			Help: "with --mode=dsr: how packets reach the endpoints",
 			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, tunnels),
 		},
 		{
-			Name: FieldMSS, Text: "mss", Record: "mss", Place: 7, Property: "serviceArguments.mss", Flag: "mss",
+			Name: FieldMSS, Text: "mss", Record: "mss", Position: 7, Property: "serviceArguments.mss", Flag: "mss",
 			Help:    "limit the TCP segment size, in bytes, that client and endpoint negotiate; 0 does not limit it",
 			Allowed: mssAllowed,
 			form:    number(func(s *Service) *uint16 { return &s.MSS }, 65535),
 		},
 		{
-			Name: FieldEgress, Text: "egress", Record: "egress", Place: 12, Property: "serviceArguments.egress", Flag: "egress",
+			Name: FieldEgress, Text: "egress", Record: "egress", Position: 12, Property: "serviceArguments.egress", Flag: "egress",
 			Help: "translate connections that endpoints open through the default route to the VIP, or to one of --snat",
 			form: boolean(func(s *Service) *bool { return &s.Egress }),
 		},
 		{
-			Name: FieldProxyProtocol, Text: "proxy-protocol", Record: "proxyProtocol", Place: 54, Since: proxyFormat,
+			Name: FieldProxyProtocol, Text: "proxy-protocol", Record: "proxyProtocol", Position: 54, Since: proxyFormat,
 			Property: "serviceArguments.proxyprotocolv2", Flag: "ppv2en",
 			Help: "send endpoints the client's address in front of its data (PROXY protocol, version 2)",
 			form: boolean(func(s *Service) *bool { return &s.ProxyProtocol }),
 		},
 		{
-			Name: FieldManaged, Text: "managed", Record: "managed", Place: 15, Property: "serviceArguments.managed", Fixed: true,
+			Name: FieldManaged, Text: "managed", Record: "managed", Position: 15, Property: "serviceArguments.managed", Fixed: true,
 			form: boolean(func(s *Service) *bool { return &s.Managed }),
 		},
 		{
-			Name: FieldOwner, Text: "owner", Record: "controller", Place: 51, Since: ownerFormat, Property: "serviceArguments.owner",
+			Name: FieldOwner, Text: "owner", Record: "controller", Position: 51, Since: ownerFormat, Property: "serviceArguments.owner",
 			form: line(func(s *Service) *string { return &s.Owner }),
 		},
 		{
-			Name: FieldOwnerTime, Text: "owner-time", Record: "controllerTime", Place: 52, Since: ownerFormat, Property: "serviceArguments.ownerTime", Fixed: true,
+			Name: FieldOwnerTime, Text: "owner-time", Record: "controllerTime", Position: 52, Since: ownerFormat, Property: "serviceArguments.ownerTime", Fixed: true,
 			Allowed: "a time such as 2026-01-31T23:59:59Z",
 			form:    timestamp(func(s *Service) *time.Time { return &s.OwnerTime }),
 		},
 		{
-			Name: FieldName, Text: "name", Record: "name", Place: 1, Property: "serviceArguments.name", Flag: "name",
+			Name: FieldName, Text: "name", Record: "name", Position: 1, Property: "serviceArguments.name", Flag: "name",
 			Help: "name of the services; need not be unique",
 			form: line(func(s *Service) *string { return &s.Name }),
 		},
@@ -189,14 +189,14 @@ type Condition struct {
 
 // Conditions returns the conditions that follow from the service's settings.
 func (s *Service) Conditions() (list []Condition) {
-	if s.Egress && !s.GivesSource() {
+	if s.Egress && !s.HasEgressSource() {
 		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule translates them: the service has no source address"})
 	}
 	return list
 }
 
-// Ineffective is a setting that has no effect on the service.
-type Ineffective struct {
+// IneffectiveSetting is a setting that has no effect on the service.
+type IneffectiveSetting struct {
 	Field, Why string
 }
 
@@ -207,9 +207,9 @@ const (
 	clientFall     = 2
 )
 
-// Ineffective lists settings of a service that have no effect and are not defaults, of loxilb or of
+// IneffectiveSettings lists settings of a service that have no effect and are not defaults, of loxilb or of
 // the existing loxilb's clients.
-func (s *Service) Ineffective() (list []Ineffective) {
+func (s *Service) IneffectiveSettings() (list []IneffectiveSetting) {
 	const notProbed = "are not probed without monitor or probetype"
 	list = s.ineffectiveAnnouncement()
 	probed := s.Monitored() || s.Probe.Type != ProbeAuto
@@ -230,14 +230,14 @@ func (s *Service) Ineffective() (list []Ineffective) {
 		{!probed && given(s.Probe.Rise, DefaultProbeRise), FieldProbeRise, notProbed},
 		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
 		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
-		{!s.Monitored() && !s.TakesOutliersOut() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
+		{!s.Monitored() && !s.EjectsOutliers() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
 		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups"},
 		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
-		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
+		{s.Outlier == OutlierOn && !s.EjectsOutliers(), FieldOutlier, "are fewer than two"},
 		{s.Algorithm.Layout() == LayoutOnce && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
 	} {
 		if c.is {
-			list = append(list, Ineffective{c.field, "the endpoints of " + s.Key.String() + " " + c.why})
+			list = append(list, IneffectiveSetting{c.field, "the endpoints of " + s.Key.String() + " " + c.why})
 		}
 	}
 	return list

@@ -135,8 +135,8 @@ func TestFieldNames(t *testing.T) {
 			t.Errorf("%s is of format %d, which builds without it read", f.Name, f.Since)
 		}
 		if f.Record != "" {
-			places = append(places, f.Place)
-			since[f.Place] = f.Since
+			places = append(places, f.Position)
+			since[f.Position] = f.Since
 		}
 	}
 	slices.Sort(places)

@@ -32,7 +32,7 @@ const helperFormat = proxyFormat + 1
 
 func helperFields() []Field[Service] {
 	return []Field[Service]{{
-		Name: FieldHelper, Text: "helper", Record: "helper", Place: 55, Since: helperFormat,
+		Name: FieldHelper, Text: "helper", Record: "helper", Position: 55, Since: helperFormat,
 		Property: "serviceArguments.helper", Flag: "helper",
 		Help: "which related connections follow those of the service to its endpoints",
 		form: wordOfField(func(s *Service) *Helper { return &s.Helper }, helpers),

@@ -49,11 +49,11 @@ func TestInstanceValidate(t *testing.T) {
 func TestInstanceElsewhere(t *testing.T) {
 	t.Parallel()
 	for role, want := range map[Role]Role{RoleMaster: RoleBackup, RoleBackup: RoleBackup, RoleStop: RoleStop, RoleUnknown: RoleUnknown} {
-		i := Instance{Name: "a", Role: role, Place: "here"}
-		if got := i.At("here").Role; got != role {
+		i := Instance{Name: "a", Role: role, Origin: "here"}
+		if got := i.AtOrigin("here").Role; got != role {
 			t.Errorf("%s is %s here", role, got)
 		}
-		if got := i.At("there").Role; got != want {
+		if got := i.AtOrigin("there").Role; got != want {
 			t.Errorf("%s is %s there, want %s", role, got, want)
 		}
 	}

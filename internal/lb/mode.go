@@ -102,13 +102,13 @@ func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }
 
-// GivesSource reports whether connections that its endpoints open outwards leave with an address of
+// HasEgressSource reports whether connections that its endpoints open outwards leave with an address of
 // the service.
-func (s Service) GivesSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
+func (s Service) HasEgressSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
 
 func (s Service) validateEgress() error {
 	switch {
-	case !s.GivesSource():
+	case !s.HasEgressSource():
 		return nil
 	case !s.Protocol.HasPorts():
 		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")
@@ -150,9 +150,9 @@ func (s Service) validateSNAT() error {
 	return nil
 }
 
-// FurtherVIPs returns the addresses of the service besides its VIP. In mode hostonearm with a
+// AdditionalVIPs returns the addresses of the service besides its VIP. In mode hostonearm with a
 // specified VIP, it includes the unspecified address, for every local address.
-func (s Service) FurtherVIPs() []netip.Addr {
+func (s Service) AdditionalVIPs() []netip.Addr {
 	if s.Mode != ModeHostOneArm || s.VIP.IsUnspecified() {
 		return s.Secondary
 	}
@@ -163,9 +163,9 @@ func (s Service) FurtherVIPs() []netip.Addr {
 	return append(slices.Clip(s.Secondary), every)
 }
 
-// SecondaryKeys returns the keys at FurtherVIPs.
-func (s Service) SecondaryKeys() []Key {
-	further := s.FurtherVIPs()
+// AdditionalKeys returns the keys at AdditionalVIPs.
+func (s Service) AdditionalKeys() []Key {
+	further := s.AdditionalVIPs()
 	keys := make([]Key, len(further))
 	for i, a := range further {
 		keys[i] = s.Key

@@ -26,7 +26,7 @@ func (s *Service) validateN3() error {
 		return NewFieldError(FieldSelect, word, "is for a VIP of its own, and mode is "+s.Mode.String(), "another algorithm, or another mode")
 	case s.Helper != HelperNone:
 		return NewFieldError(FieldHelper, s.Helper.String(), "is given, and select is "+word, HelperNone.String()+", or another algorithm")
-	case s.GivesSource():
+	case s.HasEgressSource():
 		return NewFieldError(FieldEgress, "true", "is given, and select is "+word, "false, or another algorithm")
 	}
 	return nil

@@ -39,8 +39,8 @@ func TestOutlier(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.TakesOutliersOut() != c.out || s.ConsidersResets() != c.resets {
-			t.Errorf("%s: %t, resets %t, %v", c.service, s.TakesOutliersOut(), s.ConsidersResets(), err)
+		if err != nil || s.EjectsOutliers() != c.out || s.ConsidersResets() != c.resets {
+			t.Errorf("%s: %t, resets %t, %v", c.service, s.EjectsOutliers(), s.ConsidersResets(), err)
 		}
 	}
 }

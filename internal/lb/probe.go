@@ -117,9 +117,9 @@ func (s *Service) probedByMode() bool {
 	return s.Probe.Type == ProbeAuto && s.Mode.TranslatesSource() && (s.Probe.Port != 0 || !s.AllPorts())
 }
 
-// Probes reports whether an endpoint is probed for the service. An endpoint that must not be probed
+// IsProbed reports whether an endpoint is probed for the service. An endpoint that must not be probed
 // is not, and its service is refused only if it explicitly asks for probes.
-func (s *Service) Probes(e Endpoint) bool {
+func (s *Service) IsProbed(e Endpoint) bool {
 	return s.Monitored() && (s.Probe.Type == ProbeNone || !isMetadata(e.Addr))
 }
 
@@ -177,20 +177,20 @@ func monitorFields() []Field[Service] {
 	const first = 23 // place in a record
 	list := []Field[Service]{
 		{
-			Name: FieldMonitor, Text: "monitor", Record: "monitor", Place: first, Since: monitorFormat,
+			Name: FieldMonitor, Text: "monitor", Record: "monitor", Position: first, Since: monitorFormat,
 			Property: "serviceArguments.monitor", Flag: "monitor",
 			Help: "probe the endpoints, and send no new connections to those that are down",
 			form: boolean(func(s *Service) *bool { return &s.Monitor }),
 		},
 		{
-			Name: FieldAllDown, Text: "all-down", Record: "allDown", Place: first + 1, Since: monitorFormat,
+			Name: FieldAllDown, Text: "all-down", Record: "allDown", Position: first + 1, Since: monitorFormat,
 			Property: "serviceArguments.allDown", Flag: "all-down",
 			Help: "how to treat new connections while no endpoint is up",
 			form: wordOfField(func(s *Service) *AllDown { return &s.AllDown }, allDowns),
 		},
 	}
 	for i, f := range probeFields(func(s *Service) *Probe { return &s.Probe }) {
-		f.Place, f.Since, f.Property = first+2+i, monitorFormat, "serviceArguments."+f.Property
+		f.Position, f.Since, f.Property = first+2+i, monitorFormat, "serviceArguments."+f.Property
 		list = append(list, f)
 	}
 	return list

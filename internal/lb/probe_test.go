@@ -257,7 +257,7 @@ func TestProbesOfMetadata(t *testing.T) {
 		e := Endpoint{Addr: netip.MustParseAddr(address), Port: 80}
 		s := Service{Mode: ModeOneArm, Endpoints: []Endpoint{e}, Probe: Probe{Port: 80, Request: "GET /", Response: "secret"}}
 		s.Protocol = TCP
-		if s.Probes(e) != want {
+		if s.IsProbed(e) != want {
 			t.Errorf("%s is probed: %v, want %v", address, !want, want)
 		}
 	}

@@ -108,30 +108,30 @@ func limitFields() []Field[Service] {
 	const rates, counts = "0 (any number) to 1000000", "0 (any number) to 1000000000"
 	return []Field[Service]{
 		{
-			Name: FieldRate, Text: "max-rate", Record: "maxRate", Place: 17, Since: 3, Property: "serviceArguments.maxRate", Flag: "max-rate",
+			Name: FieldRate, Text: "max-rate", Record: "maxRate", Position: 17, Since: 3, Property: "serviceArguments.maxRate", Flag: "max-rate",
 			Help: "limit the service's new connections per second; 0 is no limit", Allowed: rates,
 			form: number(func(s *Service) *uint32 { return &s.MaxRate }, maxRate),
 		},
 		{
-			Name: FieldConnections, Text: "max-connections", Record: "maxConnections", Place: 18, Since: 3,
+			Name: FieldConnections, Text: "max-connections", Record: "maxConnections", Position: 18, Since: 3,
 			Property: "serviceArguments.maxConnections", Flag: "max-connections",
 			Help: "limit the service's open connections; 0 is no limit", Allowed: counts,
 			form: number(func(s *Service) *uint32 { return &s.MaxConnections }, maxOpen),
 		},
 		{
-			Name: FieldClientRate, Text: "client-rate", Record: "clientRate", Place: 19, Since: 3,
+			Name: FieldClientRate, Text: "client-rate", Record: "clientRate", Position: 19, Since: 3,
 			Property: "serviceArguments.clientRate", Flag: "client-rate",
 			Help: "limit each client's new connections per second; 0 is no limit", Allowed: rates,
 			form: number(func(s *Service) *uint32 { return &s.ClientRate }, maxRate),
 		},
 		{
-			Name: FieldClientConnections, Text: "client-connections", Record: "clientConnections", Place: 20, Since: 3,
+			Name: FieldClientConnections, Text: "client-connections", Record: "clientConnections", Position: 20, Since: 3,
 			Property: "serviceArguments.clientConnections", Flag: "client-connections",
 			Help: "limit each client's open connections; 0 is no limit", Allowed: counts,
 			form: number(func(s *Service) *uint32 { return &s.ClientConnections }, maxOpen),
 		},
 		{
-			Name: FieldClientPrefix, Text: "client-prefix", Record: "clientPrefix", Place: 21, Since: 3,
+			Name: FieldClientPrefix, Text: "client-prefix", Record: "clientPrefix", Position: 21, Since: 3,
 			Property: "serviceArguments.clientPrefix", Flag: "client-prefix",
 			Help:    "leading address bits that identify a client for --client-rate and --client-connections; 0 is 32 for IPv4, 64 for IPv6",
 			Allowed: "0 (32 of IPv4, 64 of IPv6) to 32 for IPv4, 128 for IPv6",

@@ -89,7 +89,7 @@ const quicFormat = ownerFormat + 1
 
 func quicFields() []Field[Service] {
 	return []Field[Service]{{
-		Name: FieldQUIC, Text: "quic", Record: "quic", Place: 53, Since: quicFormat,
+		Name: FieldQUIC, Text: "quic", Record: "quic", Position: 53, Since: quicFormat,
 		Property: "serviceArguments.quic", Flag: "quic",
 		Help:    "with --select=quic: configurations of connection IDs, each NUMBER for plaintext or NUMBER:NONCE:KEY (default: 0)",
 		Allowed: quicAllowed,

@@ -53,10 +53,10 @@ func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte,
 	}
 	for i := range fields {
 		if f := &fields[i]; f.Always || !f.IsDefault(t) {
-			members = append(members, member{f.Record, f.form.get(t), f.Place})
+			members = append(members, member{f.Record, f.form.get(t), f.Position})
 		}
 	}
-	slices.SortStableFunc(members, func(a, b member) int { return a.place - b.place })
+	slices.SortStableFunc(members, func(a, b member) int { return a.position - b.position })
 	data = make([]byte, 0, 512)
 	for i, m := range members {
 		data = append(append(append(data, "{,"[min(i, 1)], '"'), m.name...), `":`...)
@@ -105,9 +105,9 @@ func plain(s string) bool {
 }
 
 type member struct {
-	name  string
-	value any
-	place int
+	name     string
+	value    any
+	position int
 }
 
 // UnmarshalRecord parses what MarshalRecord wrote, and validates it. It refuses unknown members and

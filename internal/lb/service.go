@@ -33,7 +33,7 @@ type Endpoint struct {
 	// service's first port maps to Port, and so on. 0: all ports of the service map to Port.
 	PortMax  uint16
 	Weight   uint16 // 0: no new connections, existing ones stay
-	Backup   uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.Level
+	Backup   uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.ActiveLevel
 	ServerID string // with QUIC: its name in connection IDs, in lower-case hexadecimal digits
 }
 
@@ -57,7 +57,7 @@ type Service struct {
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports
-	Egress         bool          // connections opened by its endpoints leave with the VIP, or an address of SNAT, as source; see GivesSource
+	Egress         bool          // connections opened by its endpoints leave with the VIP, or an address of SNAT, as source; see HasEgressSource
 	ProxyProtocol  bool          // endpoints get a header with the client's address in front of its data (PROXY protocol, version 2)
 	Helper         Helper        // of its protocol, for related connections
 	BGP            bool          // announces its VIPs by BGP
@@ -291,10 +291,10 @@ func (s *Service) OwnAddresses() []netip.Addr {
 
 // Instance is the role of this node for the services of an instance.
 type Instance struct {
-	Name  string     `json:"name"` // as given
-	Role  Role       `json:"role"`
-	VIP   netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
-	Place string     `json:"place"`        // where the role was assigned
+	Name   string     `json:"name"` // as given
+	Role   Role       `json:"role"`
+	VIP    netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
+	Origin string     `json:"place"`        // where the role was assigned
 	// Lease is how long the node stays MASTER while its daemon does not run; 0: until it reboots.
 	Lease time.Duration `json:"lease,omitzero"`
 }
@@ -352,11 +352,11 @@ func (i *Instance) validateLease() error {
 	return nil
 }
 
-// At returns the instance at a place, which is a boot of the machine and a network namespace. At
+// AtOrigin returns the instance at a place, which is a boot of the machine and a network namespace. At
 // another place a master loses its role: another node may have become master meanwhile, and two
 // masters are worse than none until the role is assigned again.
-func (i Instance) At(place string) Instance {
-	if i.Role == RoleMaster && i.Place != place {
+func (i Instance) AtOrigin(place string) Instance {
+	if i.Role == RoleMaster && i.Origin != place {
 		i.Role = RoleBackup
 	}
 	return i

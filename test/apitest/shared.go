@@ -24,17 +24,17 @@ func Connections() []report.Connection {
 	return []report.Connection{
 		{
 			Protocol: lb.TCP, Src: ap("100.100.100.1:40000"), Dst: ap("20.20.20.1:2020"),
-			NewSrc: ap("100.100.100.1:40000"), NewDst: ap("31.31.31.1:5001"), Endpoint: ap("31.31.31.1:5001"), Of: ap("31.31.31.1:5001"),
+			NewSrc: ap("100.100.100.1:40000"), NewDst: ap("31.31.31.1:5001"), Endpoint: ap("31.31.31.1:5001"), ConfiguredEndpoint: ap("31.31.31.1:5001"),
 			Weight: 1, State: "est", Traffic: report.Traffic{Packets: 4, Bytes: 400}, Service: "web",
 		},
 		{
 			Protocol: lb.TCP, Src: ap("31.31.31.1:5001"), Dst: ap("100.100.100.1:40000"), Reply: true,
-			NewSrc: ap("20.20.20.1:2020"), NewDst: ap("100.100.100.1:40000"), Endpoint: ap("31.31.31.1:5001"), Of: ap("31.31.31.1:5001"),
+			NewSrc: ap("20.20.20.1:2020"), NewDst: ap("100.100.100.1:40000"), Endpoint: ap("31.31.31.1:5001"), ConfiguredEndpoint: ap("31.31.31.1:5001"),
 			Weight: 1, State: "est", Traffic: report.Traffic{Packets: 3, Bytes: 300}, Service: "web",
 		},
 		{
 			Protocol: lb.UDP, Src: ap("[2001:db8::64]:5353"), Dst: ap("[2001:db8::1]:53"),
-			NewSrc: ap("[2001:db8::64]:5353"), NewDst: ap("[2001:db8:1::1]:53"), Endpoint: ap("[2001:db8:1::1]:53"), Of: ap("[2001:db8:1::1]:53"),
+			NewSrc: ap("[2001:db8::64]:5353"), NewDst: ap("[2001:db8:1::1]:53"), Endpoint: ap("[2001:db8:1::1]:53"), ConfiguredEndpoint: ap("[2001:db8:1::1]:53"),
 			Weight: 5, State: "udp-uni", Traffic: report.Traffic{Packets: 1, Bytes: 64}, Service: "[2001:db8::1]:53/udp",
 		},
 	}

@@ -42,7 +42,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 		Flags:     refusal(s.Refuse) | synProtect(s.SynProtect) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
-	if s.GivesSource() {
+	if s.HasEgressSource() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 	}
 	if s.ProxyProtocol {
@@ -62,7 +62,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
-	for _, a := range s.FurtherVIPs() {
+	for _, a := range s.AdditionalVIPs() {
 		t.Secondary = append(t.Secondary, bpf.Addr(a))
 	}
 	for _, a := range s.SNAT {
@@ -79,7 +79,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	}
 	t.Tenths = s.SlowStart != 0
 	t.Slots = slotsOf(s, &w, seed)
-	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
+	t.Leave.After, t.Leave.Ends = s.ClosingDelay(s.OnRemove)
 	return t
 }
 

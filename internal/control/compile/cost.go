@@ -19,7 +19,7 @@ type Cost struct {
 
 // CostOf returns the cost of a resolved service.
 func CostOf(s *lb.Service) Cost {
-	vips := 1 + len(s.FurtherVIPs())
+	vips := 1 + len(s.AdditionalVIPs())
 	return Cost{
 		Services:  vips,
 		Endpoints: len(s.Endpoints),

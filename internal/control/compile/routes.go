@@ -151,7 +151,7 @@ func sorted(list []bgp.Community) []bgp.Community {
 	return slices.Compact(out)
 }
 
-// RouteOf returns the route of a prefix that is announced.
-func (d *Decision) RouteOf(p netip.Prefix) bgp.Route {
+// Route returns the route of a prefix that is announced.
+func (d *Decision) Route(p netip.Prefix) bgp.Route {
 	return bgp.Route{Prefix: p, Attributes: d.Attributes}
 }

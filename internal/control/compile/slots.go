@@ -152,7 +152,7 @@ func (w *Weights) row(s *lb.Service, i int) uint32 {
 // backup that is not needed. While none is up, all count as up if the service asks for that.
 func EffectiveWeights(s *lb.Service, up func(lb.Endpoint) bool) []uint32 {
 	weights := HealthyWeights(s, up)
-	ClearBackups(s, weights, s.Level(weights))
+	ClearBackups(s, weights, s.ActiveLevel(weights))
 	return weights
 }
 

@@ -161,7 +161,7 @@ func vipsOf(s *lb.Service) func(yield func(netip.Addr) bool) {
 		if !yield(s.VIP) {
 			return
 		}
-		for _, a := range s.FurtherVIPs() {
+		for _, a := range s.AdditionalVIPs() {
 			if !yield(a) {
 				return
 			}

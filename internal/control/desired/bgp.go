@@ -8,13 +8,13 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// UsedError refuses to delete an object that another one refers to.
-type UsedError struct {
+// InUseError refuses to delete an object that another one refers to.
+type InUseError struct {
 	Object string // with its kind, as in "set prefix/vips"
 	By     string
 }
 
-func (e *UsedError) Error() string {
+func (e *InUseError) Error() string {
 	return fmt.Sprintf("%s is used by %s: change or delete that first", e.Object, e.By)
 }
 
@@ -28,7 +28,7 @@ func (s *State) checkSets(_, after *store.Snapshot, changed []store.ID) error {
 	for p := range s.BGPPolicies.All(after) {
 		for _, ref := range p.Sets() {
 			if slices.Contains(deleted, ref.Key()) {
-				return &UsedError{"set " + ref.Key(), "policy " + p.Name}
+				return &InUseError{"set " + ref.Key(), "policy " + p.Name}
 			}
 		}
 	}
@@ -44,7 +44,7 @@ func (s *State) checkPolicies(_, after *store.Snapshot, changed []store.ID) erro
 	for a := range s.Applications.All(after) {
 		for _, name := range a.Policies {
 			if slices.Contains(deleted, name) {
-				return &UsedError{"policy " + name, "the application at " + a.Key()}
+				return &InUseError{"policy " + name, "the application at " + a.Key()}
 			}
 		}
 	}

@@ -59,16 +59,16 @@ type Admission func(before, after ServicesAt, changed []lb.Key) error
 type Option func(*options)
 
 type options struct {
-	admit Admission
-	place string
+	admit  Admission
+	origin string
 }
 
-// At sets the place of this process: a boot of the machine, and a network namespace. Roles that
-// were assigned elsewhere are reset (lb.Instance.At).
-func At(place string) Option { return func(o *options) { o.place = place } }
+// WithOrigin sets the place of this process: a boot of the machine, and a network namespace. Roles that
+// were assigned elsewhere are reset (lb.Instance.AtOrigin).
+func WithOrigin(place string) Option { return func(o *options) { o.origin = place } }
 
-// Admit adds a check of every commit, after the kinds' own checks.
-func Admit(admit Admission) Option { return func(o *options) { o.admit = admit } }
+// WithAdmission adds a check of every commit, after the kinds' own checks.
+func WithAdmission(admit Admission) Option { return func(o *options) { o.admit = admit } }
 
 // Open reads the desired state in directory dir, as store.Open does.
 func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
@@ -84,7 +84,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	s.Mirrors = add(s, kinds.Mirror())
 	s.Rules = add(s, kinds.Rule())
 	s.Maintenance = &Maintenance{add(s, kinds.Maintenance())}
-	s.Instances = &Instances{add(s, kinds.Instance()), o.place, s.Maintenance}
+	s.Instances = &Instances{add(s, kinds.Instance()), o.origin, s.Maintenance}
 	s.Addresses = add(s, kinds.Address())
 	s.Routes = add(s, kinds.Route())
 	s.Neighbors = add(s, kinds.Neighbor())

@@ -13,13 +13,13 @@ import (
 // Drains is the table of endpoints that take no new connections.
 type Drains struct{ *store.Table[lb.Drain] }
 
-// Weigh returns the service with weight 0 for drained endpoints. After the deadline, they have no
+// Apply returns the service with weight 0 for drained endpoints. After the deadline, they have no
 // server ID either: otherwise, each QUIC connection would return with its client's next packet.
-func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
+func (d *Drains) Apply(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	own := false
 	for drain := range d.All(snapshot) {
 		for i, e := range s.Endpoints {
-			if !drain.Has(e.Addr, e.Port) {
+			if !drain.Matches(e.Addr, e.Port) {
 				continue
 			}
 			if !own {
@@ -34,7 +34,7 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// NextDeadline returns the time until Weigh takes the next server ID from a service that it has
+// NextDeadline returns the time until Apply takes the next server ID from a service that it has
 // returned; 0: none is left to take. A deadline may have passed since then.
 func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next time.Duration) {
 	for drain := range d.All(snapshot) {
@@ -43,7 +43,7 @@ func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next tim
 		}
 		left := max(time.Until(drain.Deadline), 1)
 		if (next == 0 || left < next) &&
-			slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.ServerID != "" && drain.Has(e.Addr, e.Port) }) {
+			slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return e.ServerID != "" && drain.Matches(e.Addr, e.Port) }) {
 			next = left
 		}
 	}

@@ -33,7 +33,7 @@ func TestDrains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := s.Commit("test", func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: first, Rate: lb.EndRateMax + 1}) }); err == nil {
+	if _, _, err := s.Commit("test", func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: first, Rate: lb.MaxEndRate + 1}) }); err == nil {
 		t.Error("a rate out of range was accepted")
 	}
 	s.Close()
@@ -56,7 +56,7 @@ func TestDrains(t *testing.T) {
 	service := lb.Service{Endpoints: []lb.Endpoint{
 		{Addr: first, Port: 80, Weight: 1}, {Addr: first, Port: 81, Weight: 2}, {Addr: second, Port: 80, Weight: 3}, {Addr: second, Port: 81, Weight: 4},
 	}}
-	weighed := s.Drains.Weigh(now, service)
+	weighed := s.Drains.Apply(now, service)
 	for i, weight := range []uint16{0, 2, 0, 0} {
 		if e := weighed.Endpoints[i]; uint16(e.Weight) != weight {
 			t.Errorf("%v has weight %d, want %d", e.AddrPort(), e.Weight, weight)
@@ -99,7 +99,7 @@ func TestNextDeadline(t *testing.T) {
 		}
 		return out
 	}
-	weighed, plain := s.Drains.Weigh(now, service(past)), service(past, future)
+	weighed, plain := s.Drains.Apply(now, service(past)), service(past, future)
 	plain.Endpoints[0].ServerID, plain.Endpoints[1].ServerID = "", ""
 	for _, c := range []struct {
 		what      string

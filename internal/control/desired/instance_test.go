@@ -15,7 +15,7 @@ func TestRolesOverRestarts(t *testing.T) {
 	dir := t.TempDir()
 	at := func(place string, f func(*State)) {
 		t.Helper()
-		s, err := Open(dir, slog.New(slog.DiscardHandler), At(place))
+		s, err := Open(dir, slog.New(slog.DiscardHandler), WithOrigin(place))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func (s *Services) checkOverlap(v store.View, service *lb.Service) error {
 // checkSecondary refuses a service whose secondary VIPs have ports of another service, or whose own
 // ports are in use at another's secondary VIP.
 func (s *Services) checkSecondary(v store.View, service *lb.Service) error {
-	for _, k := range service.SecondaryKeys() {
+	for _, k := range service.AdditionalKeys() {
 		if _, ok := s.Get(v, k); ok {
 			return furtherTaken(k, k)
 		}

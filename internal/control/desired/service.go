@@ -44,7 +44,7 @@ func newServices(admit Admission) *Services {
 		}},
 		{Name: bySecondary, Values: func(s lb.Service) []string {
 			var list []string
-			for _, k := range s.SecondaryKeys() {
+			for _, k := range s.AdditionalKeys() {
 				list = append(list, sortOf(k))
 			}
 			return list
@@ -60,7 +60,7 @@ func newServices(admit Admission) *Services {
 	kind.Totals = []func(lb.Service) int{
 		endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
 		sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
-		secondaryTotal: func(s lb.Service) int { return len(s.FurtherVIPs()) },
+		secondaryTotal: func(s lb.Service) int { return len(s.AdditionalVIPs()) },
 		rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
 	}
 	kind.Check = func(before, after *store.Snapshot, changed []store.ID) error {

@@ -80,7 +80,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 		return
 	}
 	resolved, _, _ := resolver.Resolve(*service)
-	resolved = s.roles.sourced(s.Desired.Drains.Weigh(now, resolved))
+	resolved = s.roles.sourced(s.Desired.Drains.Apply(now, resolved))
 	table := s.tableOf(&resolved)
 	list := data.Compare(&table)
 	if len(list) > 0 && s.Health.probes.changedWithin(&resolved, healthDelay) {

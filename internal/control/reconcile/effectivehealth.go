@@ -140,7 +140,7 @@ func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
 	if _, state, known := p.prober.State(key); known {
 		v.Agent = agentDown
 		// The state of a target of type none is evidence only if it is down.
-		if s.Probes(e) || state == health.Down {
+		if s.IsProbed(e) || state == health.Down {
 			v.Probe = report.HealthState(state)
 		}
 	}

@@ -57,7 +57,7 @@ func (e *ejections) watch(c requestChange) {
 // isEjected reports whether an endpoint is ejected, as one service sees it.
 func (e *ejections) isEjected(s *lb.Service, at lb.Endpoint) bool {
 	failing, kept := e.failing(s, at)
-	return failing && !kept && s.TakesOutliersOut()
+	return failing && !kept && s.EjectsOutliers()
 }
 
 // isCertain reports whether an endpoint is ejected even if most others are, too.
@@ -194,7 +194,7 @@ func unprobedTarget(at netip.AddrPort) (name string, t health.Target) {
 // eachTarget calls f for each target that a service needs.
 func (p *probes) eachTarget(s *lb.Service, f func(name string, t health.Target)) {
 	for _, e := range s.Endpoints {
-		if s.Probes(e) {
+		if s.IsProbed(e) {
 			f(targetOf(s, e))
 		}
 		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes() {

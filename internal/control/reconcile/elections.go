@@ -82,7 +82,7 @@ func (e *Elections) Follow(ctx context.Context) {
 // roles.
 func (e *Elections) Owning() bool {
 	now := e.desired.Snapshot()
-	stored := e.desired.Instances.Set(now)
+	stored := e.desired.Instances.Assigned(now)
 	for instance, s := range e.manager.Roles() {
 		if s.BFD.State == bfd.Up && s.MakesClaims && (s.Role == lb.RoleMaster || stored[instance].Role.Owns()) {
 			return true
@@ -107,7 +107,7 @@ func (e *Elections) set(now *store.Snapshot) {
 		})
 	}
 	roles := map[string]lb.Role{}
-	for key, one := range e.desired.Instances.Set(now) {
+	for key, one := range e.desired.Instances.Assigned(now) {
 		roles[key] = one.Role
 	}
 	e.manager.Set(list, roles)
@@ -118,7 +118,7 @@ func (e *Elections) set(now *store.Snapshot) {
 // instances, and instances whose role was set with a lease.
 func leasedInstances(d *desired.State, now *store.Snapshot) leased {
 	list := leased(electedInstances(d, now))
-	for key, one := range d.Instances.Set(now) {
+	for key, one := range d.Instances.Assigned(now) {
 		if one.Lease > 0 {
 			list[key] = true
 		}
@@ -138,7 +138,7 @@ func electedInstances(d *desired.State, now *store.Snapshot) map[string]bool {
 // follow passes roles that operators set to the elections, and stores elected roles.
 func (e *Elections) follow() error {
 	now := e.desired.Snapshot()
-	instances := e.desired.Instances.Set(now)
+	instances := e.desired.Instances.Assigned(now)
 	if maintenance := e.desired.Maintenance.OfThisNode(now) != nil; maintenance != e.maintained {
 		e.maintained = maintenance
 		e.manager.Decline(maintenance)
@@ -171,7 +171,7 @@ func (e *Elections) store(instance string, before lb.Role, s *election.Status) e
 	instances := e.desired.Instances
 	options := store.CommitOptions{Owner: e.owner, Author: store.Author{Who: "loxilb", From: "BFD session " + s.Key, Doing: "role of " + instance + ": " + s.Why}}
 	_, _, err := e.desired.CommitBy(options, func(tx *store.Tx) error {
-		one, exists := instances.Set(tx)[instance]
+		one, exists := instances.Assigned(tx)[instance]
 		if cmp.Or(one.Role, lb.RoleUnknown) != before {
 			return errOvertaken
 		}

@@ -70,7 +70,7 @@ func (d *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 		return bpf.Ends{At: eff.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
 	}
 	handshake := d.service.Protocol.HasHandshake()
-	after, end := d.service.After(d.service.OnFail)
+	after, end := d.service.ClosingDelay(d.service.OnFail)
 	if !handshake {
 		after, end = 0, true
 	}

@@ -255,7 +255,7 @@ func (m *Maintenance) neededIdle() time.Duration {
 
 // masterInstances returns the instances of which this node is MASTER, in order.
 func (m *Maintenance) masterInstances() (list []string) {
-	for key, one := range m.desired.Instances.Set(m.desired.Snapshot()) {
+	for key, one := range m.desired.Instances.Assigned(m.desired.Snapshot()) {
 		if one.Role == lb.RoleMaster {
 			list = append(list, key)
 		}

@@ -39,7 +39,7 @@ func (r *fakeHandshakes) Handshakes(key bpf.TcServiceKey, out []report.Handshake
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, at := range r.services[key] {
-		row := report.HandshakeRow{At: at, ID: r.ids[at]}
+		row := report.HandshakeRow{Addr: at, ID: r.ids[at]}
 		if r.dead[at.Addr()] {
 			row.Count.Opened = 1
 		}

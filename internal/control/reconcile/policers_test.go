@@ -60,9 +60,9 @@ func TestPolicers(t *testing.T) {
 			}
 		}
 		for _, p := range []policy.Policer{
-			policer("a", policy.AttachService, "10.0.0.1:443/tcp", policy.Towards), policer("b", policy.AttachService, "web", policy.Both),
-			policer("c", policy.AttachPort, "eth1", policy.Towards), policer("d", policy.AttachPort, "eth9", policy.Towards), policer("e", policy.AttachSource, "10.1.2.3/8", policy.Back),
-			policer("f", policy.AttachRule, "preference:5,sourceIP:10.0.0.0/8", policy.Both), policer("g", policy.AttachRule, "preference:6", policy.Both),
+			policer("a", policy.AttachService, "10.0.0.1:443/tcp", policy.DirectionIn), policer("b", policy.AttachService, "web", policy.DirectionBoth),
+			policer("c", policy.AttachPort, "eth1", policy.DirectionIn), policer("d", policy.AttachPort, "eth9", policy.DirectionIn), policer("e", policy.AttachSource, "10.1.2.3/8", policy.DirectionOut),
+			policer("f", policy.AttachRule, "preference:5,sourceIP:10.0.0.0/8", policy.DirectionBoth), policer("g", policy.AttachRule, "preference:6", policy.DirectionBoth),
 		} {
 			if err := s.Policers.Put(tx, p); err != nil {
 				return err

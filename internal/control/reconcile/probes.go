@@ -297,7 +297,7 @@ func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 func (p *probes) keyOfLocked(s *lb.Service, e lb.Endpoint) string {
 	name, target := targetOf(s, e)
 	switch {
-	case s.Probes(e):
+	case s.IsProbed(e):
 	case p.ejections.shown[e.AddrPort()] && s.JudgesHandshakes():
 		name, target = unprobedTarget(e.AddrPort())
 	default:

@@ -116,7 +116,7 @@ func (r *RoleLeases) isOver(end time.Duration) bool { return r.uptime() >= end }
 func (r *RoleLeases) leased(now *store.Snapshot) map[string]lb.Instance {
 	list := map[string]lb.Instance{}
 	elected := electedInstances(r.desired, now)
-	for key, one := range r.desired.Instances.Set(now) {
+	for key, one := range r.desired.Instances.Assigned(now) {
 		if one.Lease > 0 && !elected[key] {
 			list[key] = one
 		}
@@ -129,7 +129,7 @@ func (r *RoleLeases) demote(instance string) {
 	const why = "its lease ended while this daemon did not run"
 	options := store.CommitOptions{Owner: r.owner, Author: store.Author{Who: "loxilb", From: "lease", Doing: "role of " + instance + ": " + why}}
 	_, _, err := r.desired.CommitBy(options, func(tx *store.Tx) error {
-		one := r.desired.Instances.Set(tx)[instance]
+		one := r.desired.Instances.Assigned(tx)[instance]
 		if one.Role != lb.RoleMaster {
 			return errOvertaken
 		}

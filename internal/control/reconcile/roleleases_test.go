@@ -64,7 +64,7 @@ func TestRoleLeases(t *testing.T) {
 		}
 		want := func(when, name string, role lb.Role, left time.Duration) {
 			t.Helper()
-			one := r.state.Instances.Set(r.state.Snapshot())[name]
+			one := r.state.Instances.Assigned(r.state.Snapshot())[name]
 			if got := leases.ends[name] - leases.uptime(); one.Role != role || left >= 0 && got.Round(time.Second) != left {
 				t.Errorf("%s: %s is %s for %v, want %s for %v", when, name, one.Role, got, role, left)
 			}

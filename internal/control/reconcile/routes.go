@@ -303,7 +303,7 @@ func (r *Routes) updateClaim(now *store.Snapshot, key lb.Key, drains servicestat
 	before := r.services[key]
 	var after claimant
 	if s, _ := r.Desired.Services.Shared(now, key); s != nil && s.BGP {
-		after.prefixes = s.Announced()
+		after.prefixes = s.AnnouncedPrefixes()
 		after.Announcement, after.Instance = s.Announcement, s.Instance()
 		after.Role = r.roles[after.Instance].Role
 		after.InPlace, after.Serving, after.Unprobed = r.serving(s, drains, before.Serving)
@@ -365,7 +365,7 @@ func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool)
 			continue
 		}
 		switch {
-		case state == servicestate.Up, state == servicestate.Unprobed && !s.Probes(s.Endpoints[i]):
+		case state == servicestate.Up, state == servicestate.Unprobed && !s.IsProbed(s.Endpoints[i]):
 			return true, true, false
 		case state == servicestate.Unprobed:
 			unprobed = true
@@ -421,7 +421,7 @@ func (r *Routes) routes() []bgp.Route {
 	list := make([]bgp.Route, 0, len(r.prefixes))
 	for p, a := range r.prefixes {
 		if a.Announced {
-			list = append(list, a.RouteOf(p))
+			list = append(list, a.Route(p))
 		}
 	}
 	return list
@@ -465,7 +465,7 @@ const starting = "the data path is starting"
 func (r *Routes) Announcements(s *lb.Service) (list []report.Announcement) {
 	r.view.RLock()
 	defer r.view.RUnlock()
-	for _, p := range s.Announced() {
+	for _, p := range s.AnnouncedPrefixes() {
 		one := report.Announcement{Prefix: p, Why: "the service is not in the data path"}
 		if a := r.prefixes[p]; a != nil {
 			one = r.report(p, a)

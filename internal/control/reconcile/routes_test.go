@@ -423,8 +423,8 @@ func (r *routeRig) desiredRoutes() string {
 	claims := map[netip.Prefix][]compile.Claim{}
 	roles := r.state.Instances.OfThisNode(now)
 	for s := range r.state.Services.All(now) {
-		weighed := r.state.Drains.Weigh(now, s)
-		for _, p := range s.Announced() {
+		weighed := r.state.Drains.Apply(now, s)
+		for _, p := range s.AnnouncedPrefixes() {
 			claims[p] = append(claims[p], compile.Claim{
 				Announcement: s.Announcement, Role: roles[s.Instance()].Role, InPlace: true, Serving: weighed.Endpoints[0].Weight > 0,
 			})

@@ -272,7 +272,7 @@ func (s *Services) read(keys []lb.Key) []item {
 		i.Key = key
 		if i.service, i.Version = s.Desired.Services.Shared(snapshot, key); i.service != nil {
 			i.resolved, i.parents, i.reason = resolver.Resolve(*i.service)
-			i.resolved = s.roles.sourced(s.Desired.Drains.Weigh(snapshot, i.resolved))
+			i.resolved = s.roles.sourced(s.Desired.Drains.Apply(snapshot, i.resolved))
 		}
 	}
 	return items

@@ -152,7 +152,7 @@ func weightFraction(s *lb.Service, age time.Duration) (tenths uint8, next time.D
 // backupLevel returns the level up to which backups receive connections. Backups that are no longer
 // needed stay in use while all endpoints that replace them are ramping up.
 func (t *slowStart) backupLevel(s *lb.Service, previous *ramp, weights []uint32, since func(lb.Endpoint) time.Time) uint8 {
-	level, before := s.Level(weights), uint8(0)
+	level, before := s.ActiveLevel(weights), uint8(0)
 	if previous != nil {
 		before = previous.backupLevel
 	}

@@ -221,7 +221,7 @@ func TestCombinations(t *testing.T) {
 				weights[i] = uint32(e.Weight)
 			}
 		}
-		compile.ClearBackups(&c.s, weights, c.s.Level(weights))
+		compile.ClearBackups(&c.s, weights, c.s.ActiveLevel(weights))
 		for i, e := range table.Endpoints {
 			if e.CurrentWeight != weights[i]*compile.Tenths {
 				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.CurrentWeight, weights[i], up, c.s.Endpoints)

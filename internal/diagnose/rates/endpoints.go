@@ -37,7 +37,7 @@ func identify(seed maphash.Seed, c *report.EndpointCount) uint64 {
 	return maphash.Comparable(seed, struct {
 		service lb.Key
 		at      netip.AddrPort
-	}{c.Service, c.At})
+	}{c.Service, c.Addr})
 }
 
 func countsOf(c *report.EndpointCount) counts {

@@ -98,7 +98,7 @@ func key(n int) lb.Key {
 }
 
 func row(id uint32, of int, connections, bytes uint64) report.EndpointCount {
-	c := report.EndpointCount{ID: id, Service: key(of), At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{31, 0, byte(id >> 8), byte(id)}), 8080)}
+	c := report.EndpointCount{ID: id, Service: key(of), Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{31, 0, byte(id >> 8), byte(id)}), 8080)}
 	c.Connections, c.Active, c.In.Bytes = connections, 1, bytes
 	return c
 }
@@ -486,7 +486,7 @@ func TestHandshakeTimes(t *testing.T) {
 		t.Errorf("history: %v, %v", s.Median, s.P99)
 	}
 	b.f.rows[0] = row(0, 1, 5, 0)
-	b.f.rows[0].At = netip.MustParseAddrPort("9.9.9.9:9")
+	b.f.rows[0].Addr = netip.MustParseAddrPort("9.9.9.9:9")
 	b.after(time.Second)
 	if got := b.Endpoints(key(1), 1)[0].Times; got != (Times{}) {
 		t.Errorf("another endpoint in the row: %+v", got)

@@ -28,7 +28,7 @@ func TestCopiesCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	found, sought := 0, report.ConnectionQuery{Requests: true, Of: func(_ string, at netip.AddrPort) bool { return at == endpoint }}
+	found, sought := 0, report.ConnectionQuery{Requests: true, MatchEndpoint: func(_ string, at netip.AddrPort) bool { return at == endpoint }}
 	if _, err := c.two.d.ConnectionsFrom(t.Context(), 0, sought, func(report.Connection) bool {
 		found++
 		return true

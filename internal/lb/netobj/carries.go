@@ -9,10 +9,10 @@ import (
 
 // The functions of this file report whether a session of this machine would end without an object.
 
-// Carries considers that networks disappear with their last address, and secondary IPv4 addresses
+// IsNeededBy considers that networks disappear with their last address, and secondary IPv4 addresses
 // with the first address of their network. seen has the addresses of all interfaces, in the
 // kernel's order.
-func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
+func (a Address) IsNeededBy(s *policy.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true
 	}
@@ -31,10 +31,12 @@ func (a Address) Carries(s *policy.Session, seen []DeviceAddresses) bool {
 		slices.ContainsFunc(same, func(p netip.Prefix) bool { return p.Addr() == s.Local.Addr() })
 }
 
-// Carries reports whether answers of the session take the route, even if another route would do.
-func (r Route) Carries(s *policy.Session) bool {
+// IsNeededBy reports whether answers of the session take the route, even if another route would do.
+func (r Route) IsNeededBy(s *policy.Session) bool {
 	return s.Route == r.Destination && s.Metric == r.Metric
 }
 
-// DeviceCarries reports whether the session would end without an interface.
-func DeviceCarries(name string, s *policy.Session) bool { return s.Interface == name || s.Out == name }
+// DeviceIsNeededBy reports whether the session would end without an interface.
+func DeviceIsNeededBy(name string, s *policy.Session) bool {
+	return s.Interface == name || s.Out == name
+}

@@ -35,7 +35,7 @@ func TestCarries(t *testing.T) {
 				}
 			}
 		}
-		if got := a.Carries(s, seen); got != want {
+		if got := a.IsNeededBy(s, seen); got != want {
 			t.Errorf("%s carries it: %v, want %v", text, got, want)
 		}
 	}
@@ -44,21 +44,21 @@ func TestCarries(t *testing.T) {
 		{Destination: prefix("10.0.0.0/24"), Metric: 9}: false,
 		{Destination: prefix("10.0.0.0/16")}:            false,
 	} {
-		if got := r.Carries(s); got != want {
+		if got := r.IsNeededBy(s); got != want {
 			t.Errorf("%s carries it: %v, want %v", r, got, want)
 		}
 	}
 	for name, want := range map[string]bool{"eth0": true, "eth1": true, "eth2": false} {
-		if got := DeviceCarries(name, s); got != want {
+		if got := DeviceIsNeededBy(name, s); got != want {
 			t.Errorf("%s carries it: %v, want %v", name, got, want)
 		}
 	}
 	six := &policy.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
 	both := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("2001:db8::1/64"), prefix("2001:db8::2/64")}}}
-	if (Address{"eth0", prefix("2001:db8::1/64")}).Carries(six, both) {
+	if (Address{"eth0", prefix("2001:db8::1/64")}).IsNeededBy(six, both) {
 		t.Error("an IPv6 address carries what another one does")
 	}
-	if !(Address{"eth0", prefix("2001:db8::1/64")}).Carries(six, nil) {
+	if !(Address{"eth0", prefix("2001:db8::1/64")}).IsNeededBy(six, nil) {
 		t.Error("the last address of a network does not carry what goes there")
 	}
 }

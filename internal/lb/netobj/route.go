@@ -26,12 +26,12 @@ type Route struct {
 	Metric      int          `json:"-"`                  // 0: the default of the family, also for all routes of users
 }
 
-// UsualMetric6 is the kernel's default metric of IPv6 routes.
-const UsualMetric6 = 1024
+// DefaultMetric6 is the kernel's default metric of IPv6 routes.
+const DefaultMetric6 = 1024
 
 // MetricOf returns the metric of a route for Route.
 func MetricOf(destination netip.Prefix, metric int) int {
-	if destination.Addr().Is6() && metric == UsualMetric6 {
+	if destination.Addr().Is6() && metric == DefaultMetric6 {
 		return 0
 	}
 	return metric
@@ -70,8 +70,8 @@ func (r Route) Key() string {
 	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
 }
 
-// RouteOf returns a route that has only this key. It is invalid if no route can have the key.
-func RouteOf(key string) (r Route) {
+// RouteFromKey returns a route that has only this key. It is invalid if no route can have the key.
+func RouteFromKey(key string) (r Route) {
 	to, metric, _ := strings.Cut(key, " metric ")
 	r.Destination, _ = netip.ParsePrefix(to)
 	r.Metric, _ = strconv.Atoi(metric)

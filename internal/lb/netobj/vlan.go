@@ -18,8 +18,8 @@ const maxVLAN = 4094
 
 // VLAN is a bridge with the name vlanN.
 type VLAN struct {
-	ID int    `json:"vid"`
-	Is string `json:"-"` // type of a link with its name that is not a bridge, in the kernel only
+	ID       int    `json:"vid"`
+	LinkType string `json:"-"` // type of a link with its name that is not a bridge, in the kernel only
 }
 
 // ParseVLAN parses the number of a VLAN. field names it in errors.
@@ -54,8 +54,8 @@ func (v VLAN) SatisfiedBy(have VLAN) bool { return v == have }
 
 // String identifies the object.
 func (v VLAN) String() string {
-	if v.Is != "" {
-		return fmt.Sprintf("%s (a %s)", v.Device(), v.Is)
+	if v.LinkType != "" {
+		return fmt.Sprintf("%s (a %s)", v.Device(), v.LinkType)
 	}
 	return v.Key()
 }

@@ -19,9 +19,9 @@ const maxVXLAN = 1<<24 - 1
 
 // VXLAN is a tunnel: an interface vxlanN, whose frames travel in UDP through another interface.
 type VXLAN struct {
-	ID  int    `json:"vxlanID"`
-	Dev string `json:"epIntf"`
-	Is  string `json:"-"` // type of a link with its name that is not a VXLAN, in the kernel only
+	ID       int    `json:"vxlanID"`
+	Dev      string `json:"epIntf"`
+	LinkType string `json:"-"` // type of a link with its name that is not a VXLAN, in the kernel only
 }
 
 // ParseVXLAN parses a tunnel in the API's form.
@@ -71,8 +71,8 @@ func (v VXLAN) SatisfiedBy(have VXLAN) bool { return v == have }
 
 // String identifies the object.
 func (v VXLAN) String() string {
-	if v.Is != "" {
-		return fmt.Sprintf("%s (%s)", v.Device(), v.Is)
+	if v.LinkType != "" {
+		return fmt.Sprintf("%s (%s)", v.Device(), v.LinkType)
 	}
 	return v.Key() + " over " + v.Dev
 }

@@ -38,16 +38,16 @@ func ParseAttachTo(text string) (AttachTo, error) {
 // Direction is the direction of packets of a connection.
 type Direction string
 
-// The directions, as clients see them: "" is Towards.
+// The directions, as clients see them: "" is DirectionIn.
 const (
-	Towards Direction = "in"  // from clients to endpoints
-	Back    Direction = "out" // from endpoints to clients
-	Both    Direction = "both"
+	DirectionIn   Direction = "in"  // from clients to endpoints
+	DirectionOut  Direction = "out" // from endpoints to clients
+	DirectionBoth Direction = "both"
 )
 
 // Has reports whether it includes packets of a direction: towards endpoints, or back.
 func (d Direction) Has(back bool) bool {
-	return d == Both || (d == Back) == back
+	return d == DirectionBoth || (d == DirectionOut) == back
 }
 
 // Attachment is the object that a policer or a mirror is attached to.
@@ -60,13 +60,13 @@ type Attachment struct {
 // Validate checks all fields.
 func (a Attachment) Validate() error {
 	switch a.Direction {
-	case "", Towards, Back, Both:
+	case "", DirectionIn, DirectionOut, DirectionBoth:
 	default:
 		return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not a direction", "in, out or both")
 	}
 	switch a.To {
 	case AttachPort:
-		if a.Direction == Back || a.Direction == Both {
+		if a.Direction == DirectionOut || a.Direction == DirectionBoth {
 			return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not possible for a port: packets are classified where they arrive", "in")
 		}
 		return validateInterface(a.Name)
@@ -135,7 +135,7 @@ func (a Attachment) Rule() (key string, err error) {
 // Normal returns the attachment in the form in which it is stored.
 func (a Attachment) Normal() Attachment {
 	if a.Direction == "" {
-		a.Direction = Towards
+		a.Direction = DirectionIn
 	}
 	switch a.To {
 	case AttachSource:

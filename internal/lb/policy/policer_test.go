@@ -52,7 +52,7 @@ func TestPolicerValidate(t *testing.T) {
 		"excess":            {lb.FieldExcessBurst, func(p *Policer) { p.ExcessBurst = 1 << 63 }},
 		"nothing":           {lb.FieldAttachment, func(p *Policer) { p.Attachment.To = 5 }},
 		"long interface":    {lb.FieldTarget, func(p *Policer) { p.Attachment.Name = strings.Repeat("x", 16) }},
-		"what leaves there": {lb.FieldDirection, func(p *Policer) { p.Attachment.Direction = Back }},
+		"what leaves there": {lb.FieldDirection, func(p *Policer) { p.Attachment.Direction = DirectionOut }},
 		"direction":         {lb.FieldDirection, func(p *Policer) { p.Attachment.Direction = "up" }},
 		"no service":        {lb.FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachService} }},
 		"bad key":           {lb.FieldService, func(p *Policer) { p.Attachment = Attachment{To: AttachService, Name: "10.0.0.1/tcp"} }},
@@ -83,7 +83,7 @@ func TestAttachmentNormal(t *testing.T) {
 		{To: AttachPort, Name: "eth0"}:                                          "eth0",
 		{To: AttachRule, Name: "preference:5,sourceip:10.1.2.3/8,protocol:tcp"}: "sourceIP:10.0.0.0/8,protocol:6,preference:5",
 	} {
-		if got := in.Normal(); got.Name != want || got.Direction != Towards {
+		if got := in.Normal(); got.Name != want || got.Direction != DirectionIn {
 			t.Errorf("%+v becomes %+v", in, got)
 		}
 	}

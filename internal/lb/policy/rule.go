@@ -155,7 +155,7 @@ func (r Rule) Validate() error {
 	if r.ProtocolMax != 0 && r.ProtocolMax < r.Protocol {
 		return lb.NewFieldError(FieldRuleProtocolMax, strconv.Itoa(int(r.ProtocolMax)), "is less than the first protocol, "+strconv.Itoa(int(r.Protocol)), "that or more, or 0 for that protocol alone")
 	}
-	if err := ValidateInterface(FieldRuleInterface, r.Interface); err != nil {
+	if err := validateRuleInterface(FieldRuleInterface, r.Interface); err != nil {
 		return err
 	}
 	if r.Action == RuleSNAT {
@@ -188,7 +188,7 @@ func (v RuleVerdict) validate() error {
 		if v.ToInterface == "" {
 			return lb.NewFieldError(FieldRuleToInterface, "", "is missing", "the interface by which packets leave")
 		}
-		if err := ValidateInterface(FieldRuleToInterface, v.ToInterface); err != nil {
+		if err := validateRuleInterface(FieldRuleToInterface, v.ToInterface); err != nil {
 			return err
 		}
 	case RuleSNAT:
@@ -204,8 +204,8 @@ func (v RuleVerdict) validate() error {
 	return nil
 }
 
-// ValidateInterface checks the name of an interface, which need not be there. "" is any.
-func ValidateInterface(field, name string) error {
+// validateRuleInterface checks the name of an interface, which need not be there. "" is any.
+func validateRuleInterface(field, name string) error {
 	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r == ',' || r == 0x7f }) {
 		return lb.NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without spaces, slashes, colons and commas")
 	}

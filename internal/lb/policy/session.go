@@ -30,8 +30,8 @@ func (s Session) String() string {
 	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
 }
 
-// At reports whether its packets match a service.
-func (s *Session) At(k lb.Key) bool {
+// Matches reports whether its packets match a service.
+func (s *Session) Matches(k lb.Key) bool {
 	at := k.VIP == s.Local.Addr() || k.VIP.IsUnspecified() && k.VIP.Is4() == s.Local.Addr().Is4()
 	port := s.Local.Port()
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
@@ -93,7 +93,7 @@ func changedRules(before, after []Rule) (changed []*Rule) {
 }
 
 func (s *Session) metBy(rules []*Rule) bool {
-	return slices.ContainsFunc(rules, s.matches)
+	return slices.ContainsFunc(rules, s.matchesRule)
 }
 
 // inOrder returns the rules in the order of CompareRules.
@@ -108,14 +108,14 @@ func inOrder(list []Rule) []*Rule {
 
 func (s *Session) droppedBy(rules []*Rule) bool {
 	for _, r := range rules {
-		if s.matches(r) {
+		if s.matchesRule(r) {
 			return r.Disconnects()
 		}
 	}
 	return false
 }
 
-func (s *Session) matches(r *Rule) bool {
+func (s *Session) matchesRule(r *Rule) bool {
 	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || !r.Disconnects()) {
 		return false
 	}

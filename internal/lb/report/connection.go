@@ -11,20 +11,20 @@ import (
 
 // Connection is one direction of a tracked connection, as `loxicmd get ct` lists it.
 type Connection struct {
-	Protocol lb.Protocol
-	Src, Dst netip.AddrPort // addresses of the packets as they arrive
-	Reply    bool           // endpoint to client
-	Direct   bool           // the endpoint answers the client directly, without an entry for the other direction
-	NewSrc   netip.AddrPort // addresses of the packets as they leave
-	NewDst   netip.AddrPort
-	Endpoint netip.AddrPort
-	Of       netip.AddrPort // the endpoint as configured in its service: of a range of ports, the first one
-	Weight   uint16
-	State    string // one of ConnectionStates
-	Traffic  Traffic
-	Service  string        // the service's name, or its key if it has none
-	Age      time.Duration // since its first packet; 0: unknown
-	Idle     time.Duration // since the last packet of this direction
+	Protocol           lb.Protocol
+	Src, Dst           netip.AddrPort // addresses of the packets as they arrive
+	Reply              bool           // endpoint to client
+	Direct             bool           // the endpoint answers the client directly, without an entry for the other direction
+	NewSrc             netip.AddrPort // addresses of the packets as they leave
+	NewDst             netip.AddrPort
+	Endpoint           netip.AddrPort
+	ConfiguredEndpoint netip.AddrPort // the endpoint as configured in its service: of a range of ports, the first one
+	Weight             uint16
+	State              string // one of ConnectionStates
+	Traffic            Traffic
+	Service            string        // the service's name, or its key if it has none
+	Age                time.Duration // since its first packet; 0: unknown
+	Idle               time.Duration // since the last packet of this direction
 }
 
 // SourceName returns the Service of connections translated by a firewall rule.
@@ -46,10 +46,10 @@ func (c *Connection) ClientAddr() netip.AddrPort {
 	return c.Src
 }
 
-// IsAt reports whether the connection goes to the service with this key and these VIPs. It compares
+// BelongsTo reports whether the connection goes to the service with this key and these VIPs. It compares
 // the client's destination, so it also finds connections of endpoints and services that no longer
 // exist. An unspecified VIP stands for every address of its family.
-func (c *Connection) IsAt(k lb.Key, vips []netip.Addr) bool {
+func (c *Connection) BelongsTo(k lb.Key, vips []netip.Addr) bool {
 	at := c.VIPAddr()
 	isVIP := func(a netip.Addr) bool {
 		return a == at.Addr() || a.IsUnspecified() && a.Is4() == at.Addr().Is4()
@@ -113,16 +113,16 @@ type Omitted struct {
 // ConnectionQuery selects connections for a search. The data path cannot filter exactly: the result
 // may include others. The zero value selects all.
 type ConnectionQuery struct {
-	Client   netip.Prefix                                 // zero: any
-	VIP      netip.Addr                                   // destination of the client; zero: any
-	Ports    [2]uint16                                    // of the VIP, from and to; zero: any
-	Endpoint netip.Addr                                   // zero: any
-	State    string                                       // one of ConnectionStates; "": any
-	Requests bool                                         // without the replies
-	Of       func(service string, at netip.AddrPort) bool // selects endpoints as configured in their services; nil: any
+	Client        netip.Prefix                                 // zero: any
+	VIP           netip.Addr                                   // destination of the client; zero: any
+	Ports         [2]uint16                                    // of the VIP, from and to; zero: any
+	Endpoint      netip.Addr                                   // zero: any
+	State         string                                       // one of ConnectionStates; "": any
+	Requests      bool                                         // without the replies
+	MatchEndpoint func(service string, at netip.AddrPort) bool // selects endpoints as configured in their services; nil: any
 }
 
 // All reports whether everything is selected.
 func (s *ConnectionQuery) All() bool {
-	return s.Client == netip.Prefix{} && s.VIP == netip.Addr{} && s.Ports == [2]uint16{} && s.Endpoint == netip.Addr{} && s.State == "" && !s.Requests && s.Of == nil
+	return s.Client == netip.Prefix{} && s.VIP == netip.Addr{} && s.Ports == [2]uint16{} && s.Endpoint == netip.Addr{} && s.State == "" && !s.Requests && s.MatchEndpoint == nil
 }

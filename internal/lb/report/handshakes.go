@@ -55,11 +55,11 @@ func (h *Handshakes) Add(o *Handshakes) {
 // HandshakeRow is the count for an endpoint of a service. Another ID at the same address is another
 // count.
 type HandshakeRow struct {
-	At    netip.AddrPort
-	ID    uint32
-	Idle  bool // its weight is 0, or it is drained: it must take no connections
-	Off   bool // it currently takes none: it is idle, down, or a backup that is not needed
-	Count Handshakes
+	Addr     netip.AddrPort
+	ID       uint32
+	Idle     bool // its weight is 0, or it is drained: it must take no connections
+	Inactive bool // it currently takes none: it is idle, down, or a backup that is not needed
+	Count    Handshakes
 	Outcomes
 }
 

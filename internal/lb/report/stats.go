@@ -43,7 +43,7 @@ type ServiceStats struct {
 type EndpointCount struct {
 	ID      uint32
 	Service lb.Key
-	At      netip.AddrPort
+	Addr    netip.AddrPort
 	EndpointStats
 }
 
@@ -66,9 +66,9 @@ type Urgency int
 
 // The urgencies.
 const (
-	Calm       Urgency = iota
-	NearlyFull         // more than three quarters of the table are in use
-	Pressed            // half-open or closed connections will expire early
+	UrgencyLow    Urgency = iota
+	UrgencyMedium         // more than three quarters of the table are in use
+	UrgencyHigh           // half-open or closed connections will expire early
 )
 
 // Urgency is derived from the machine's numbers. A quarter of a service's share may be used up from
@@ -77,11 +77,11 @@ func (p *Pressure) Urgency() Urgency {
 	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
 	switch {
 	case p.HalfOpenMax > 0 && (8*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax || p.PortsShort):
-		return Pressed
+		return UrgencyHigh
 	case 4*p.Entries > 3*p.EntriesMax:
-		return NearlyFull
+		return UrgencyMedium
 	}
-	return Calm
+	return UrgencyLow
 }
 
 // MapUse is the use of a map of the data path.

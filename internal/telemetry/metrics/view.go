@@ -217,7 +217,7 @@ func (v *view) readServices() (services []*lb.Service) {
 
 func (v *view) countDrained(at netip.AddrPort, active uint64) {
 	for _, i := range v.drained[at.Addr()] {
-		if v.drains[i].Has(at.Addr(), at.Port()) {
+		if v.drains[i].Matches(at.Addr(), at.Port()) {
 			v.drains[i].connections += active
 		}
 	}

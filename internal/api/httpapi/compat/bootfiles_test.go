@@ -146,7 +146,7 @@ func TestBootFilesWrong(t *testing.T) {
 // that the others are applied.
 func TestBootFilesRefusedByStore(t *testing.T) {
 	t.Parallel()
-	full, err := desired.Open("", slog.New(slog.DiscardHandler), desired.Admit(func(_, _ desired.ServicesAt, changed []lb.Key) error {
+	full, err := desired.Open("", slog.New(slog.DiscardHandler), desired.WithAdmission(func(_, _ desired.ServicesAt, changed []lb.Key) error {
 		for _, k := range changed {
 			if k.Port == 50 {
 				return fmt.Errorf("%w: no room for port 50", store.ErrLimit)

@@ -19,7 +19,7 @@ func EndpointState(s *lb.Service, e *lb.Endpoint, known *servicestate.Endpoint) 
 	switch {
 	case known.Down():
 		return "inactive"
-	case s.Probes(*e):
+	case s.IsProbed(*e):
 		return "active" // also before the first answer: it takes connections
 	}
 	return ""

@@ -99,7 +99,7 @@ func TestNetObjectRequests(t *testing.T) {
 func TestBridgeRequests(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
-	b.Vlans.Objects = []netobj.VLAN{{ID: 7}, {ID: 8, Is: "dummy"}}
+	b.Vlans.Objects = []netobj.VLAN{{ID: 7}, {ID: 8, LinkType: "dummy"}}
 	const ok = `200 {"result":"Success"}`
 	for _, c := range []struct{ method, path, body, want string }{
 		{"POST", "/config/vlan", `{"vid":100}`, ok},

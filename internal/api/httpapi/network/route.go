@@ -17,7 +17,7 @@ import (
 )
 
 func (a *API) routes() netKind[netobj.Route] {
-	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteOf}
+	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteFromKey}
 }
 
 // RouteReads returns the limits of requests for routes, since each page reads the whole table.
@@ -184,7 +184,7 @@ func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
 		at := routePlace{to: s.Destination, tos: s.TOS, metric: s.Metric}
 		if at.metric == 0 && at.to.Addr().Is6() {
-			at.metric = netobj.UsualMetric6
+			at.metric = netobj.DefaultMetric6
 		}
 		if at.to == last.to && at.tos == last.tos && at.metric == last.metric {
 			at.n = last.n + 1

@@ -72,7 +72,7 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 		}
 		was, _ := a.Store.Services.Get(before, key)
 		is, _ := a.Store.Services.Get(after, key)
-		t := &affectedService{change: c, key: key, vips: append([]netip.Addr{key.VIP}, was.FurtherVIPs()...), kept: KeptEndpoints(&is)}
+		t := &affectedService{change: c, key: key, vips: append([]netip.Addr{key.VIP}, was.AdditionalVIPs()...), kept: KeptEndpoints(&is)}
 		name := cmp.Or(was.Name, key.String())
 		out[name] = append(out[name], t)
 	}
@@ -81,11 +81,11 @@ func (a *API) affectedServices(changes []v1.Change, before, after *store.Snapsho
 
 // count counts a connection of the service, and whether it loses its endpoint.
 func (t *affectedService) count(n *report.Connection) {
-	if !n.IsAt(t.key, t.vips) {
+	if !n.BelongsTo(t.key, t.vips) {
 		return
 	}
 	t.live++
-	if !t.kept[lb.Endpoint{Addr: n.Of.Addr(), Port: n.Of.Port()}] {
+	if !t.kept[lb.Endpoint{Addr: n.ConfiguredEndpoint.Addr(), Port: n.ConfiguredEndpoint.Port()}] {
 		t.disconnected++
 	}
 }

@@ -147,10 +147,10 @@ func TestPlan(t *testing.T) {
 		b.Fake.Stats[k] = report.ServiceStats{EndpointStats: report.EndpointStats{Active: active}, Endpoints: []report.EndpointStats{{Active: 10}, {Active: 20}}}
 	}
 	gone := netip.MustParseAddrPort("10.0.0.2:80")
-	at := report.Connection{Protocol: lb.TCP, Dst: netip.MustParseAddrPort("20.20.20.1:80"), Of: gone, Service: "20.20.20.1:80/tcp", State: "est"}
+	at := report.Connection{Protocol: lb.TCP, Dst: netip.MustParseAddrPort("20.20.20.1:80"), ConfiguredEndpoint: gone, Service: "20.20.20.1:80/tcp", State: "est"}
 	over, kept, reply, other := at, at, at, at
 	over.State = "closed"
-	kept.Of, reply.Reply, other.Dst = netip.MustParseAddrPort("10.0.0.1:80"), true, netip.MustParseAddrPort("20.20.20.9:80")
+	kept.ConfiguredEndpoint, reply.Reply, other.Dst = netip.MustParseAddrPort("10.0.0.1:80"), true, netip.MustParseAddrPort("20.20.20.9:80")
 	b.Fake.Conns = []report.Connection{at, at, over, kept, reply, other}
 	before := b.Store.Snapshot().Revision()
 	_, r, _ := b.Apply(`{"dryRun":true,"prune":["lb"],"objects":[` + apitest.Object(1, `,"sel":1,"name":"web"`, "10.0.0.1", "10.0.0.3") + "," +

@@ -104,7 +104,7 @@ func (a *API) CommitProblem(err error) *rest.Problem {
 		return rest.Refuse(http.StatusPreconditionFailed, "%v", err)
 	case errors.Is(err, store.ErrUnavailable):
 		return rest.Refuse(http.StatusServiceUnavailable, "%v", err)
-	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending), errors.Is(err, store.ErrNewer), errors.As(err, new(*desired.UsedError)):
+	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending), errors.Is(err, store.ErrNewer), errors.As(err, new(*desired.InUseError)):
 		return rest.Refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):
 		return rest.Refuse(http.StatusBadRequest, "%v", err)

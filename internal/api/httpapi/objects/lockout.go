@@ -74,7 +74,7 @@ func (a *API) removedPaths(tx *store.Tx) []AccessPath {
 	for _, after := range a.Store.Members.Differences(tx) {
 		if after != nil && !after.Tagged { // its addresses no longer receive packets
 			member := *after
-			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *policy.Session) bool { return netobj.DeviceCarries(member.Dev, s) }})
+			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(member.Dev, s) }})
 		}
 	}
 	return list
@@ -87,9 +87,9 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 		if after == nil || after.Protocol != lb.TCP || after.Mark != 0 { // it is unknown which packets have a mark
 			continue
 		}
-		for _, key := range append(after.SecondaryKeys(), after.Key) {
-			if before == nil || key != before.Key && !slices.Contains(before.FurtherVIPs(), key.VIP) {
-				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.Session) bool { return s.At(key) }}), append(vips, key.VIP)
+		for _, key := range append(after.AdditionalKeys(), after.Key) {
+			if before == nil || key != before.Key && !slices.Contains(before.AdditionalVIPs(), key.VIP) {
+				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.Session) bool { return s.Matches(key) }}), append(vips, key.VIP)
 			}
 		}
 	}
@@ -122,13 +122,13 @@ func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 			list, _ := a.Network.Addresses.Seen() // unknown addresses make the check stricter
 			return list
 		})
-		carries = func(s *policy.Session) bool { return o.Carries(s, seen()) }
+		carries = func(s *policy.Session) bool { return o.IsNeededBy(s, seen()) }
 	case netobj.Route:
-		carries = o.Carries
+		carries = o.IsNeededBy
 	case netobj.VLAN:
-		carries = func(s *policy.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+		carries = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	case netobj.VXLAN:
-		carries = func(s *policy.Session) bool { return netobj.DeviceCarries(o.Device(), s) }
+		carries = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	default:
 		return nil
 	}

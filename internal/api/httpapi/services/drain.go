@@ -79,7 +79,7 @@ func answerChange(w http.ResponseWriter, p *rest.Problem, unchanged bool) {
 func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *rest.Warnings) {
 	drains := servicestate.DrainsOf(a.Store.Drains.All(v))
 	for s := range a.Store.Services.EachShared(v) {
-		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Has(e.Addr, e.Port) }) {
+		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Matches(e.Addr, e.Port) }) {
 			continue
 		}
 		stats, _ := a.DataPath.ServiceStats(s.Key)
@@ -124,7 +124,7 @@ func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
 	services := a.Store.Services.At(v)
 	for s := range services.All() {
 		for _, e := range s.Endpoints {
-			if !d.Has(e.Addr, e.Port) {
+			if !d.Matches(e.Addr, e.Port) {
 				continue
 			}
 			if known = true; !isService(services, &s, &e) {
@@ -197,12 +197,12 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	if len(drains) == 0 {
 		return left, sockets, nil
 	}
-	sought := report.ConnectionQuery{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
-		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(at.Addr(), at.Port()) })
+	sought := report.ConnectionQuery{Requests: true, MatchEndpoint: func(_ string, at netip.AddrPort) bool {
+		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Matches(at.Addr(), at.Port()) })
 	}}
 	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {
 		for i := range drains {
-			if !c.Reply && c.State != "closed" && drains[i].Has(c.Of.Addr(), c.Of.Port()) {
+			if !c.Reply && c.State != "closed" && drains[i].Matches(c.ConfiguredEndpoint.Addr(), c.ConfiguredEndpoint.Port()) {
 				left[i]++
 			}
 		}
@@ -211,7 +211,7 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	own, failed := a.DataPath.OwnSockets()
 	for at, n := range own {
 		for i := range drains {
-			if drains[i].Has(at.Addr(), at.Port()) {
+			if drains[i].Matches(at.Addr(), at.Port()) {
 				sockets[i] += int(n)
 			}
 		}

@@ -104,7 +104,7 @@ func (a *API) probeFiles(p *lb.Probe) error {
 
 // warnIneffective adds a warning for each setting of a service that has no effect.
 func warnIneffective(s *lb.Service, notes *rest.Warnings) {
-	for _, i := range s.Ineffective() {
+	for _, i := range s.IneffectiveSettings() {
 		notes.Add("%s has no effect: %s", PropertyOf(i.Field, -1), i.Why)
 	}
 }

@@ -210,7 +210,7 @@ func (a *API) drainObjects() objects.Kind {
 		for s := range a.Store.Services.All(before) {
 			stats, _ := a.DataPath.ServiceStats(s.Key)
 			for i, e := range s.Endpoints {
-				if d.Has(e.Addr, e.Port) && i < len(stats.Endpoints) {
+				if d.Matches(e.Addr, e.Port) && i < len(stats.Endpoints) {
 					connections += stats.Endpoints[i].Active
 				}
 			}

@@ -38,7 +38,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 			found = true
 			s.Endpoints = slices.Clone(s.Endpoints)
 			for i := range s.Endpoints {
-				if e := &s.Endpoints[i]; c.endpoint.Has(e.Addr, e.Port) {
+				if e := &s.Endpoints[i]; c.endpoint.Matches(e.Addr, e.Port) {
 					e.Weight = c.weight
 				}
 			}
@@ -86,7 +86,7 @@ func decodeWeight(data []byte) (c weightChange, p *rest.Problem) {
 // appliesTo reports whether the service has the endpoint, and is one of those requested.
 func (c *weightChange) appliesTo(s *lb.Service) bool {
 	return (c.service == nil || *c.service == s.Key) && (c.name == "" || c.name == s.Name) &&
-		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return c.endpoint.Has(e.Addr, e.Port) })
+		slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return c.endpoint.Matches(e.Addr, e.Port) })
 }
 
 func (c *weightChange) scope() string {

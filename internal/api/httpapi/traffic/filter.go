@@ -62,7 +62,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *rest.Probl
 		}
 		f.service, f.vips = &key, []netip.Addr{key.VIP}
 		if s, ok := a.Store.Services.Get(a.Store.Snapshot(), key); ok {
-			f.vips = append(f.vips, s.FurtherVIPs()...)
+			f.vips = append(f.vips, s.AdditionalVIPs()...)
 		}
 	}
 	return f, nil
@@ -93,7 +93,7 @@ func (f *filter) matches(c *report.Connection) bool {
 		(f.state == "" || f.state == c.State) &&
 		(!f.source.IsValid() || f.source.Contains(c.ClientAddr().Addr())) &&
 		(!f.endpoint.IsValid() || f.endpoint.Addr() == c.Endpoint.Addr() && (f.endpoint.Port() == 0 || f.endpoint.Port() == c.Endpoint.Port())) &&
-		(f.service == nil || c.IsAt(*f.service, f.vips))
+		(f.service == nil || c.BelongsTo(*f.service, f.vips))
 }
 
 // query returns the filter that the data path can apply.
@@ -108,7 +108,7 @@ func (f *filter) query() report.ConnectionQuery {
 		}
 	}
 	if f.name != "" {
-		s.Of = func(service string, _ netip.AddrPort) bool { return service == f.name }
+		s.MatchEndpoint = func(service string, _ netip.AddrPort) bool { return service == f.name }
 	}
 	return s
 }

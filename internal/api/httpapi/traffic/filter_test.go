@@ -44,7 +44,7 @@ func TestSought(t *testing.T) {
 	}
 	for _, query := range []string{"service=web", "servName=web&state=est"} {
 		b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?"+query, "")
-		if of := b.Fake.Sought.Of; of == nil || !of("web", netip.AddrPort{}) || of("other", netip.AddrPort{}) {
+		if of := b.Fake.Sought.MatchEndpoint; of == nil || !of("web", netip.AddrPort{}) || of("other", netip.AddrPort{}) {
 			t.Errorf("%s: endpoints of the service are not sought alone", query)
 		}
 	}

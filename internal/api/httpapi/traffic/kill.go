@@ -38,8 +38,8 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 		p = rest.Refuse(http.StatusBadRequest, "which connections? Give a filter, or all=true")
 	case params.From < 0:
 		p = rest.RefuseField(http.StatusBadRequest, "from", strconv.Itoa(params.From), "is negative", "0 or more")
-	case params.Rate < 0 || params.Rate > lb.EndRateMax:
-		p = rest.RefuseField(http.StatusBadRequest, "rate", strconv.Itoa(params.Rate), "is out of range", fmt.Sprintf("1 to %d, or 0 for %d", lb.EndRateMax, EndRate))
+	case params.Rate < 0 || params.Rate > lb.MaxEndRate:
+		p = rest.RefuseField(http.StatusBadRequest, "rate", strconv.Itoa(params.Rate), "is out of range", fmt.Sprintf("1 to %d, or 0 for %d", lb.MaxEndRate, EndRate))
 	}
 	if p != nil {
 		p.Write(w)

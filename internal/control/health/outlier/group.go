@@ -240,7 +240,7 @@ func (g *group) updateEligible(rows []report.HandshakeRow) {
 	g.ineligible = map[netip.AddrPort]bool{}
 	for i := range rows {
 		if rows[i].Idle {
-			g.ineligible[rows[i].At] = true
+			g.ineligible[rows[i].Addr] = true
 		}
 	}
 	g.eligible = len(rows) - len(g.ineligible)
@@ -261,7 +261,7 @@ func (g *group) updateCandidates(rows []report.HandshakeRow) {
 	g.candidates = g.candidates[:0]
 	for i := range rows {
 		if r := &rows[i]; !r.Idle {
-			g.candidates = append(g.candidates, candidate{r.At, g.Levels[r.At], r.Off})
+			g.candidates = append(g.candidates, candidate{r.Addr, g.Levels[r.Addr], r.Inactive})
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestManyFail(t *testing.T) {
 	d.Watch([]Service{{Key: web, Resets: true}})
 	rows := make([]report.HandshakeRow, endpoints)
 	for i := range rows {
-		rows[i] = report.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
+		rows[i] = report.HandshakeRow{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
 	}
 	now := time.Unix(1000, 0)
 	d.Observe(web, rows)
@@ -124,7 +124,7 @@ func TestOutElsewhere(t *testing.T) {
 	other := web
 	other.Port = 443
 	r.d.Watch([]Service{{Key: web, Resets: true}, {Key: other, Resets: true}})
-	rows := []report.HandshakeRow{{At: at(0), ID: 10}, {At: at(9), ID: 11}}
+	rows := []report.HandshakeRow{{Addr: at(0), ID: 10}, {Addr: at(9), ID: 11}}
 	r.d.Observe(other, rows)
 	rows = slices.Clone(rows)
 	rows[1].Count.Opened, rows[1].Count.Refused = 3, 3
@@ -162,7 +162,7 @@ func TestBackupsRelieve(t *testing.T) {
 			r.d.Watch([]Service{{Key: web, Levels: levels}})
 		}
 		for _, i := range c.off {
-			r.rows[i].Off = true
+			r.rows[i].Inactive = true
 		}
 		for range 40 {
 			for _, i := range c.dead {

@@ -146,7 +146,7 @@ func (d *Detector) removeMissing(g *group, rows []report.HandshakeRow) {
 	}
 	stay := make(map[netip.AddrPort]bool, len(rows))
 	for i := range rows {
-		stay[rows[i].At] = true
+		stay[rows[i].Addr] = true
 	}
 	g.members = slices.DeleteFunc(g.members, func(t *target) bool {
 		if stay[t.at] {
@@ -170,7 +170,7 @@ func (d *Detector) removeMissing(g *group, rows []report.HandshakeRow) {
 // addOut adds a service to its endpoints that are out because of other services.
 func (d *Detector) addOut(g *group, rows []report.HandshakeRow) {
 	for i := range rows {
-		if t := d.targets[rows[i].At]; t != nil && (t.out || slices.Contains(t.groups, g)) {
+		if t := d.targets[rows[i].Addr]; t != nil && (t.out || slices.Contains(t.groups, g)) {
 			t.join(g, i)
 		}
 	}
@@ -206,7 +206,7 @@ func (d *Detector) Observe(key lb.Key, rows []report.HandshakeRow) {
 		g.last[i].idle = rows[i].Idle
 		if delta, ok := g.last[i].update(&rows[i], d.round, !g.Resets); ok {
 			g.completed += delta.completed
-			d.record(g, rows[i].At, i, &delta)
+			d.record(g, rows[i].Addr, i, &delta)
 		}
 	}
 }

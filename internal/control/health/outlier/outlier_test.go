@@ -34,7 +34,7 @@ func newRig(t *testing.T, endpoints int) *rig {
 	t.Helper()
 	r := &rig{t: t, d: New(jiffy), now: time.Unix(1000, 0), checks: map[netip.AddrPort]Action{}}
 	for i := range endpoints {
-		r.rows = append(r.rows, report.HandshakeRow{At: at(i), ID: uint32(i)})
+		r.rows = append(r.rows, report.HandshakeRow{Addr: at(i), ID: uint32(i)})
 	}
 	r.d.Watch([]Service{{Key: web, Resets: true}})
 	r.tick()
@@ -415,7 +415,7 @@ func BenchmarkTick(b *testing.B) {
 		key.Port = uint16(i + 1)
 		services = append(services, Service{Key: key})
 		for j := range 10 {
-			rows[key] = append(rows[key], report.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
+			rows[key] = append(rows[key], report.HandshakeRow{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
 		}
 	}
 	d.Watch(services)

@@ -17,7 +17,7 @@ const (
 	endTick = 10 * time.Millisecond
 	endTurn = 100 * time.Millisecond
 	// endsPerTick limits all endpoints together to the maximum rate.
-	endsPerTick = int(lb.EndRateMax * endTick / time.Second)
+	endsPerTick = int(lb.MaxEndRate * endTick / time.Second)
 	// An endpoint for which a walk has found connections is checked again after lookAgain,
 	// since a RST may be lost; otherwise after lookRarely: its remaining connections are
 	// closed, and wait for the sweep.

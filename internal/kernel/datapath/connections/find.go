@@ -35,12 +35,12 @@ type foundRow struct {
 // newSearch makes a search. It returns false if no connection can match.
 func (t *Table) newSearch(query *report.ConnectionQuery) (*search, bool, error) {
 	s := &search{Table: t, filter: filterOf(query)}
-	if query.Of == nil {
+	if query.MatchEndpoint == nil {
 		return s, true, nil
 	}
 	s.filter.ByEndpoint = 1
 	var err error
-	s.endpoints, err = t.tables.WithConnections(func(o *tables.Owner) bool { return query.Of(o.Service, o.Endpoint) })
+	s.endpoints, err = t.tables.WithConnections(func(o *tables.Owner) bool { return query.MatchEndpoint(o.Service, o.Endpoint) })
 	return s, s.endpoints != nil, err
 }
 

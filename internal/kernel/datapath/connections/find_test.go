@@ -76,10 +76,10 @@ func TestFind(t *testing.T) {
 		"other port":     {report.ConnectionQuery{Ports: [2]uint16{81, 90}}, func(*report.Connection) bool { return false }, 0},
 		"endpoint":       {report.ConnectionQuery{Endpoint: netip.MustParseAddr("31.0.0.9")}, func(*report.Connection) bool { return false }, 0},
 		"of an endpoint": {
-			report.ConnectionQuery{Of: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }},
-			func(c *report.Connection) bool { return c.Of == at.busy }, 0,
+			report.ConnectionQuery{MatchEndpoint: func(s string, of netip.AddrPort) bool { return s == "web" && of == at.busy }},
+			func(c *report.Connection) bool { return c.ConfiguredEndpoint == at.busy }, 0,
 		},
-		"of an idle one": {report.ConnectionQuery{Of: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*report.Connection) bool { return false }, 0},
+		"of an idle one": {report.ConnectionQuery{MatchEndpoint: func(_ string, of netip.AddrPort) bool { return of == at.idle }}, func(*report.Connection) bool { return false }, 0},
 	} {
 		want := d.list(t, report.ConnectionQuery{}, 1<<20, c.is)
 		looked := 0

@@ -130,7 +130,7 @@ func TestEndMovedBack(t *testing.T) {
 	sendFlows(t, d.newFlows(t), flows)
 	before := d.movedBack(t)
 	seen := 0
-	done, err := d.EndConnections(t.Context(), 0, lb.EndRateMax, func(*report.Connection) bool {
+	done, err := d.EndConnections(t.Context(), 0, lb.MaxEndRate, func(*report.Connection) bool {
 		if seen++; seen == flows*95/100 { // the last groups are left, whose entries move to the new one
 			d.growByFullGroup(t)
 		}

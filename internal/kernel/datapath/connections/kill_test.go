@@ -22,7 +22,7 @@ func TestEndInPieces(t *testing.T) {
 	ended, calls, next := 0, 0, 0
 	for more := true; more; calls++ {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
-		done, err := d.EndConnections(ctx, next, lb.EndRateMax, func(*report.Connection) bool { return true })
+		done, err := d.EndConnections(ctx, next, lb.MaxEndRate, func(*report.Connection) bool { return true })
 		cancel()
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v, want no error or context.DeadlineExceeded", err)

@@ -63,12 +63,12 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (report.Co
 	if c.Reply {
 		c.Endpoint = c.Src
 	}
-	c.Of = c.Endpoint
+	c.ConfiguredEndpoint = c.Endpoint
 	if o, ok := t.tables.Owner(r.Endpoint); ok {
 		if c.Direct {
 			c.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), c.Dst.Port())
 		}
-		c.Of, c.Weight, c.Service = o.Endpoint, o.Weight, o.Service
+		c.ConfiguredEndpoint, c.Weight, c.Service = o.Endpoint, o.Weight, o.Service
 	}
 	return c, true
 }

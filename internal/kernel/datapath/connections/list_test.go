@@ -29,7 +29,7 @@ func TestListRange(t *testing.T) {
 	third := netip.AddrPortFrom(first.Addr(), first.Port()+2)
 	k := bpf.TcConnectionKey{Protocol: 6, Daddr: bpf.Addr(vip.Addr()), Dport: bpf.Port(vip.Port() + 2)}
 	c, ok := d.connection(k, bpf.TcConnection{Daddr: bpf.Addr(third.Addr()), Dport: bpf.Port(third.Port())})
-	if !ok || c.Endpoint != third || c.Of != first {
+	if !ok || c.Endpoint != third || c.ConfiguredEndpoint != first {
 		t.Errorf("%+v, %t: want port %v of %v", c, ok, third, first)
 	}
 }
@@ -106,7 +106,7 @@ func BenchmarkList(b *testing.B) {
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	at := web(b, d, few, all)
 	of := func(e netip.AddrPort) report.ConnectionQuery {
-		return report.ConnectionQuery{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
+		return report.ConnectionQuery{MatchEndpoint: func(_ string, at netip.AddrPort) bool { return at == e }}
 	}
 	for _, tc := range []struct {
 		name   string
@@ -117,8 +117,8 @@ func BenchmarkList(b *testing.B) {
 		{"read/none", report.ConnectionQuery{}, func(c *report.Connection) bool { return c.State == "fini" }},
 		{"search/all", report.ConnectionQuery{State: "est"}, func(c *report.Connection) bool { return c.State == "est" }},
 		{"search/none", report.ConnectionQuery{State: "fini"}, func(c *report.Connection) bool { return c.State == "fini" }},
-		{"search/few", of(at.busy), func(c *report.Connection) bool { return c.Of == at.busy }},
-		{"search/idle", of(at.idle), func(c *report.Connection) bool { return c.Of == at.idle }},
+		{"search/few", of(at.busy), func(c *report.Connection) bool { return c.ConfiguredEndpoint == at.busy }},
+		{"search/idle", of(at.idle), func(c *report.Connection) bool { return c.ConfiguredEndpoint == at.idle }},
 	} {
 		b.Run(tc.name, func(b *testing.B) {
 			var cpu time.Duration

@@ -269,7 +269,7 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 	if err != nil {
 		t.shared.Log.Error("pressure cannot be determined", "error", err)
 	}
-	if p.Urgency() == report.Pressed {
+	if p.Urgency() == report.UrgencyHigh {
 		recurring = cost
 	}
 	return pauseAfter(recurring, p, period)
@@ -279,9 +279,9 @@ func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
 func pauseAfter(cost time.Duration, p report.Pressure, period time.Duration) (pause, look time.Duration) {
 	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
 	switch p.Urgency() {
-	case report.Pressed:
+	case report.UrgencyHigh:
 		return max(cost, soon), soon
-	case report.NearlyFull:
+	case report.UrgencyMedium:
 		return max(10*cost, time.Second), soon
 	}
 	if 4*p.Entries > p.EntriesMax || 4*(p.HalfOpenTCP+p.HalfOpenOthers) > p.HalfOpenMax {

@@ -20,7 +20,7 @@ const (
 	// its service: their clients reconnect.
 	leaveRate = 1000
 	// deleteRate is the number per second when the service is deleted: no client can reconnect.
-	deleteRate = lb.EndRateMax
+	deleteRate = lb.MaxEndRate
 
 	removedWhy = "endpoint removed"
 )
@@ -295,7 +295,7 @@ type drains map[netip.Addr][]lb.Drain
 // drained, the earlier deadline counts.
 func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
 	for _, drain := range d[at.Addr()] {
-		if drain.Has(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {
+		if drain.Matches(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {
 			soonest = earlier(soonest, bpf.Ends{At: drain.Deadline, Rate: drain.Rate, Why: "endpoint drained", Drain: drain.Key()})
 		}
 	}

@@ -102,7 +102,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []report.HandshakeRow) ([]
 		if err != nil {
 			return out, err
 		}
-		row := report.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.currentWeight == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
+		row := report.HandshakeRow{Addr: e.at(), ID: e.id, Idle: e.weight == 0, Inactive: e.currentWeight == 0, Count: count, Outcomes: t.handshakes.bell.Outcomes(e.id)}
 		row.Completed = uint32(steps.Completed)
 		out = append(out, row)
 	}
@@ -211,7 +211,7 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, tracked uint64) b
 		if of != e.service {
 			of, count.Service = e.service, e.service.userKey()
 		}
-		count.ID, count.At, count.Connections, count.In, count.Out = id, e.at(), state.Connections, moved.in, moved.out
+		count.ID, count.Addr, count.Connections, count.In, count.Out = id, e.at(), state.Connections, moved.in, moved.out
 		now := liveOf(state)
 		count.Active, count.Inactive = now.active, now.inactive
 		if count.Handshakes, err = t.handshakes.read(id, steps); err == nil {

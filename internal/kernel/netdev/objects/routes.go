@@ -196,7 +196,7 @@ func (k Routes) Make(r netobj.Route) error {
 func (k Routes) Remove(r netobj.Route) error {
 	metric := r.Metric
 	if metric == 0 && r.Destination.Addr().Is6() {
-		metric = netobj.UsualMetric6
+		metric = netobj.DefaultMetric6
 	}
 	route := &nl.Route{Dst: netOf(r.Destination), Gw: r.Gateway.AsSlice(), Protocol: nl.RouteProtocol(r.Protocol), Table: unix.RT_TABLE_MAIN, Priority: metric}
 	if !r.Gateway.IsValid() {

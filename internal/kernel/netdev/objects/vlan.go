@@ -45,7 +45,7 @@ func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 	for id, l := range named {
 		v := netobj.VLAN{ID: id}
 		if l.Type() != "bridge" {
-			v.Is = l.Type()
+			v.LinkType = l.Type()
 		}
 		out[v.Key()] = []netobj.VLAN{v}
 	}

@@ -27,9 +27,9 @@ func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 		v := netobj.VXLAN{ID: id}
 		switch t, is := l.(*nl.Vxlan); {
 		case !is:
-			v.Is = "a " + l.Type()
+			v.LinkType = "a " + l.Type()
 		case t.VxlanId != id:
-			v.Is = fmt.Sprintf("VXLAN %d", t.VxlanId)
+			v.LinkType = fmt.Sprintf("VXLAN %d", t.VxlanId)
 		default:
 			v.Dev = nameOf(links[t.VtepDevIndex])
 		}
