@@ -38,10 +38,12 @@ func NewAttached(s *desired.State, table Attacher, links func() []netdev.Link) *
 	return &Attached{desired: s, table: table, links: links}
 }
 
-// apply writes the store's state to the data path.
-func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error) {
+// apply writes the stored state to the data path. Its snapshot is taken under the lock: otherwise
+// one loop could replace the newer state of the other.
+func (a *Attached) apply() (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.desired.Snapshot()
 	all := &bpf.Attached{
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
 		Sources: map[netip.Prefix]bpf.TcAttachments{}, Rules: map[uint64]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
@@ -166,22 +168,10 @@ const allObjects = ""
 func newAttachedLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) attachedLoop[T] {
 	l := attachedLoop[T]{newObjectLoop(w, s, table, o)}
 	l.applied = func() []string { return []string{allObjects} }
-	l.Loop.feed = l.feed
+	l.affects = func(kind string) bool { return kind == kinds.ServiceName || kind == kinds.RuleName }
+	l.markAffected = func(*store.Snapshot) { l.Mark(allObjects) }
 	l.Loop.name = func(key string) string { return cmp.Or(key, "all") }
 	return l
-}
-
-// feed also marks objects that a change of services or firewall rules affects.
-func (l attachedLoop[T]) feed(ctx context.Context) {
-	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
-		for _, id := range changed {
-			if id.Kind == kinds.ServiceName || id.Kind == kinds.RuleName {
-				l.Mark(allObjects)
-				break
-			}
-		}
-	}
-	l.objectLoop.feed(ctx)
 }
 
 // LinksChanged reports that any interface may have changed.
@@ -204,7 +194,7 @@ func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 // Apply applies all policers and mirrors, whatever the keys: unchanged rows are not written.
 func (p *Policers) Apply(_ context.Context, keys []string) []Outcome[string] {
 	now := p.desired.Snapshot()
-	failed, err := p.attached.apply(now)
+	failed, err := p.attached.apply()
 	return p.applyEach(now, keys, func(_ policy.Policer, _ bool, key string) error {
 		return cmp.Or(failed.Policers[key], err)
 	})
@@ -242,7 +232,7 @@ func (m *Mirrors) Apply(_ context.Context, keys []string) []Outcome[string] {
 			tunnels[one.Name] = m.taps.MakeTap(tapOf(&one))
 		}
 	}
-	failed, err := m.attached.apply(now)
+	failed, err := m.attached.apply()
 	if err == nil {
 		err = m.taps.KeepTaps(func(name string) bool { return wanted[name] })
 	}

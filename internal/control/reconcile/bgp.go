@@ -35,9 +35,9 @@ type BGP struct {
 	speaker      BGPSpeaker // nil: BGP is off
 	speakers     *objectLoop[bgp.Speaker]
 	neighbors    *objectLoop[bgp.Neighbor]
-	sets         policyLoop[bgp.DefinedSet]
-	policies     policyLoop[bgp.Policy]
-	applications policyLoop[bgp.Application]
+	sets         *objectLoop[bgp.DefinedSet]
+	policies     *objectLoop[bgp.Policy]
+	applications *objectLoop[bgp.Application]
 	known        map[string]bool // neighbors of the speaker; only the loop of neighbors uses it
 
 	mu sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
@@ -179,29 +179,17 @@ func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) er
 	return nil
 }
 
-// policyLoop is the loop of a kind of policy objects. A change of one kind affects objects of the
-// others.
-type policyLoop[T any] struct {
-	*objectLoop[T]
-}
-
-func newPolicyLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) policyLoop[T] {
-	l := policyLoop[T]{newObjectLoop(w, s, table, o)}
-	l.Loop.feed = l.feed
+// newPolicyLoop returns the loop of a kind of policy objects. A change of one kind may affect all
+// objects of the others.
+func newPolicyLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) *objectLoop[T] {
+	l := newObjectLoop(w, s, table, o)
+	l.affects = func(kind string) bool {
+		return kind != l.kind && slices.Contains([]string{kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName}, kind)
+	}
+	l.markAffected = func(now *store.Snapshot) {
+		for object := range table.All(now) {
+			l.Mark(table.Key(object))
+		}
+	}
 	return l
-}
-
-// feed also marks the objects that a change of another kind may affect.
-func (l policyLoop[T]) feed(ctx context.Context) {
-	now, changed, ok := l.desired.Since(l.seen)
-	others := ok && l.started && slices.ContainsFunc(changed, func(id store.ID) bool {
-		return id.Kind != l.kind && slices.Contains([]string{kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName}, id.Kind)
-	})
-	l.objectLoop.feed(ctx)
-	if !others {
-		return
-	}
-	for object := range l.table.All(now) {
-		l.Mark(l.table.Key(object))
-	}
 }

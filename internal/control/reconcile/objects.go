@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/status"
@@ -14,9 +15,13 @@ type objectLoop[T any] struct {
 	Observers
 	desired *desired.State
 	table   *store.Table[T]
-	applied func() []string // keys of applied objects, including deleted ones; nil: applied objects do not outlive the process
-	seen    uint64          // revision up to which changes are marked
-	started bool
+	// affects, if set, reports whether a change of an object of another kind affects objects of
+	// this kind; markAffected then marks them.
+	affects      func(kind string) bool
+	markAffected func(now *store.Snapshot)
+	applied      func() []string // keys of applied objects, including deleted ones; nil: applied objects do not outlive the process
+	seen         uint64          // revision up to which changes are marked
+	started      bool
 }
 
 func newObjectLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) *objectLoop[T] {
@@ -45,6 +50,9 @@ func (l *objectLoop[T]) feed(context.Context) {
 		l.started, l.seen = true, now.Revision()
 		w.Seen(l.kind, l.seen)
 	})
+	if !all && l.affects != nil && slices.ContainsFunc(changed, func(id store.ID) bool { return l.affects(id.Kind) }) {
+		l.markAffected(now)
+	}
 }
 
 // applyEach calls apply for each object, and returns the errors as outcomes. now must not be newer
