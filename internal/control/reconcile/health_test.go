@@ -31,6 +31,10 @@ type fakeProber struct {
 	onOverride func() // called by Override unless nil
 }
 
+func newFakeProber() *fakeProber {
+	return &fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+}
+
 func (p *fakeProber) Set(key string, t health.Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

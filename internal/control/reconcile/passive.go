@@ -48,7 +48,9 @@ type Passive struct {
 	due       []lb.Key        // services to read, in the order of their changes
 	isDue     map[lb.Key]bool // set of due
 	rows      []report.HandshakeRow
-	failing   bool // the last reading failed
+
+	failing      bool // reading failed last
+	judgeFailing bool // judging failed last
 
 	judgeNext, judgeUntil time.Time // when connections are judged next, and when that ends
 
@@ -163,12 +165,11 @@ func (p *Passive) judge(now time.Time) {
 		return
 	}
 	p.judgeNext = now.Add(judgePace)
-	if err := p.reader.JudgeConnections(); err != nil {
-		if !p.failing {
-			p.log.Error("connections that are watched cannot be judged", "error", err)
-		}
-		p.failing = true
+	err := p.reader.JudgeConnections()
+	if err != nil && !p.judgeFailing {
+		p.log.Error("connections that are watched cannot be judged", "error", err)
 	}
+	p.judgeFailing = err != nil
 }
 
 // wake ends a sleep: the next evaluation is due soon.

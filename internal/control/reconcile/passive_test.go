@@ -1,17 +1,19 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"loxilb/internal/control/compile"
-	"loxilb/internal/control/health"
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
@@ -27,9 +29,11 @@ type fakeHandshakes struct {
 	idle     bool // there are no new handshakes
 	signal   chan struct{}
 	read     int // number of endpoints read
+
+	judgeError error // error of JudgeConnections
 }
 
-func (r *fakeHandshakes) JudgeConnections() error { return nil }
+func (r *fakeHandshakes) JudgeConnections() error { return r.judgeError }
 
 func (r *fakeHandshakes) TryEndpoint(bpf.TcServiceKey, netip.AddrPort) {}
 
@@ -68,6 +72,27 @@ func (r *fakeHandshakes) AwaitHandshakes() <-chan struct{} {
 	return r.signal
 }
 
+// newFakeHandshakes returns a fake with services at 10.0.0.1, of which endpoints lists the endpoints,
+// and the Health that has them.
+func newFakeHandshakes(t *testing.T, services int, endpoints func(n int) string) (*fakeHandshakes, *Health) {
+	t.Helper()
+	r := &fakeHandshakes{
+		services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}, signal: make(chan struct{}, 1),
+	}
+	h := NewHealth(newFakeProber(), Observers{Log: slog.New(slog.DiscardHandler)})
+	for n := range services {
+		s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=%s", 1000+n, endpoints(n)))
+		for _, e := range s.Endpoints {
+			r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
+			r.ids[e.AddrPort()] = uint32(len(r.ids))
+		}
+		h.probes.add(s)
+		r.keys = append(r.keys, s.Key)
+	}
+	h.probes.applyRequests()
+	return r, h
+}
+
 // TestManyEndpointsFail checks that the failure of a host with hundreds of endpoints is noticed as
 // fast as that of one endpoint, also while ejected endpoints are checked without success.
 //
@@ -76,20 +101,9 @@ func TestManyEndpointsFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const services = 400
-		r := &fakeHandshakes{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}}
-		h := NewHealth(&fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
-		first, second, healthy := netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("192.168.1.3")
-		for i := range services {
-			port := 1000 + i
-			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=%s:%d,%s:%d,%s:%d,192.168.1.4:%d", port, first, port, second, port, healthy, port, port))
-			for _, e := range s.Endpoints {
-				r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
-				r.ids[e.AddrPort()] = uint32(len(r.ids))
-			}
-			h.probes.add(s)
-			r.keys = append(r.keys, s.Key)
-		}
-		h.probes.applyRequests()
+		r, h := newFakeHandshakes(t, services, func(n int) string {
+			return fmt.Sprintf("192.168.1.1:%[1]d,192.168.1.2:%[1]d,192.168.1.3:%[1]d,192.168.1.4:%[1]d", 1000+n)
+		})
 		p := NewPassive(h, r)
 		p.suspects.most = 1000 // independent of this machine
 		p.connect = func(_ context.Context, at netip.AddrPort, timeout, _ time.Duration) (string, bool) {
@@ -109,7 +123,7 @@ func TestManyEndpointsFail(t *testing.T) {
 			defer h.probes.mu.Unlock()
 			return len(h.probes.ejections.current)
 		}
-		for n, host := range []netip.Addr{first, second} {
+		for n, host := range []netip.Addr{netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("192.168.1.2")} {
 			time.Sleep(time.Duration(5*n) * time.Second) // so the first endpoints are checked again meanwhile
 			time.Sleep(time.Second)
 			r.mu.Lock()
@@ -131,18 +145,9 @@ func TestPassiveSleeps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const services, endpoints = 1000, 2
-		r := &fakeHandshakes{services: map[bpf.TcServiceKey][]netip.AddrPort{}, dead: map[netip.Addr]bool{}, ids: map[netip.AddrPort]uint32{}, signal: make(chan struct{}, 1)}
-		h := NewHealth(&fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}, Observers{Log: slog.New(slog.DiscardHandler)})
-		for i := range services {
-			s := service(t, fmt.Sprintf("10.0.0.1:%d/tcp endpoints=192.168.%d.%d:80,192.168.%d.%d:81", 1000+i, 1+i/250, 1+i%250, 1+i/250, 1+i%250))
-			for _, e := range s.Endpoints {
-				r.services[compile.Key(s.Key)] = append(r.services[compile.Key(s.Key)], e.AddrPort())
-				r.ids[e.AddrPort()] = uint32(len(r.ids))
-			}
-			h.probes.add(s)
-			r.keys = append(r.keys, s.Key)
-		}
-		h.probes.applyRequests()
+		r, h := newFakeHandshakes(t, services, func(n int) string {
+			return fmt.Sprintf("192.168.%[1]d.%[2]d:80,192.168.%[1]d.%[2]d:81", 1+n/250, 1+n%250)
+		})
 		p := NewPassive(h, r)
 		p.connect = func(context.Context, netip.AddrPort, time.Duration, time.Duration) (string, bool) {
 			return "no answer", false
@@ -178,5 +183,27 @@ func TestPassiveSleeps(t *testing.T) {
 		h.probes.mu.Unlock()
 		cancel()
 		run.Wait()
+	})
+}
+
+// TestJudgeFails checks that judging connections that fails repeatedly is logged once, although
+// counters can be read.
+func TestJudgeFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, h := newFakeHandshakes(t, 1, func(int) string { return "192.168.1.1:80" })
+		r.judgeError = errors.New("no memory")
+		var log bytes.Buffer
+		h.Log = slog.New(slog.NewTextHandler(&log, nil))
+		p := NewPassive(h, r)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { p.Run(ctx) })
+		time.Sleep(10 * time.Second)
+		cancel()
+		run.Wait()
+		if n := strings.Count(log.String(), "cannot be judged"); n != 1 {
+			t.Errorf("the failure was logged %d times, want once", n)
+		}
 	})
 }

@@ -29,7 +29,7 @@ func usable(p *probes, s *lb.Service) (list string) {
 // newFakeProbes returns the probes of services, and a fake prober.
 func newFakeProbes(t *testing.T, services ...*lb.Service) (*probes, *fakeProber) {
 	t.Helper()
-	fake := &fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	fake := newFakeProber()
 	p := newProbes(fake)
 	for _, s := range services {
 		p.add(s)

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/control/desired"
-	"loxilb/internal/control/health"
 	"loxilb/internal/control/status"
 	"loxilb/internal/control/store"
 	"loxilb/internal/event"
@@ -64,7 +63,7 @@ func newStoppedRig(t testing.TB, w *fakeKernel) *rig {
 	})
 	r := &rig{fakeKernel: w, t: t, state: state, statuses: status.NewTable(), hub: event.NewHub(), ended: make(chan struct{}, 10_000)}
 	o := Observers{Statuses: r.statuses, Events: r.hub, Log: log}
-	r.prober = &fakeProber{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	r.prober = newFakeProber()
 	r.health = NewHealth(r.prober, o)
 	r.services = NewServices(ServicesConfig{
 		Observers: o, Desired: state, Tables: w, VIPs: fakeOwner{w}, Sources: w,
