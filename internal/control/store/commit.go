@@ -8,42 +8,44 @@ import (
 	"time"
 )
 
-// errAbandoned is a request's error until it is served: an edit that ends its goroutine ends the
-// batch.
+// errAbandoned is a request's error until it is served. It remains if an edit ends its goroutine
+// (runtime.Goexit), and thereby the batch.
 var errAbandoned = errors.New("the commit was abandoned")
 
-// request is one call of Commit. The holder of the writing lock serves all waiting requests, with
-// one write and one fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to
-// 3,000 commits per second.
+// request is a call of Commit. The holder of the writing lock serves all waiting requests, with one
+// write and one fdatasync. So concurrent callers can exceed the 3,000 commits per second of a disk
+// whose fdatasync takes 0.3 ms.
 type request struct {
 	CommitOptions
 	edit     func(*Tx) error
 	done     bool
 	revision uint64
 	changed  []ID
-	change   *change // nil: none
+	change   *change // nil: nothing has changed
 	err      error
 }
 
-// CommitOptions is the author of a commit, and its conditions.
+// CommitOptions are the author and the conditions of a commit.
 type CommitOptions struct {
-	Owner string // of objects that are put
+	Owner string // of the objects that the commit puts
 	Author
-	Confirm time.Time // deadline of the confirmation, after which the caller of Waiting rolls the change back; zero: none is needed
+	// Confirm is the deadline for the confirmation of the change; zero: it needs none. After
+	// the deadline, the caller of Waiting rolls the change back.
+	Confirm time.Time
 }
 
 // Commit runs edit and makes all of its changes, or none if it fails. It returns the revision with
-// the changes, which is on disk by then, and the created, changed or deleted objects, ordered by
-// kind and key as text. Without an effective change it makes no revision and returns the current
-// one without objects. Objects belong to their owner; no other owner may change them.
+// the changes, which is on disk by then, and the created, changed and deleted objects, ordered by
+// kind and key. If nothing has changed, it returns the current revision and no objects. Only its
+// owner may change an object.
 //
-// Edits run in sequence, not always on the goroutine of their caller, and may not call Commit. One
-// may run twice.
+// Edits run one after the other, not always in the goroutine of their caller, and must not call
+// Commit. An edit may run twice.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	return s.CommitBy(CommitOptions{Owner: owner}, edit)
 }
 
-// CommitBy is Commit with more about the author, and conditions.
+// CommitBy is Commit with an author and conditions.
 func (s *Store) CommitBy(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	if s.sharing != nil {
 		return s.commitShared(by, edit)
@@ -51,7 +53,7 @@ func (s *Store) CommitBy(by CommitOptions, edit func(*Tx) error) (revision uint6
 	return s.commitHere(by, edit)
 }
 
-// commitHere commits to this node's store.
+// commitHere commits to the local store.
 func (s *Store) commitHere(by CommitOptions, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	r := &request{CommitOptions: by, edit: edit, err: errAbandoned}
 	s.queue.Lock()
@@ -90,7 +92,7 @@ func (s *Store) serve() {
 	}
 }
 
-// runAll runs requests in sequence, and returns the state that follows, and the changes.
+// runAll runs requests one after the other, and returns the next state and the changes.
 func (s *Store) runAll(batch []*request, head *Snapshot) (*Snapshot, []*change) {
 	var changes []*change
 	for _, r := range batch {
@@ -112,7 +114,7 @@ func (s *Store) runAll(batch []*request, head *Snapshot) (*Snapshot, []*change) 
 	return head, changes
 }
 
-// run makes the snapshot that follows head by the edit of r.
+// run returns the snapshot that the edit of r makes from head.
 func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err error) {
 	if s.closed {
 		return nil, nil, ErrClosed
@@ -120,7 +122,7 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if r.Owner == "" {
 		return nil, nil, errors.New("a commit needs an owner")
 	}
-	tx := begin(head, r.Owner)
+	tx := newTx(head, r.Owner)
 	tx.revisions = s.revisions
 	if err := s.protect(tx, r.edit); err != nil {
 		return nil, nil, err
@@ -138,7 +140,7 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 		return next, c, nil
 	}
 	if w := s.revisions.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
-		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or go back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
+		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or roll it back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
 	}
 	if c.remembered, err = revisionOf(head.layout, c, r.CommitOptions); err != nil {
 		return nil, nil, fmt.Errorf("remember revision %d: %w", c.revision, err)
@@ -146,8 +148,8 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	return next, c, nil
 }
 
-// Preview runs edit like Commit, and changes nothing: it returns the current state, the resulting
-// one, and the objects that differ.
+// Preview runs edit like Commit, but changes nothing. It returns the current state, the state after
+// the edit, and the objects that differ.
 func (s *Store) Preview(by CommitOptions, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -159,8 +161,8 @@ func (s *Store) Preview(by CommitOptions, edit func(*Tx) error) (before, after *
 	return before, after, changed, err
 }
 
-// protect converts a panic of an edit to its error: it must not affect the caller whose goroutine
-// ran it.
+// protect converts a panic of an edit to its error. The panic must not reach another caller whose
+// goroutine has run the edit.
 func (s *Store) protect(tx *Tx, edit func(*Tx) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -171,7 +173,7 @@ func (s *Store) protect(tx *Tx, edit func(*Tx) error) (err error) {
 	return edit(tx)
 }
 
-// persist writes the changes that follow snapshot before, one line each.
+// persist writes changes that follow a snapshot to disk, one line each.
 func (s *Store) persist(before *Snapshot, changes []*change) error {
 	if s.disk == nil {
 		return nil
@@ -179,7 +181,7 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 	records := make([]*commitRecord, len(changes))
 	for i, c := range changes {
 		var err error
-		if records[i], err = recordOf(before.layout, c); err != nil {
+		if records[i], err = commitRecordOf(before.layout, c); err != nil {
 			return fmt.Errorf("write revision %d: %w", c.revision, err)
 		}
 	}
@@ -200,15 +202,15 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 		}
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}
-	s.unwritten.Worked()
+	s.urgentWrites.Worked()
 	return nil
 }
 
-// maxHistoryKeys bounds the memory for changes, in keys of all commits together (60 bytes each). A
-// reader further behind compares everything, which by then is about as cheap.
+// maxHistoryKeys is the maximum number of keys in a history (60 bytes each). A reader that is
+// further behind must compare all objects, which costs about as much.
 const maxHistoryKeys = 65536
 
-// history remembers which keys the last commits changed.
+// history records the keys that the last commits have changed.
 type history struct {
 	first   uint64 // the revision of commits[0]
 	commits [][]ID // one for each revision, without gaps
@@ -231,7 +233,8 @@ func (h *history) add(revision uint64, keys []ID) {
 	}
 }
 
-// since returns the keys changed after rev, ordered, each once; ok is false if it is unknown.
+// since returns the keys that were changed after rev, ordered, each once; ok is false if rev is not
+// in the history.
 func (h *history) since(rev uint64) (keys []ID, ok bool) {
 	current := h.first + uint64(len(h.commits)) - 1
 	if rev+1 < h.first || rev > current {

@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 )
 
-// compactIfDue begins a new journal when the current one has grown, and starts to write a snapshot
-// in the background: that takes time in proportion to the state (30 ms at 10,000 services), which
-// no commit should wait for. It cannot fail: if the disk refuses, the journal continues to grow,
-// and this is retried when it has doubled.
+// compactIfDue begins a new journal if the current one has grown, and starts to write a snapshot in
+// the background, as no commit should wait for that (30 ms with 10,000 services). If it fails, the
+// journal continues to grow, and compactIfDue tries again when it has doubled.
 func (d *disk) compactIfDue(head *Snapshot) {
 	if d.size < d.limit || d.unusable {
 		return
@@ -36,7 +35,7 @@ func (d *disk) compactIfDue(head *Snapshot) {
 	})
 }
 
-// compact writes the snapshot and removes the journals that it makes needless.
+// compact writes the snapshot, and removes the journals that it includes.
 func (d *disk) compact(head *Snapshot) error {
 	if _, err := d.writeSnapshot(head); err != nil {
 		return fmt.Errorf("write %s: %w", snapshotName, err)
@@ -44,7 +43,7 @@ func (d *disk) compact(head *Snapshot) error {
 	return d.removeJournals(func(revision uint64) bool { return revision < head.revision })
 }
 
-// errNotBare is why a snapshot is restarted, in a higher version.
+// errNotBare reports that a snapshot must be written in a higher version.
 var errNotBare = errors.New("version 2 cannot express the snapshot")
 
 // writeSnapshot replaces the snapshot file, in the lowest version that can express all of it.
@@ -57,7 +56,7 @@ func (d *disk) writeSnapshot(head *Snapshot) (version int, err error) {
 	}
 }
 
-// writeTo writes a snapshot file; with version 2, errNotBare if that cannot express it.
+// writeTo writes a snapshot file. It returns errNotBare if the version cannot express the snapshot.
 func (s *Snapshot) writeTo(f file, version int) error {
 	header := headerRecord{File: "snapshot", Version: version, Revision: s.revision}
 	if version == latestVersion {
@@ -97,12 +96,12 @@ func (s *Snapshot) writeTo(f file, version int) error {
 	return w.Flush()
 }
 
-// all yields every row, by table and in order, and last the kept records.
-func (s *Snapshot) all() iter.Seq[placed] {
-	return func(yield func(placed) bool) {
-		for place := range s.names {
-			for r := range s.rows(place, sortIndex, "") {
-				if !yield(placed{place, r}) {
+// all yields all rows, by table and sort key, and then the unknown records.
+func (s *Snapshot) all() iter.Seq[tableRow] {
+	return func(yield func(tableRow) bool) {
+		for table := range s.names {
+			for r := range s.rows(table, primaryIndex, "") {
+				if !yield(tableRow{table, r}) {
 					return
 				}
 			}
@@ -110,7 +109,7 @@ func (s *Snapshot) all() iter.Seq[placed] {
 	}
 }
 
-// objects returns the number of all rows.
+// objects returns the number of all rows and unknown records.
 func (s *Snapshot) objects() (n int) {
 	for _, c := range s.counts {
 		n += c.rows
@@ -118,17 +117,18 @@ func (s *Snapshot) objects() (n int) {
 	return n
 }
 
-// onlyBareKind is false if there is an object of a kind that a file of version 2 cannot have.
+// onlyBareKind reports whether all objects are of the kind that files of version 2 can have.
 func (s *Snapshot) onlyBareKind() bool {
-	for place := range s.tables {
-		if s.counts[place].rows > 0 && s.names[place] != s.bareKind {
+	for table := range s.tables {
+		if s.counts[table].rows > 0 && s.names[table] != s.bareKind {
 			return false
 		}
 	}
 	return true
 }
 
-// versions returns the versions of all rows in order; nil: all are the snapshot's revision.
+// versions returns the versions of all rows in the order of all; nil: each is the snapshot's
+// revision.
 func (s *Snapshot) versions() []uint64 {
 	list := make([]uint64, 0, s.objects())
 	older := false
@@ -143,18 +143,18 @@ func (s *Snapshot) versions() []uint64 {
 	return list
 }
 
-// recordOf returns the record of a row for a snapshot file.
-func (l *layout) recordOf(p placed) (r record, err error) {
-	if k, ok := p.row.(*keptRow); ok {
+// recordOf returns the record of a row, in the form of a snapshot file.
+func (l *layout) recordOf(p tableRow) (r record, err error) {
+	if k, ok := p.row.(*unknownRow); ok {
 		r = record{Kind: k.Kind, Format: k.format, Key: k.Key, Object: k.object}
-	} else if r, err = l.tables[p.place].encode(p.row); err != nil {
-		return r, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
+	} else if r, err = l.tables[p.table].encode(p.row); err != nil {
+		return r, fmt.Errorf("%s: %w", l.idOf(p), err)
 	}
 	r.Owner, r.Version = p.row.header().Owner, p.row.header().Version
 	return r, nil
 }
 
-// setJournalLimit sets the limit in proportion to the last snapshot.
+// setJournalLimit sets the limit to the size of the last snapshot, and at least to minJournal.
 func (d *disk) setJournalLimit() {
 	d.limit = minJournal
 	if info, err := d.files.Stat(filepath.Join(d.path, snapshotName)); err == nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// threeItems returns a directory with revisions 1 to 3, one item each: the first in the snapshot if
-// saved, and otherwise all in the journal.
+// threeItems returns a directory with three items, and the states at revisions 0 to 3. The items
+// are in the snapshot if saved is true, and otherwise in the journal.
 func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -31,7 +31,7 @@ func threeItems(t *testing.T, saved bool) (dir string, states [4]string) {
 	return dir, states
 }
 
-// without returns a state that lacks the item of a line.
+// without returns a state without the lines that contain the name of an item.
 func without(state, item string) string {
 	var kept []string
 	for line := range strings.Lines(state) {
@@ -176,7 +176,7 @@ func TestDamage(t *testing.T) {
 			defer s.Close()
 			wantDump(t, s.Snapshot(), want)
 			if logged.Len() > 0 || len(asideFiles(t, dir)) != 1 {
-				t.Errorf("the second start says %s", logged.String())
+				t.Errorf("the second start logs %s", logged.String())
 			}
 		})
 	}

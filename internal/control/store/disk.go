@@ -21,20 +21,19 @@ import (
 //
 //	snapshot.jsonl            all objects at some revision N; replaced as a whole
 //	journal-<revision>.jsonl  the commits that follow that revision, appended one by one
-//	*.damaged-<time>          what was found damaged, for a human; never read again
+//	*.damaged-<time>          damaged files, for a human; never read again
 //
-// The state is the snapshot and, on top of it, the commits past N of the journals in order of their
-// revisions. Usually there is one journal. When it has grown, a second one is begun, the snapshot
-// is written in the background, and then the first journal is removed. A crash leaves a readable
-// state at any point.
+// The state is the snapshot plus the commits after revision N in the journals. Usually there is one
+// journal. When it has grown, the store begins a second journal, writes the snapshot in the
+// background, and then removes the first journal. A crash at any point leaves a readable state.
 const (
 	snapshotName  = "snapshot.jsonl"
 	journalPrefix = "journal-"
 	fileSuffix    = ".jsonl"
 	tempSuffix    = ".tmp"
 
-	// minJournal is the size up to which a journal grows at least. Past it, a journal as large as
-	// the snapshot is time for a new one: so a commit costs, in the long run, twice its own bytes.
+	// minJournal is the least size at which a new journal is begun. A larger limit is the size
+	// of the snapshot, so in the long run a commit costs twice its own bytes.
 	minJournal = 1 << 20
 )
 
@@ -47,17 +46,19 @@ type disk struct {
 	dir         directory // locked; synced after renames
 	journal     file
 	version     int     // of the journal
-	size        int64   // of the journal's good part
-	limit       int64   // of size: past it a new journal is due
-	pendingTidy *loader // read by Open, but not tidied yet; then there is no journal
+	size        int64   // of the journal's undamaged part
+	limit       int64   // size at which a new journal is begun
+	pendingTidy *loader // Open has read the directory, but could not tidy it; then there is no journal
 	behind      bool    // the state has urgent changes that could not be written
-	unusable    bool    // the journal must not be appended to: its content is unknown, or another may follow it already
+	// unusable: nothing must be appended to the journal, as its content is unknown, or another
+	// journal may follow it already.
+	unusable bool
 
-	background sync.WaitGroup // the snapshot being written, at most one
-	busy       chan struct{}  // holds one token while it is busy
+	background sync.WaitGroup // writes a snapshot
+	busy       chan struct{}  // capacity 1: holds a token while background is running
 }
 
-// lockDir opens and locks a directory, making it if needed.
+// lockDir opens and locks a directory. It creates the directory if it is missing.
 func lockDir(files fileSystem, path string) (directory, error) {
 	if err := makeDir(files, path); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
@@ -76,8 +77,8 @@ func lockDir(files fileSystem, path string) (directory, error) {
 	return dir, nil
 }
 
-// makeDir makes a directory and its parents, if they are missing, and returns when their names are
-// on disk: a commit must not be lost with the directory that holds it.
+// makeDir creates a directory and its parents if they are missing. It returns when their names are
+// on disk: a commit must not be lost together with its directory.
 func makeDir(files fileSystem, path string) error {
 	path = filepath.Clean(path)
 	above := filepath.Dir(path)
@@ -97,8 +98,9 @@ func makeDir(files fileSystem, path string) error {
 			return err
 		}
 	}
-	// An existing directory may have been made by an earlier start that ended before this point. If
-	// it cannot be synced because it belongs to others, it is usually older.
+	// Sync also the name of an existing directory: an earlier start may have created it, and
+	// ended before this point. A failure of that is ignored: the parent of an older directory
+	// may belong to others.
 	if err := syncDir(files, above); made {
 		return err
 	}
@@ -109,9 +111,9 @@ func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes commits that follow a state, and returns when they are on disk. After a failure the
-// disk has none of them, or the journal counts as broken and the next append begins a new one: a
-// journal is read only up to the revision at which the next one begins, so remains of a failed
+// append writes commits that follow a state, and returns when they are on disk. After a failure,
+// the disk has none of them, or the journal is unusable, and the next append begins a new one. A
+// journal is read only up to the revision at which the next one begins, so the remains of a failed
 // write do no harm.
 func (d *disk) append(before *Snapshot, commits []*commitRecord) error {
 	if err := d.catchUp(before); err != nil {
@@ -136,8 +138,9 @@ func (d *disk) append(before *Snapshot, commits []*commitRecord) error {
 		err = d.journal.Datasync()
 	}
 	if err != nil {
-		// After a failed fdatasync it is unknown which pages are on disk: never append to that file
-		// again. Truncating it only helps a restart before the next commit, so it may fail too.
+		// After a failed fdatasync it is unknown which pages are on disk: do not append to
+		// that file again. Truncating it only helps a restart before the next commit, so it
+		// may fail.
 		d.unusable = true
 		if d.journal.Truncate(d.size) == nil {
 			_ = d.journal.Sync()
@@ -148,10 +151,10 @@ func (d *disk) append(before *Snapshot, commits []*commitRecord) error {
 	return nil
 }
 
-// newJournal begins the journal that follows revision, and forgets the one before. If it fails, the
-// previous journal continues only if the new one certainly did not appear: otherwise a start would
-// drop later entries of the previous one. If it may have appeared, the next append begins it again,
-// or refuses.
+// newJournal begins the journal that follows revision, and closes the previous one. If it fails,
+// the previous journal stays in use only if the new one certainly does not exist: otherwise a start
+// would ignore later entries of the previous one. If the new one may exist, the next append tries
+// again to begin it.
 func (d *disk) newJournal(revision uint64, version int) error {
 	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
 	if err != nil {
@@ -170,13 +173,13 @@ func (d *disk) newJournal(revision uint64, version int) error {
 		return err
 	}
 	if d.journal != nil {
-		d.journal.Close() // its content is synced, or lost
+		d.journal.Close() // its content was synced, or its loss was reported
 	}
 	d.journal, d.version, d.size, d.unusable = f, version, int64(len(header)), false
 	return nil
 }
 
-// replaceFile makes a file of the directory appear with all of its content, or not at all.
+// replaceFile creates or replaces a file of the directory atomically.
 func (d *disk) replaceFile(name string, write func(file) error) error {
 	path := filepath.Join(d.path, name)
 	if err := d.writeTemp(path, write); err != nil {
@@ -201,16 +204,16 @@ func (d *disk) writeTemp(path string, write func(file) error) error {
 	return nil
 }
 
-// putInPlace renames the file of writeTemp. If it fails, the file may be in place or not.
+// putInPlace renames the file of writeTemp. If it fails, the rename may have happened or not.
 func (d *disk) putInPlace(path string) error {
 	if err := d.files.Rename(path+tempSuffix, path); err != nil {
-		_ = d.files.Remove(path + tempSuffix) // it does not exist if the rename did happen
+		_ = d.files.Remove(path + tempSuffix) // fails if the rename has happened
 		return err
 	}
 	return d.dir.Sync()
 }
 
-// journals lists the revisions that the directory's journals follow, in order.
+// journals returns the revisions that the directory's journals follow, in order.
 func (d *disk) journals() ([]uint64, error) {
 	names, err := d.names(journalPrefix, fileSuffix)
 	var revisions []uint64
@@ -235,7 +238,7 @@ func (d *disk) removeJournals(drop func(revision uint64) bool) error {
 	return err
 }
 
-// names lists the directory's names with a prefix and a suffix, in order.
+// names returns the names of files with a prefix and a suffix, in order.
 func (d *disk) names(prefix, suffix string) ([]string, error) {
 	entries, err := d.files.ReadDir(d.path)
 	var names []string
@@ -247,7 +250,7 @@ func (d *disk) names(prefix, suffix string) ([]string, error) {
 	return names, err
 }
 
-// close waits for the background.
+// close waits for a snapshot that is being written, and unlocks the directory.
 func (d *disk) close() error {
 	d.background.Wait()
 	err := d.dir.Unlock()
@@ -257,8 +260,8 @@ func (d *disk) close() error {
 	return errors.Join(err, d.dir.Close())
 }
 
-// LastWritten returns when the state in a directory was last stored or opened, or zero. Call it
-// before Open, which writes.
+// LastWritten returns when the state in a directory was last written or opened; zero: there is
+// none. Call it before Open, which writes.
 func LastWritten(dir string) (last time.Time) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

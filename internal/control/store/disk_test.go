@@ -16,7 +16,8 @@ import (
 	"loxilb/test/race"
 )
 
-// files lists a directory by kind, without the part of a name that is a time.
+// files returns the names of the files in a directory, without times in names, and without files
+// that are not part of the state.
 func files(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -25,11 +26,8 @@ func files(t testing.TB, dir string) []string {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.Name() == lockName { // of a directory that existed before the store
+		if e.Name() == lockName || e.Name() == revisionsName {
 			continue
-		}
-		if e.Name() == revisionsName {
-			continue // not part of the state
 		}
 		name, _, damaged := strings.Cut(e.Name(), ".damaged-")
 		if damaged {
@@ -56,7 +54,7 @@ func writeFile(t testing.TB, dir, name, content string) {
 	}
 }
 
-// copyDir returns a copy of the directory as a crash at this moment would leave it.
+// copyDir returns a copy of a directory, as a crash would leave it.
 func copyDir(t testing.TB, dir string) string {
 	t.Helper()
 	c := t.TempDir()
@@ -89,8 +87,8 @@ func TestOpenFailsClearly(t *testing.T) {
 	}
 }
 
-// TestCrashWhileAppending checks every crash during a commit, which leaves a journal that ends
-// somewhere in the line.
+// TestCrashWhileAppending checks a crash at each byte of a commit: the journal ends within the
+// line.
 func TestCrashWhileAppending(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
@@ -116,7 +114,7 @@ func TestCrashWhileAppending(t *testing.T) {
 		wantDump(t, openStore(t, crashed).Snapshot(), want)
 		for _, name := range files(t, crashed) {
 			if strings.Contains(name, "damaged") {
-				t.Fatalf("cut at byte %d is called damage", n)
+				t.Fatalf("a line that ends at byte %d counts as damage", n)
 			}
 		}
 	}
@@ -158,8 +156,8 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), after)
 }
 
-// TestLeftoverOfAFailedCommit checks that the remains of a failed append that could not be
-// truncated are not read when a newer journal follows.
+// TestLeftoverOfAFailedCommit checks that the remains of a failed append, which could not be
+// truncated, are ignored if a newer journal follows.
 func TestLeftoverOfAFailedCommit(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []int{0, 1, 40} {
@@ -305,9 +303,9 @@ func TestConcurrentCommits(t *testing.T) {
 	wantDump(t, openStore(t, dir).Snapshot(), want)
 }
 
-// TestStartWithoutNews checks that a start without a change leaves the snapshot as it is, so
-// restarts of a large state cost no writes.
-func TestStartWithoutNews(t *testing.T) {
+// TestStartWithoutChanges checks that a start does not write the snapshot again if nothing has
+// changed.
+func TestStartWithoutChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)

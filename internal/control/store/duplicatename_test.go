@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestSharedDuplicateName checks that a node notices another one with its name, and ignores its own
-// earlier process.
+// TestSharedDuplicateName checks that a node detects another node with its name, and does not
+// mistake its own earlier process for one.
 func TestSharedDuplicateName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

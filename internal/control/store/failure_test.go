@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// block makes name impossible to write, by a directory with a file in it.
+// block makes it impossible to write a file, by a directory with its name.
 func block(t *testing.T, dir, name string) (unblock func()) {
 	t.Helper()
 	path := filepath.Join(dir, name)
@@ -56,7 +56,7 @@ func openLogged(t *testing.T, dir string) (*Store, *syncBuffer) {
 	return s, logged
 }
 
-// TestOpenOfAnUnwritableDirectory checks that a start succeeds with a disk that can't be written.
+// TestOpenOfAnUnwritableDirectory checks that a start succeeds if the disk cannot be written.
 func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 	t.Parallel()
 	dir, states := threeItems(t, true)
@@ -84,7 +84,7 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 		t.Errorf("%v set aside", aside)
 	}
 
-	empty := t.TempDir() // but a new directory must work
+	empty := t.TempDir() // a new directory must be writable
 	block(t, empty, journalName(0)+tempSuffix)
 	if _, err := Open(empty, slog.New(slog.DiscardHandler), NewTable(itemKind())); err == nil {
 		t.Error("an unwritable new directory is accepted")
@@ -123,8 +123,8 @@ func TestCompactionFails(t *testing.T) {
 	}
 }
 
-// TestFullDisk fills a file system of 256 KiB with commits: each is either confirmed and kept, or
-// refused.
+// TestFullDisk fills a file system with commits, and checks that each of them is either refused, or
+// confirmed and not lost.
 //
 // P5
 func TestFullDisk(t *testing.T) {

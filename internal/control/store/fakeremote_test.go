@@ -18,11 +18,11 @@ type fakeRemote struct {
 	entries  map[string]RemoteEntry
 	log      [][]RemoteEntry // revisions from first on
 	first    int64
-	down     error
-	full     error // of changes
+	failure  error // of all calls
+	refusal  error // of changes
 	changed  chan struct{}
-	before   func() // called once, before the next write
-	after    func() // called once, before the next write returns; the watch misses that write
+	before   func() // called before the next write
+	after    func() // called before the next write returns; watches miss that write
 }
 
 func newFakeRemote() *fakeRemote {
@@ -37,13 +37,13 @@ func (f *fakeRemote) Read(_ context.Context, yield func(RemoteEntry)) (int64, er
 	for _, path := range slices.Sorted(maps.Keys(f.entries)) {
 		yield(f.entries[path])
 	}
-	return f.revision, f.down
+	return f.revision, f.failure
 }
 
 func (f *fakeRemote) Watch(ctx context.Context, after int64, changed func([]RemoteEntry) error) error {
 	for {
 		f.mu.Lock()
-		wait, down := f.changed, f.down
+		wait, down := f.changed, f.failure
 		var next []RemoteEntry
 		if after+1 < f.first {
 			f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *fakeRemote) Write(_ context.Context, changes []RemoteEntry) (int64, boo
 			after()
 		}
 	}()
-	if err := cmp.Or(f.down, f.full); err != nil {
+	if err := cmp.Or(f.failure, f.refusal); err != nil {
 		return 0, false, err
 	}
 	if len(changes) > 128 {
@@ -127,7 +127,7 @@ func (f *fakeRemote) commit(changes []RemoteEntry) {
 func (f *fakeRemote) Revision(_ context.Context, path string) (int64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.entries[path].Revision, f.down
+	return f.entries[path].Revision, f.failure
 }
 
 func (f *fakeRemote) Keep(ctx context.Context, path string, value func() []byte) error {
@@ -148,30 +148,30 @@ func (f *fakeRemote) set(path, value string) {
 	f.commit([]RemoteEntry{e})
 }
 
-// fail makes each call fail; nil: none does.
+// fail makes all calls fail; nil: they succeed again.
 func (f *fakeRemote) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.down = err
+	f.failure = err
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// refuse has changes fail with an error.
+// refuse makes changes fail; nil: they succeed again.
 func (f *fakeRemote) refuse(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.full = err
+	f.refusal = err
 }
 
-// compact forgets all earlier revisions.
+// compact removes earlier revisions from the log.
 func (f *fakeRemote) compact() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.log, f.first = nil, f.revision+1
 }
 
-// objects lists the objects in it.
+// objects returns the paths and labels of all objects.
 func (f *fakeRemote) objects() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,16 +24,16 @@ func recordsOf(t testing.TB, s *Snapshot) string {
 	return string(b)
 }
 
-// trial is a store on files that fail, with what it has confirmed.
+// trial is a store on files that fail, and the state that it has confirmed.
 type trial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	// confirmed is the state that is certainly on disk. A commit that failed may be there too,
-	// until another is confirmed: then the state is one of attempts.
+	// confirmed is the state that is certainly on disk. After failed commits, and until the
+	// next confirmed one, the state on disk may also be one of attempts.
 	confirmed string
 	attempts  []string
-	losses    int
+	losses    int // number of power losses after a failure
 }
 
 const memDir = "/var/lib/state"
@@ -42,8 +42,8 @@ func openMem(m *memFiles) (*Store, error) {
 	return open(m, memDir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind()), NewTable(ruleKind(2))})
 }
 
-// script returns the life of a store, with everything that it does to its disk: commits, records
-// that need files of a higher version, compactions, restarts.
+// script returns the steps of a test, which include all disk operations of a store: commits,
+// records that need files of a higher version, compactions and restarts.
 func script() []func(*trial) {
 	edit := func(f func(*Tx) error) func(*trial) { return func(x *trial) { x.commit(f) } }
 	compact := func(x *trial) {
@@ -73,7 +73,7 @@ func script() []func(*trial) {
 	}
 }
 
-// deletesOf deletes those objects that exist: creating one may have failed.
+// deletesOf deletes objects if they exist: creating one may have failed.
 func deletesOf(ids ...ID) func(*Tx) error {
 	return func(tx *Tx) error {
 		for _, id := range ids {
@@ -91,7 +91,7 @@ func deletesOf(ids ...ID) func(*Tx) error {
 func (x *trial) open() {
 	s, err := openMem(x.files)
 	if err != nil {
-		if x.files.hit == "" {
+		if x.files.failedCall == "" {
 			x.t.Fatalf("open: %v", err)
 		}
 		return
@@ -109,11 +109,11 @@ func (x *trial) restart() {
 	x.open()
 }
 
-// expect fails the test unless the state is one that may be on disk.
+// expect checks that a state may be on disk.
 func (x *trial) expect(state string) {
 	x.t.Helper()
 	if state != x.confirmed && !slices.Contains(x.attempts, state) {
-		x.t.Fatalf("%s at call %d, %d of %d bytes: the state is\n%sconfirmed was\n%sfiles:\n%s", x.files.hit, x.files.at, x.files.cut, x.files.size,
+		x.t.Fatalf("%s at call %d, %d of %d bytes: the state is\n%sconfirmed was\n%sfiles:\n%s", x.files.failedCall, x.files.failAt, x.files.tornSize, x.files.failedSize,
 			state, x.confirmed, x.files.listing())
 	}
 }
@@ -122,40 +122,40 @@ func (x *trial) commit(edit func(*Tx) error) {
 	x.t.Helper()
 	if x.store == nil { // a failed start; the disk works again
 		if x.open(); x.store == nil {
-			x.t.Fatalf("%s at call %d: the store does not open on a healthy disk", x.files.hit, x.files.at)
+			x.t.Fatalf("%s at call %d: the store does not open on a healthy disk", x.files.failedCall, x.files.failAt)
 		}
 	}
-	had, before, attempts := x.files.hit, x.store.Snapshot(), x.attempts
+	had, before, attempts := x.files.failedCall, x.store.Snapshot(), x.attempts
 	x.attempts = append(x.attempts, x.attempt(edit))
 	release := func() {}
 	if x.store.disk.pendingTidy == nil { // otherwise the commit itself writes a snapshot
-		x.files.snapshots.Lock() // until the commit returns
-		release = x.files.snapshots.Unlock
+		x.files.snapshotLock.Lock() // until the commit returns
+		release = x.files.snapshotLock.Unlock
 	}
 	_, _, err := x.store.Commit("rest", edit)
 	switch {
 	case err == nil:
 		x.confirmed, x.attempts = recordsOf(x.t, x.store.Snapshot()), nil
 	case had != "":
-		x.t.Fatalf("%s at call %d: a later commit fails, and the disk is well: %v", had, x.files.at, err)
+		x.t.Fatalf("%s at call %d: a later commit fails, although the disk works: %v", had, x.files.failAt, err)
 	case x.store.Snapshot() != before:
-		x.t.Fatalf("%s at call %d: a commit that failed is served", x.files.hit, x.files.at)
-	case x.files.hit == "":
+		x.t.Fatalf("%s at call %d: the changes of a failed commit are visible", x.files.failedCall, x.files.failAt)
+	case x.files.failedCall == "":
 		x.attempts = attempts
 		x.t.Fatalf("got %v, want x.files.hit not empty", err)
 	}
 	release()
 	x.store.disk.background.Wait()
-	if x.files.hit != "" && x.losses < 2 { // two commits later the failure has no more effect
+	if x.files.failedCall != "" && x.losses < 2 { // two commits later the failure has no more effect
 		x.losses++
 		x.powerLoss()
 	}
 }
 
-// attempt returns the state that a commit would give.
+// attempt returns the state after an edit, without a commit.
 func (x *trial) attempt(edit func(*Tx) error) string {
 	x.t.Helper()
-	tx := begin(x.store.Snapshot(), "rest")
+	tx := newTx(x.store.Snapshot(), "rest")
 	if err := edit(tx); err != nil {
 		x.t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func (x *trial) attempt(edit func(*Tx) error) string {
 	return recordsOf(x.t, next)
 }
 
-// powerLoss starts stores on every state of the disk that a power failure now could leave.
+// powerLoss starts stores on all states of the disk that a power loss now could leave.
 func (x *trial) powerLoss() {
 	x.t.Helper()
 	for entries := range len(x.files.pending) + 1 {
@@ -177,11 +177,11 @@ func (x *trial) startOn(left *memFiles) {
 	x.t.Helper()
 	s, err := openMem(left)
 	if err != nil {
-		x.t.Fatalf("%s at call %d of %d, then a power loss: %v", x.files.hit, x.files.at, x.files.calls, err)
+		x.t.Fatalf("%s at call %d of %d, then a power loss: %v", x.files.failedCall, x.files.failAt, x.files.calls, err)
 	}
 	x.expect(recordsOf(x.t, s.Snapshot()))
 	if list := left.listing(); strings.Contains(list, ".damaged-") {
-		x.t.Fatalf("%s at call %d of %d, %d of %d bytes, then a power loss: %s", x.files.hit, x.files.at, x.files.calls, x.files.cut, x.files.size, list)
+		x.t.Fatalf("%s at call %d of %d, %d of %d bytes, then a power loss: %s", x.files.failedCall, x.files.failAt, x.files.calls, x.files.tornSize, x.files.failedSize, list)
 	}
 	if err := s.Close(); err != nil {
 		x.t.Fatal(err)
@@ -202,13 +202,13 @@ func (x *trial) run() {
 		x.restart()
 	}
 	if x.store == nil {
-		x.t.Fatalf("%s at call %d: the store does not open again", x.files.hit, x.files.at)
+		x.t.Fatalf("%s at call %d: the store does not open again", x.files.failedCall, x.files.failAt)
 	}
 	_ = x.store.Close()
 }
 
-// TestEveryCallFails makes each call of the store to its disk fail once, in each way: nothing
-// confirmed is lost, and when the disk works again the next commit succeeds.
+// TestEveryCallFails makes each disk operation fail once, in each way. It checks that no confirmed
+// change is lost, and that the next commit succeeds.
 //
 // P5
 func TestEveryCallFails(t *testing.T) {
@@ -224,11 +224,11 @@ func TestEveryCallFails(t *testing.T) {
 		for _, how := range []fault{failBefore, failAfter, tear} {
 			for part := range 3 {
 				x := &trial{t: t, files: newMemFiles()}
-				x.files.at, x.files.how = at, how
-				x.files.part = part
+				x.files.failAt, x.files.fault = at, how
+				x.files.tearPart = part
 				x.run()
-				seen[x.files.hit] = true
-				if how != tear || x.files.size == 0 {
+				seen[x.files.failedCall] = true
+				if how != tear || x.files.failedSize == 0 {
 					break
 				}
 			}
@@ -241,8 +241,8 @@ func TestEveryCallFails(t *testing.T) {
 	}
 }
 
-// TestPowerLossAtEveryCall cuts the power before each call, and within each write: the next start
-// has what was confirmed.
+// TestPowerLossAtEveryCall simulates a power loss before each disk operation, and within each
+// write. It checks that the next start has all confirmed changes.
 //
 // P5 Confirmed changes survive a crash, a loss of power, a failing disk and a full disk, at any
 // moment
@@ -251,7 +251,7 @@ func TestPowerLossAtEveryCall(t *testing.T) {
 	race.Skip(t)
 	x := &trial{t: t, files: newMemFiles()}
 	starts := 0
-	x.files.spy = func(_ string, size int, do func(int) error) {
+	x.files.beforeCall = func(_ string, size int, do func(int) error) {
 		x.powerLoss()
 		for cut := 1; cut < size; cut++ { // the whole write then overwrites this part
 			starts++

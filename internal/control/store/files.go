@@ -15,8 +15,8 @@ import (
 	"loxilb/internal/host/filelock"
 )
 
-// fileSystem has all operations of the store on a disk, so tests can make each of them fail.
-// Paths are absolute.
+// fileSystem has all disk operations of the store, so tests can make each of them fail. Paths are
+// absolute.
 type fileSystem interface {
 	Stat(path string) (fs.FileInfo, error)
 	Mkdir(path string) error
@@ -40,7 +40,7 @@ type file interface {
 
 type directory interface {
 	Sync() error
-	Lock() error // fails at once with a *filelock.HeldError while another process has it
+	Lock() error // fails immediately with a *filelock.HeldError if another process has the lock
 	Unlock() error
 	Close() error
 }
@@ -79,7 +79,7 @@ func openFile(path string, flags int) (file, error) {
 
 type osFile struct{ *os.File }
 
-// Datasync fails for a file that was deleted meanwhile: its content disappears with the process.
+// Datasync also fails if the file was deleted: its content would be lost when the process ends.
 func (f osFile) Datasync() error {
 	if err := unix.Fdatasync(int(f.Fd())); err != nil {
 		return err
@@ -96,14 +96,14 @@ func (f osFile) Datasync() error {
 
 type osDirectory struct {
 	*os.File
-	inside *os.File // a locked file in a directory that others can lock; nil: none
+	inside *os.File // locked file in a directory that other users can lock; nil: none
 }
 
-// lockName is the file to lock in a directory that others can lock, such as /etc.
+// lockName is the file to lock in a directory that other users can lock, such as /etc.
 const lockName = "loxilb.lock"
 
 // Lock locks the directory, or a file in it if the directory is not loxilb's alone. If that file
-// exists, Lock locks it even when the directory is loxilb's alone by now.
+// exists, Lock locks it too, even if the directory is loxilb's alone now.
 func (d *osDirectory) Lock() error {
 	err := filelock.TryDir(d.File, ownNames)
 	path := filepath.Join(d.Name(), lockName)
@@ -119,13 +119,13 @@ func (d *osDirectory) Lock() error {
 	return filelock.Try(d.inside)
 }
 
-// ownNames reports whether a directory has only the daemon's files, and at least one. An empty
-// directory may belong to others.
+// ownNames reports whether all names of a directory are files of the daemon. An empty directory may
+// belong to others, so the result for it is false.
 func ownNames(names []string) bool {
 	own := func(name string) bool {
 		for _, begin := range []string{
-			journalPrefix, "snapshot.", revisionsName, lockName, unreadName, // the store's
-			"users.json", "audit.jsonl", "kernel-objects", "records", // next to them
+			journalPrefix, "snapshot.", revisionsName, lockName, unreadName, // of the store
+			"users.json", "audit.jsonl", "kernel-objects", "records", // of other packages
 		} {
 			if strings.HasPrefix(name, begin) {
 				return true
@@ -136,10 +136,9 @@ func ownNames(names []string) bool {
 	return len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool { return !own(name) })
 }
 
-// The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it
-// while a child process, forked and not yet in exec, has a copy of the descriptor.
-
-// Unlock drops the locks.
+// Unlock releases the locks. Closing the files would not do that while a child process, between
+// fork and exec, has copies of the descriptors. If the process ends without it, the kernel releases
+// the locks.
 func (d *osDirectory) Unlock() error {
 	err := unix.Flock(int(d.Fd()), unix.LOCK_UN)
 	if d.inside != nil {
@@ -148,7 +147,7 @@ func (d *osDirectory) Unlock() error {
 	return err
 }
 
-// Close closes all open files.
+// Close closes the directory and the locked file in it.
 func (d *osDirectory) Close() error {
 	err := d.File.Close()
 	if d.inside != nil {

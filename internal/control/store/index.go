@@ -9,15 +9,15 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
-// sortIndex is the place of the index that each table has: by the result of Kind.Sort.
-const sortIndex = 0
+// primaryIndex is the number of the index by sort key, which each table has.
+const primaryIndex = 0
 
-// treeDegree makes nodes of up to 63 entries: a commit of one object copies one node per level, of
-// which 65,536 objects have three.
+// treeDegree makes nodes of up to 63 entries. A commit of one object copies one node per level; a
+// tree of 65,536 objects has three levels.
 const treeDegree = 32
 
 // tree is an index: a B-tree with copy-on-write, so a copy costs nothing. Only the holder of
-// Store.writing may copy it; all may read it.
+// Store.writing may copy it; it may be read by any goroutine.
 type tree = btree.BTree[entry]
 
 // entry is a row under one of its keys in an index.
@@ -30,8 +30,8 @@ func newTree() *tree {
 	return btree.New(treeDegree, func(a, b entry) bool { return a.key < b.key })
 }
 
-// data are the indexes of all tables, and of kept records, which have only one: by place, then by
-// index.
+// data are the indexes of each table, and of the unknown records, which have only the primary
+// index: by table, then by number of the index.
 type data [][]*tree
 
 func newData(tables []AnyTable) data {
@@ -48,27 +48,27 @@ func newData(tables []AnyTable) data {
 
 func (d data) clone() data {
 	out := make(data, len(d))
-	for place, indexes := range d {
-		out[place] = make([]*tree, len(indexes))
+	for table, indexes := range d {
+		out[table] = make([]*tree, len(indexes))
 		for i, t := range indexes {
-			out[place][i] = t.Clone()
+			out[table][i] = t.Clone()
 		}
 	}
 	return out
 }
 
-// get finds a row, or returns nil.
-func (d data) get(place int, sort string) row {
-	e, _ := d[place][sortIndex].Get(entry{key: sort})
+// get returns the row with a sort key, or nil.
+func (d data) get(table int, sortKey string) row {
+	e, _ := d[table][primaryIndex].Get(entry{key: sortKey})
 	return e.row
 }
 
 // set inserts a row, or replaces the row with the same sort key.
-func (d data) set(place int, r row, keys func(r row, index int) []string) {
-	sort := r.header().sort
-	old, had := d[place][sortIndex].ReplaceOrInsert(entry{sort, r})
-	for i, t := range d[place][1:] {
-		if had {
+func (d data) set(table int, r row, keys func(r row, index int) []string) {
+	sortKey := r.header().sortKey
+	old, existed := d[table][primaryIndex].ReplaceOrInsert(entry{sortKey, r})
+	for i, t := range d[table][1:] {
+		if existed {
 			drop(t, keys(old.row, i))
 		}
 		for _, key := range keys(r, i) {
@@ -77,11 +77,11 @@ func (d data) set(place int, r row, keys func(r row, index int) []string) {
 	}
 }
 
-// remove removes the row with a sort.
-func (d data) remove(place int, sort string, keys func(r row, index int) []string) {
-	old, had := d[place][sortIndex].Delete(entry{key: sort})
-	for i, t := range d[place][1:] {
-		if had {
+// remove removes the row with a sort key.
+func (d data) remove(table int, sortKey string, keys func(r row, index int) []string) {
+	old, existed := d[table][primaryIndex].Delete(entry{key: sortKey})
+	for i, t := range d[table][1:] {
+		if existed {
 			drop(t, keys(old.row, i))
 		}
 	}
@@ -110,19 +110,19 @@ func firstRow(t *tree, prefix string) row {
 	return nil
 }
 
-// keysOf returns the keys of a row in an index of the kind. Each ends with the row's sort, so that
-// no other row has it.
+// keysOf returns the keys of a row in one of Kind.Indexes. Each ends with the row's sort key, so no
+// other row has it.
 func (t *Table[T]) keysOf(r row, index int) []string {
 	values := t.kind.Indexes[index].Values(r.(*object[T]).value)
 	keys := make([]string, len(values))
 	for i, v := range values {
-		keys[i] = v + "\x00" + r.header().sort
+		keys[i] = v + "\x00" + r.header().sortKey
 	}
 	return keys
 }
 
-// placeOf returns the place of an index of the kind among the table's.
-func (t *Table[T]) placeOf(index string) int {
+// indexNumber returns the number of the index with a name.
+func (t *Table[T]) indexNumber(index string) int {
 	i := slices.IndexFunc(t.kind.Indexes, func(x Index[T]) bool { return x.Name == index })
 	if i < 0 {
 		panic(fmt.Sprintf("%s has no index %s", t.kind.Name, index)) // a fault of the caller's code

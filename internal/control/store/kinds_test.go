@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// item is the kind of object in files of version 2, like services.
+// item is an object of the kind that files of version 2 can have, like services.
 type item struct {
 	Name  string   `json:"item"`
 	Owner string   `json:"owner,omitempty"` // set by the store, in files of version 2
@@ -81,7 +81,7 @@ func closeStore(t testing.TB, s *Store) {
 // items returns the table of a view of a store of items.
 func items(s *Snapshot) *Table[item] { return s.tables[0].(*Table[item]) }
 
-// numbered returns item i of a large state, with n parts.
+// numbered returns item number i, with n parts.
 func numbered(i, n int) item {
 	one := item{Name: fmt.Sprintf("item-%05d", i), Label: fmt.Sprint("label ", i)}
 	for j := range n {

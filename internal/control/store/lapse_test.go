@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestSharedLapse checks that a change whose watch has ended meanwhile, so it arrives with a
-// complete read, is complete: with the objects of this node, and the deadline of its confirmation.
-// It may have arrived before the shared store answers, or later.
+// TestSharedLapse checks that a change that arrives with a complete read, as the watch has ended
+// meanwhile, is complete: it includes the local objects, and the deadline of its confirmation. It
+// may arrive before the write returns, or later.
 func TestSharedLapse(t *testing.T) {
 	t.Parallel()
 	pause := func(*fakeRemote) { time.Sleep(checkEvery) }
@@ -54,8 +54,8 @@ func TestSharedLapse(t *testing.T) {
 	}
 }
 
-// TestSharedRestored checks that nodes follow a shared store that was restored from an older copy,
-// whose revisions begin again: whether it was away for a while, or not noticeably.
+// TestSharedRestored checks that nodes follow a shared store that was restored from a backup, whose
+// revisions are lower, whether they have noticed that it was unreachable or not.
 func TestSharedRestored(t *testing.T) {
 	t.Parallel()
 	for name, away := range map[string]time.Duration{"away": 5 * time.Second, "at once": 0} {

@@ -16,26 +16,26 @@ import (
 // noEnd is the end of the last journal.
 const noEnd = ^uint64(0)
 
-// loader reads a state directory, and changes nothing in it: damage is handled once all files are
-// known to be of a supported version.
+// loader reads a state directory. It changes nothing in it: damage is handled only after all files
+// turned out to be of a supported version.
 type loader struct {
 	disk      *disk
 	tx        *Tx
-	revision  uint64 // that tx has reached
+	revision  uint64 // of the state in tx
 	head      *Snapshot
-	saved     int // version of the snapshot file, if it was read without damage
-	replayed  int // commits
-	tornBytes int // bytes of an incomplete last line
+	saved     int // version of the snapshot file; 0: there is none, or it is damaged
+	replayed  int // number of replayed commits
+	tornBytes int // size of an incomplete last line
 	damage    []damage
-	setAside  bool // the damaged files were renamed
+	setAside  bool // damaged files have a second name
 }
 
-// damage is one file with unexpected or missing content.
+// damage is a file with unexpected or missing content.
 type damage struct {
 	file   string
-	line   int // the first that is bad: 1 is the header, 0 the whole file
+	line   int // the first damaged line; 1: the header; 0: the whole file
 	reason error
-	more   int // bad lines after it
+	more   int // number of further damaged lines
 }
 
 func (l *loader) damaged(file string, line int, reason error) {
@@ -46,7 +46,7 @@ func (l *loader) damaged(file string, line int, reason error) {
 	l.damage = append(l.damage, damage{file: file, line: line, reason: reason})
 }
 
-// hasDamage is about the file being read: damage is found file by file.
+// hasDamage reports whether the file is damaged. It is only valid for the file that was read last.
 func (l *loader) hasDamage(file string) bool {
 	n := len(l.damage)
 	return n > 0 && l.damage[n-1].file == file
@@ -54,30 +54,31 @@ func (l *loader) hasDamage(file string) bool {
 
 // load reads all files on top of an empty snapshot.
 func (l *loader) load(empty *Snapshot) error {
-	l.tx = begin(empty, "")
+	l.tx = newTx(empty, "")
 	if err := l.loadSnapshot(); err != nil {
 		return err
 	}
 	if err := l.loadJournals(); err != nil {
 		return err
 	}
-	l.head, l.tx = l.seal(), nil
+	l.head, l.tx = l.buildSnapshot(), nil
 	return nil
 }
 
-// seal makes the snapshot of all that was read: on top of an empty one nothing has to be compared.
-func (l *loader) seal() *Snapshot {
+// buildSnapshot returns the snapshot of what was read. Unlike Tx.finish, it compares nothing, as
+// the base is empty.
+func (l *loader) buildSnapshot() *Snapshot {
 	counts := l.tx.base.cloneCounts()
 	for at, r := range l.tx.touched {
 		if r == nil {
 			continue
 		}
-		l.tx.count(counts, at.place, r, 1)
-		if r.header().Version == 0 { // the header with it is lost
+		l.tx.count(counts, at.table, r, 1)
+		if r.header().Version == 0 { // it was lost with the header
 			r.header().Version = l.revision
 		}
 	}
-	return l.tx.seal(l.revision, counts)
+	return l.tx.buildSnapshot(l.revision, counts)
 }
 
 func (l *loader) loadJournals() error {
@@ -107,8 +108,8 @@ func (l *loader) loadJournals() error {
 	return nil
 }
 
-// open reads a file as lines with their newlines, the header apart. A last line without one is left
-// in lines.
+// open reads a file. It returns the header, and the other lines including their newlines; the last
+// line may lack its newline.
 func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err error) {
 	content, err := l.disk.files.ReadFile(filepath.Join(l.disk.path, name))
 	if err != nil {
@@ -135,7 +136,8 @@ func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err er
 	return h, lines[1:], nil
 }
 
-// loadSnapshot reads every line that is good, wherever the damage is: its objects are independent.
+// loadSnapshot reads all undamaged lines of the snapshot, as its objects do not depend on each
+// other.
 func (l *loader) loadSnapshot() error {
 	h, lines, err := l.open(snapshotName, "snapshot")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +150,7 @@ func (l *loader) loadSnapshot() error {
 	for i, line := range lines {
 		r, err := l.tx.base.decodeObject(line, h.Version)
 		if r.Owner == owner {
-			r.Owner = owner // one text for all objects in a row with one owner
+			r.Owner = owner // consecutive objects of an owner share the memory of its name
 		}
 		owner = r.Owner
 		if err == nil {
@@ -174,8 +176,8 @@ func (l *loader) loadSnapshot() error {
 	return nil
 }
 
-// loadJournal replays the commits of a journal after those already read, up to revision end, where
-// the next journal begins. It returns whether it got there.
+// loadJournal replays the commits of a journal after l.revision, up to revision end, where the next
+// journal begins. It reports whether the journal is complete.
 func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
 	name := journalName(base)
 	h, lines, err := l.open(name, "journal")
@@ -183,7 +185,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 	case err != nil:
 		return false, err
 	case end <= l.revision:
-		return true, nil // the snapshot has all of it; its removal was interrupted
+		return true, nil // the snapshot contains all of its commits; a crash has prevented its removal
 	case l.hasDamage(name):
 		return false, nil
 	}
@@ -198,8 +200,8 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 		if !first {
 			return false, nil
 		}
-		// The snapshot is missing, or has lost its revision, or is an older one: these
-		// commits are still good.
+		// The snapshot is missing, has lost its revision or is an older one. The commits of
+		// the journal are valid nevertheless.
 		l.revision = base
 	}
 	for i, line := range lines {
@@ -223,7 +225,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 	return true, nil
 }
 
-// replay applies a line that must be the commit of that revision. It never applies half of one.
+// replay applies the commit in a line, which must be of that revision, completely or not at all.
 func (l *loader) replay(line []byte, version int, revision uint64) error {
 	c, err := l.tx.base.decodeCommit(line, version)
 	if err != nil {
@@ -235,11 +237,11 @@ func (l *loader) replay(line []byte, version int, revision uint64) error {
 	if revision <= l.revision {
 		return nil
 	}
-	rows := make([]placed, len(c.Put))
+	rows := make([]tableRow, len(c.Put))
 	for i := range c.Put {
 		r := &c.Put[i]
 		r.Owner, r.Version = cmp.Or(r.Owner, c.Owner), revision
-		if rows[i].place, rows[i].row, err = l.tx.base.rowOf(r); err != nil {
+		if rows[i].table, rows[i].row, err = l.tx.base.rowOf(r); err != nil {
 			return err
 		}
 	}
@@ -255,29 +257,29 @@ func (l *loader) replay(line []byte, version int, revision uint64) error {
 }
 
 func (l *loader) put(r *record) error {
-	place, made, err := l.tx.base.rowOf(r)
+	table, made, err := l.tx.base.rowOf(r)
 	if err == nil {
-		l.tx.replace(placed{place, made})
+		l.tx.replace(tableRow{table, made})
 	}
 	return err
 }
 
-// replace replaces all rows of an object by one.
-func (tx *Tx) replace(p placed) {
-	if p.place == len(tx.base.tables) || tx.keeps > 0 {
-		tx.forget(tx.idOf(p.place, p.row))
+// replace sets the row of an object, and removes its unknown record or former row.
+func (tx *Tx) replace(p tableRow) {
+	if p.table == tx.base.unknownTable() || tx.maxUnknown > 0 {
+		tx.forget(tx.base.idOf(p))
 	}
-	tx.set(p.place, p.row)
+	tx.set(p.table, p.row)
 }
 
-// forget removes all rows of an object.
+// forget removes the row or unknown record of an object.
 func (tx *Tx) forget(id ID) {
 	if r := find(tx.base, tx, id); r != nil {
-		tx.remove(tx.placeOf(r, id), r)
+		tx.remove(tx.tableOf(r, id), r)
 	}
 }
 
-// reportUnknown logs the records that are kept without being understood.
+// reportUnknown logs the unknown records.
 func reportUnknown(s *Snapshot, log *slog.Logger) {
 	for u := range s.Unknown() {
 		log.Warn("state record kept without being understood: it is not served until a loxilb runs that knows it",
@@ -286,21 +288,23 @@ func reportUnknown(s *Snapshot, log *slog.Logger) {
 	}
 }
 
-// unreadName exists from when a state is opened until files that are newer than it have been read.
+// unreadName is the file that contains Unread.Since. It exists from the opening of a state until
+// Done.
 const unreadName = "unread"
 
-// Unread remembers the time for comparing files that a start reads if they are newer than the
-// state. Opening a state writes to it: without this, a start that ends after that, and before it
-// has read them, would make them look old forever.
+// Unread determines which other files a start must read, because they are newer than the state.
+// Opening a state writes to it. So if a start ended after Open and before it has read those files,
+// they would look older than the state forever. To prevent this, Unread stores the time of the
+// state before Open.
 type Unread struct {
-	Since time.Time // newer files count; zero: all files do
+	Since time.Time // files that are newer must be read; zero: all files
 
-	dir  string
-	made bool // by this start
+	dir     string
+	created bool // this start has created the file
 }
 
-// MarkUnread begins to record, or continues after a start that ended too early. Call it before
-// Open. An error means that it is not recorded; Since is valid nevertheless.
+// MarkUnread stores the time of the state, unless an earlier start that ended too early has stored
+// one. Call it before Open. If it fails to store the time, Since is valid nevertheless.
 func MarkUnread(dir string) (*Unread, error) {
 	u := &Unread{Since: LastWritten(dir), dir: dir}
 	text, err := os.ReadFile(u.path())
@@ -311,27 +315,28 @@ func MarkUnread(dir string) (*Unread, error) {
 		}
 	}
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return u, nil // All will be called: nothing was ever stored
+		return u, nil // IncludeAll will be called, as nothing was ever stored
 	}
-	u.made = errors.Is(err, fs.ErrNotExist)
+	u.created = errors.Is(err, fs.ErrNotExist)
 	return u, u.write()
 }
 
-// All makes all files count, as nothing was ever stored.
-func (u *Unread) All() error {
+// IncludeAll makes the start read all files. It is for a state that was never stored.
+func (u *Unread) IncludeAll() error {
 	u.Since = time.Time{}
 	return u.write()
 }
 
-// Withdraw removes the record of this start, but not of an earlier one.
+// Withdraw removes the time that this start has stored, but not that of an earlier start. It is for
+// a start that does not open the state.
 func (u *Unread) Withdraw() error {
-	if !u.made {
+	if !u.created {
 		return nil
 	}
 	return u.Done()
 }
 
-// Done is called when the files have been read.
+// Done removes the stored time, after the files have been read.
 func (u *Unread) Done() error {
 	if u.dir == "" {
 		return nil
@@ -344,7 +349,7 @@ func (u *Unread) Done() error {
 
 func (u *Unread) path() string { return filepath.Join(u.dir, unreadName) }
 
-// write replaces the file, so a crash leaves the old or the new one.
+// write replaces the file atomically.
 func (u *Unread) write() error {
 	if u.dir == "" {
 		return nil // the state is in memory

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// memFiles is a file system in memory that distinguishes what a power loss leaves from what users
-// see. One of its calls can fail, or be the last.
+// memFiles is a file system in memory. It distinguishes the content that is visible from the
+// content that a power loss leaves, and can make one call fail.
 type memFiles struct {
 	visible map[string]*inode // by path
-	durable map[string]*inode // what a power loss leaves
-	pending []entryChange     // changes of visible since durable, in order
+	durable map[string]*inode // by path, as a power loss leaves them
+	pending []entryChange     // changes from durable to visible, in order
 
-	snapshots sync.Mutex // held to block writing of snapshots
-	one       sync.Mutex // one call at a time
+	snapshotLock sync.Mutex // held to block writing of snapshots
+	mu           sync.Mutex // one call at a time
 
-	calls int
-	at    int                                             // the index of the call that fails; -1: none
-	how   fault                                           // in which way it fails
-	part  int                                             // with tear: the part of a write that is done: a byte, a half, all but a byte
-	cut   int                                             // that part, in bytes
-	spy   func(op string, size int, do func(n int) error) // called before each call
-	hit   string                                          // the call that has failed
-	size  int                                             // size of the write that failed
+	calls      int
+	failAt     int                                             // the index of the call that fails; -1: none
+	fault      fault                                           // in which way it fails
+	tearPart   int                                             // with tear: the part of a write that is done: a byte, a half, all but a byte
+	tornSize   int                                             // that part, in bytes
+	beforeCall func(op string, size int, do func(n int) error) // called before each call
+	failedCall string                                          // the call that has failed
+	failedSize int                                             // size of the write that failed
 }
 
 type fault int
@@ -43,8 +43,8 @@ const (
 type inode struct {
 	dir    bool
 	data   []byte
-	synced []byte // what a power loss leaves
-	lost   [2]int // the part of data that a failed sync has dropped: later ones do not write it
+	synced []byte // data, as a power loss leaves it
+	lost   [2]int // the range of data that a failed sync has dropped: later syncs do not write it
 }
 
 // entryChange sets a path's inode, or removes the path if it is nil.
@@ -55,24 +55,24 @@ type entryChange struct {
 
 func newMemFiles() *memFiles {
 	root := &inode{dir: true}
-	return &memFiles{visible: map[string]*inode{"/": root}, durable: map[string]*inode{"/": root}, at: -1}
+	return &memFiles{visible: map[string]*inode{"/": root}, durable: map[string]*inode{"/": root}, failAt: -1}
 }
 
 // call counts a call, and runs do unless the call fails.
 func (m *memFiles) call(op, path string, size int, do func(n int) error) error {
-	m.one.Lock()
-	defer m.one.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	n := m.calls
 	m.calls++
-	if m.spy != nil {
-		m.spy(op, size, do)
+	if m.beforeCall != nil {
+		m.beforeCall(op, size, do)
 	}
-	if n != m.at {
+	if n != m.failAt {
 		return do(size)
 	}
-	m.hit, m.size = op, size
+	m.failedCall, m.failedSize = op, size
 	failed := &fs.PathError{Op: op, Path: path, Err: syscall.EIO}
-	switch m.how {
+	switch m.fault {
 	case failAfter:
 		if err := do(size); err != nil {
 			return err
@@ -80,8 +80,8 @@ func (m *memFiles) call(op, path string, size int, do func(n int) error) error {
 	case tear:
 		if size > 0 {
 			failed.Err = syscall.ENOSPC
-			m.cut = [...]int{1, size / 2, size - 1}[m.part]
-			if err := do(m.cut); err != nil {
+			m.tornSize = [...]int{1, size / 2, size - 1}[m.tearPart]
+			if err := do(m.tornSize); err != nil {
 				return err
 			}
 		}
@@ -109,8 +109,8 @@ func (m *memFiles) node(op, path string) (*inode, error) {
 	return nil, &fs.PathError{Op: op, Path: path, Err: syscall.ENOENT}
 }
 
-// after returns the file system as a power loss now would leave it: with the first entries of the
-// changes that were not synced, and with or without unsynced data.
+// after returns a file system as a power loss now could leave it: with the first of the pending
+// changes, as many as entries says, and with or without unsynced data.
 func (m *memFiles) after(entries int, data bool) *memFiles {
 	out := newMemFiles()
 	tree := maps.Clone(m.durable)
@@ -194,8 +194,8 @@ func (m *memFiles) ReadFile(path string) (content []byte, err error) {
 
 func (m *memFiles) Create(path string) (f file, err error) {
 	if filepath.Base(path) == snapshotName+tempSuffix {
-		m.snapshots.Lock()
-		defer m.snapshots.Unlock()
+		m.snapshotLock.Lock()
+		defer m.snapshotLock.Unlock()
 	}
 	return f, m.call("create", path, 0, func(int) error {
 		n := m.visible[path]
@@ -223,7 +223,7 @@ func (m *memFiles) Rename(from, to string) error {
 		if err != nil {
 			return err
 		}
-		// a rename is on disk completely or not at all, so it is one change
+		// A rename is one change, as it is on disk completely or not at all.
 		m.pending = append(m.pending, entryChange{to, n})
 		delete(m.visible, from)
 		m.visible[to] = n
@@ -311,7 +311,7 @@ func (f *memFile) Truncate(size int64) error {
 	})
 }
 
-// Sync that fails drops what it did not write, as Linux does: the next one reports success.
+// Sync drops unwritten data if it fails, and succeeds the next time, as on Linux.
 func (f *memFile) Sync() error {
 	n := f.node
 	done := false
@@ -351,7 +351,7 @@ func (i memInfo) Mode() fs.FileMode {
 	return 0o600
 }
 
-// listing returns the names and sizes, for messages of tests.
+// listing returns the names and contents of all files, for messages of tests.
 func (m *memFiles) listing() string {
 	var b strings.Builder
 	for _, path := range slices.SortedFunc(maps.Keys(m.visible), cmp.Compare[string]) {

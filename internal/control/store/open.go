@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal.
-// If the disk cannot be written (full, read-only), readable objects are served anyway, and changes
-// are refused until it can.
+// openDisk locks, reads and tidies a state directory, so it contains one snapshot and one empty
+// journal. If the disk cannot be written (full, read-only), objects are served nevertheless, and
+// changes are refused until it can be written.
 func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) (*disk, *Snapshot, error) {
 	dir, err := lockDir(files, path)
 	if err != nil {
@@ -21,7 +21,7 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	if err := l.load(empty); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("read the state: %w", err), d.close())
 	}
-	if err := d.clean(l); err != nil {
+	if err := d.tidy(l); err != nil {
 		if l.head.revision == 0 {
 			return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
 		}
@@ -32,9 +32,9 @@ func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) 
 	return d, l.head, nil
 }
 
-// clean tidies a directory after loading. After every step the directory loads the same: damaged
-// files are copied first, and journals are removed last.
-func (d *disk) clean(l *loader) error {
+// tidy tidies a directory after loading. The directory contains the same state after each step:
+// damaged files are linked first, and journals are removed last.
+func (d *disk) tidy(l *loader) error {
 	if err := d.setAside(l); err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func (d *disk) startOver(revision uint64, version int) error {
 	return d.removeJournals(func(other uint64) bool { return other != revision })
 }
 
-// setAside links damaged files to a second name, under which they stay when they are replaced or
-// removed.
+// setAside gives damaged files a second name, under which they remain when the first one is
+// replaced or removed.
 func (d *disk) setAside(l *loader) error {
 	if l.setAside {
 		return nil // by an earlier attempt

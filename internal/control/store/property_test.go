@@ -19,8 +19,8 @@ import (
 	"loxilb/test/race"
 )
 
-// TestRandomTransactions compares random transactions of three owners on few keys with a plain map.
-// The store is closed, crashed, compacted and reopened in between.
+// TestRandomTransactions compares a store with a map, after random transactions of three owners on
+// few keys. In between, it closes, crashes, compacts and reopens the store.
 func TestRandomTransactions(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
@@ -92,7 +92,7 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 				next[one.Name] = modelEntry{owner, m.revision + 1, one}
 			}
 			if (err == nil) != mine {
-				t.Errorf("%v: got %v, want an error only if another one has the change", one, err)
+				t.Errorf("%v: got %v, want an error only if another owner has the object", one, err)
 			}
 			if err != nil {
 				refused = true
@@ -151,7 +151,7 @@ func (m *model) wantLabels(t *testing.T, s *Snapshot) {
 	}
 }
 
-// dump writes the model in the form of a snapshot's dump.
+// dump returns the model in the form of the function dump.
 func (m *model) dump() string {
 	parts := 0
 	for _, e := range m.items {
@@ -166,8 +166,7 @@ func (m *model) dump() string {
 	return b.String()
 }
 
-// TestKill checks that a process that is killed while it commits has everything on disk that was
-// confirmed.
+// TestKill checks that all confirmed commits of a process are on disk after it is killed.
 //
 // P5
 func TestKill(t *testing.T) {
@@ -188,8 +187,8 @@ func TestKill(t *testing.T) {
 
 const childDir = "LOXILB_STORE_TEST_DIR"
 
-// commitUntilKilled kills a child after some confirmed commits, and returns the last one that it
-// confirmed.
+// commitUntilKilled kills a child process after some commits, and returns the last revision that it
+// has confirmed.
 func commitUntilKilled(t *testing.T, dir string) (confirmed uint64) {
 	t.Helper()
 	child := exec.Command(os.Args[0], "-test.run=^TestChild$")
@@ -216,7 +215,7 @@ func commitUntilKilled(t *testing.T, dir string) (confirmed uint64) {
 	return confirmed
 }
 
-// TestChild is the process of TestKill; by itself it does nothing.
+// TestChild is not a test, but the child process of TestKill.
 func TestChild(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {

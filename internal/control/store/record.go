@@ -11,17 +11,17 @@ import (
 	"strconv"
 )
 
-// Versions of files. A file is written in the lowest that can express its content, so an older
-// loxilb can read it if possible; a change to the form of a line uses the next number. A new member
-// of an object does not: it raises the format of its kind (Kind.Format).
+// Versions of files. A file is written in the lowest version that can express its content, so an
+// older loxilb can read it if possible. A change of the form of lines needs a new version. A new
+// member of an object only increases the format of its kind (Kind.Format).
 const (
-	bareVersion   = 2 // objects of one kind, bare (Kind.Bare); 1 has the same form
+	bareVersion   = 2 // objects of one kind, bare (Kind.Bare); version 1 has the same form
 	latestVersion = 3 // objects of any kind, each with its format
-	bareFormat    = 2 // the highest that a file of bareVersion can have
+	bareFormat    = 2 // the highest format of objects in a file of bareVersion
 )
 
-// The files have one line for each entry: first a header, then objects (snapshot) or commits
-// (journal). Every line is a JSON object with the CRC-32C of its body's bytes:
+// The first line of a file is a header. The other lines are objects (snapshot) or commits
+// (journal). Each line is a JSON object that contains a body and its CRC-32C:
 //
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":2,"revision":7,"services":1,"versions":[5]}}
 //	{"crc":"0b1d51f8","body":{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default",...}}
@@ -31,15 +31,15 @@ const (
 //	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":3,"revision":7,"objects":1}}
 //	{"crc":"0b1d51f8","body":{"kind":"service","format":2,"key":"10.0.0.1:80/tcp","owner":"rest","version":5,"object":{...}}}
 //
-// The header's line keeps this form in all versions, so an older loxilb can tell a newer file
-// from damage. It ignores members that it does not know.
+// The header has this form in all versions, so an older loxilb can distinguish a newer file from a
+// damaged one. It ignores members that it does not know.
 type headerRecord struct {
 	File     string `json:"file"` // snapshot or journal
 	Version  int    `json:"version"`
-	Revision uint64 `json:"revision"`           // of the snapshot, before the first commit of the journal
-	Services int    `json:"services,omitempty"` // lines of a snapshot up to version 2
-	Objects  int    `json:"objects,omitempty"`  // lines of a snapshot of version 3
-	// Versions of the objects of a snapshot up to version 2, line by line; none: all are of the
+	Revision uint64 `json:"revision"`           // of the snapshot, or before the first commit of the journal
+	Services int    `json:"services,omitempty"` // number of objects in a snapshot up to version 2
+	Objects  int    `json:"objects,omitempty"`  // number of objects in a snapshot of version 3
+	// Versions of the objects of a snapshot up to version 2, line by line; none: each is the
 	// snapshot's revision.
 	Versions []uint64 `json:"versions,omitempty"`
 }
@@ -49,12 +49,12 @@ type record struct {
 	Kind    string          `json:"kind"`
 	Format  int             `json:"format"`
 	Key     string          `json:"key"`
-	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal if it differs from the commit's
+	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal only if it is not the commit's owner
 	Version uint64          `json:"version,omitempty"` // in a snapshot; in a journal it is the commit's revision
 	Object  json.RawMessage `json:"object"`
 }
 
-// commitRecord is one transaction: each object in whole, so it needs nothing from before.
+// commitRecord is one transaction. It has complete objects, not differences.
 type commitRecord struct {
 	Revision uint64     `json:"revision"`
 	Owner    string     `json:"owner"`
@@ -86,7 +86,7 @@ var errChecksum = errors.New("its checksum does not match")
 
 func castagnoli(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// appendLine appends a line with its checksum; body appends its body.
+// appendLine appends a line with the body that body appends, and its checksum.
 func appendLine(b []byte, body func([]byte) []byte) []byte {
 	start := len(b)
 	b = append(b, linePrefix+"00000000"+lineMiddle...)
@@ -96,7 +96,7 @@ func appendLine(b []byte, body func([]byte) []byte) []byte {
 	return append(b, lineSuffix...)
 }
 
-// encodeLine writes a record as a line with its checksum.
+// encodeLine returns a record as a line with its checksum.
 func encodeLine(record any) ([]byte, error) {
 	body, err := json.Marshal(record)
 	if err != nil {
@@ -124,6 +124,7 @@ func decodeHeader(line []byte) (h headerRecord, err error) {
 	return h, json.Unmarshal(body, &h)
 }
 
+// lineBody returns the body of a line after verifying its checksum.
 func lineBody(line []byte) ([]byte, error) {
 	if len(line) < bodyStart+len(lineSuffix) || !bytes.HasPrefix(line, []byte(linePrefix)) ||
 		!bytes.HasSuffix(line, []byte(lineSuffix)) {
@@ -137,25 +138,28 @@ func lineBody(line []byte) ([]byte, error) {
 	return body, nil
 }
 
-// recordOf writes the changes of a transaction against the snapshot before.
-func recordOf(l *layout, c *change) (*commitRecord, error) {
-	r := &commitRecord{Revision: c.revision, Owner: c.owner, Put: make([]record, len(c.put))}
-	for i, p := range c.put {
-		var err error
-		if r.Put[i], err = l.tables[p.place].encode(p.row); err != nil {
-			return nil, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
+// commitRecordOf returns the record of a change.
+func commitRecordOf(l *layout, c *change) (*commitRecord, error) {
+	r := &commitRecord{Revision: c.revision, Owner: c.owner}
+	for _, changed := range c.rows {
+		if changed.after == nil {
+			r.Delete = append(r.Delete, idRecord(changed.id))
+			continue
 		}
-		if owner := p.row.header().Owner; owner != c.owner {
-			r.Put[i].Owner = owner // of restored objects
+		put, err := l.recordOf(tableRow{changed.table, changed.after})
+		if err != nil {
+			return nil, err
 		}
-	}
-	for _, id := range c.deleted {
-		r.Delete = append(r.Delete, idRecord(id))
+		put.Version = 0 // it is the commit's revision
+		if put.Owner == c.owner {
+			put.Owner = "" // set only for restored objects
+		}
+		r.Put = append(r.Put, put)
 	}
 	return r, nil
 }
 
-// version returns the lowest that a file with this commit can have.
+// version returns the lowest version of a file that can contain the commit.
 func (r *commitRecord) version(l *layout) int {
 	for i := range r.Put {
 		if !l.fitsVersion2(&r.Put[i]) || r.Put[i].Owner != "" {
@@ -168,7 +172,7 @@ func (r *commitRecord) version(l *layout) int {
 	return bareVersion
 }
 
-// size is about as many bytes as the commit's line has.
+// size estimates the length of the commit's line.
 func (r *commitRecord) size() int {
 	n := 128 + 96*len(r.Delete)
 	for i := range r.Put {
@@ -177,11 +181,11 @@ func (r *commitRecord) size() int {
 	return n
 }
 
-// fitsVersion2 reports whether a file of version 2 can have the record.
+// fitsVersion2 reports whether a file of version 2 can contain the record.
 func (l *layout) fitsVersion2(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 
-// appendTo appends the commit's line for a journal of a version. Objects are written unchanged:
-// json.Marshal would alter kept records.
+// appendTo appends the commit's line for a journal of a version. It does not use json.Marshal,
+// which would change the bytes of unknown records.
 func (r *commitRecord) appendTo(b []byte, version int) []byte {
 	return appendLine(b, func(b []byte) []byte {
 		b = append(b, `{"revision":`...)
@@ -228,8 +232,8 @@ func (r *record) appendTo(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendBare appends the object in the format of a snapshot of version 2: with a member for its
-// owner, after its key if that comes first.
+// appendBare appends the object in the form of a snapshot of version 2, with its owner as a member
+// after the key, or as the first member if the key is not the first.
 func (r *record) appendBare(b []byte, member string) []byte {
 	head := append(appendQuoted(append(appendQuoted([]byte{'{'}, member), ':'), r.Key), ',')
 	if !bytes.HasPrefix(r.Object, head) {
@@ -246,7 +250,7 @@ func (r *record) appendBare(b []byte, member string) []byte {
 }
 
 func appendQuoted(b []byte, s string) []byte {
-	if plain(s) {
+	if isPlain(s) {
 		return append(append(append(b, '"'), s...), '"')
 	}
 	quoted, err := json.Marshal(s)
@@ -256,8 +260,8 @@ func appendQuoted(b []byte, s string) []byte {
 	return append(b, quoted...)
 }
 
-// plain reports whether JSON represents a text unescaped.
-func plain(s string) bool {
+// isPlain reports whether a text needs no escapes in JSON.
+func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			return false
@@ -266,7 +270,8 @@ func plain(s string) bool {
 	return true
 }
 
-// appendList appends nothing for an empty list.
+// appendList appends a member whose value is a list, or nothing if the list is empty. one appends
+// an element.
 func appendList[T any](b []byte, name string, list []T, one func([]byte, T) []byte) []byte {
 	if len(list) == 0 {
 		return b
@@ -311,8 +316,8 @@ func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
 	return record{Kind: l.bareKind, Format: bareFormat, Owner: owner, Object: body}, err
 }
 
-// bareOwner returns the member "owner" of an object in a snapshot of version 2. If it follows the
-// key, as usual, only the owner is read; the rest is decoded later.
+// bareOwner returns the member "owner" of an object in a snapshot of version 2. Usually it follows
+// the key, so it is found without decoding the object.
 func (l *layout) bareOwner(object []byte) (string, error) {
 	rest, ok := bytes.CutPrefix(object, []byte(`{"`+l.bareMember+`":"`))
 	key, rest, closed := bytes.Cut(rest, []byte(`","owner":"`))
@@ -327,19 +332,18 @@ func (l *layout) bareOwner(object []byte) (string, error) {
 	return members.Owner, err
 }
 
-// rowOf returns the row of a record with its position: a row of its table, or a row that only
-// stores the record.
-func (l *layout) rowOf(r *record) (place int, made row, err error) {
+// rowOf returns the row of a record with its table. If the record is unknown, it is an unknownRow.
+func (l *layout) rowOf(r *record) (table int, made row, err error) {
 	if r.Format < 1 || len(r.Object) == 0 {
 		return 0, nil, errors.New("it is not a record of an object")
 	}
 	reason := errors.New("its kind is not known to this loxilb")
-	if place = slices.Index(l.names[:len(l.tables)], r.Kind); place >= 0 {
-		if made, reason = l.tables[place].decode(r.Format, r.Object); reason == nil {
-			key := l.tables[place].keyOf(made)
+	if table = slices.Index(l.names[:len(l.tables)], r.Kind); table >= 0 {
+		if made, reason = l.tables[table].decode(r.Format, r.Object); reason == nil {
+			key := l.tables[table].keyOf(made)
 			if r.Key == "" || r.Key == key {
-				*made.header() = rowHeader{made.header().sort, Meta{Owner: r.Owner, Version: r.Version}}
-				return place, made, nil
+				*made.header() = rowHeader{made.header().sortKey, Meta{Owner: r.Owner, Version: r.Version}}
+				return table, made, nil
 			}
 			reason = fmt.Errorf("it is stored under key %q, but its key is %q", r.Key, key)
 		}
@@ -351,10 +355,10 @@ func (l *layout) rowOf(r *record) (place int, made row, err error) {
 		}
 		object = cutMember(object, "owner")
 	}
-	return len(l.tables), &keptRow{rowHeader{keptSort(id), Meta{Owner: r.Owner, Version: r.Version}}, id, r.Format, object, reason.Error()}, nil
+	return l.unknownTable(), &unknownRow{rowHeader{unknownSortKey(id), Meta{Owner: r.Owner, Version: r.Version}}, id, r.Format, object, reason.Error()}, nil
 }
 
-// memberOf returns a text in an otherwise unknown object.
+// memberOf returns a string member of an object that cannot be decoded.
 func memberOf(object []byte, name string) (text string, err error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {
@@ -366,7 +370,7 @@ func memberOf(object []byte, name string) (text string, err error) {
 	return text, nil
 }
 
-// cutMember removes a member of an object, and leaves every other byte.
+// cutMember removes a member of an object, and leaves all other bytes unchanged.
 func cutMember(object []byte, name string) []byte {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if _, err := d.Token(); err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommitWithoutRevision checks that a commit that cannot be recorded for a rollback fails
-// completely: none of it is written to the journal, alone or together with commits that succeed.
+// TestCommitWithoutRevision checks that a commit whose undo data cannot be encoded fails
+// completely: none of its changes are written to the journal, neither alone nor with later commits.
 func TestCommitWithoutRevision(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// node is a store that shares items, and has rules of its own.
+// node is a store with shared items and local rules.
 type node struct {
 	*Store
 	t     *testing.T
@@ -69,7 +69,7 @@ func (n *node) mustPut(list ...item) {
 	}
 }
 
-// want waits until the store has these items, and nothing is on the way.
+// want waits until the store is idle, and checks its items.
 func (n *node) want(want string) {
 	n.t.Helper()
 	synctest.Wait()
@@ -84,7 +84,7 @@ func (n *node) want(want string) {
 
 func labeled(name, label string) item { return item{Name: name, Label: label} }
 
-// TestShared writes at one node, and reads at the other.
+// TestShared checks that changes of one node arrive at another.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestShared(t *testing.T) {
 	})
 }
 
-// TestSharedRace has another node write between the edit of a node and its write.
+// TestSharedRace checks a change while another node writes between its edit and its write.
 func TestSharedRace(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -143,11 +143,11 @@ func TestSharedRace(t *testing.T) {
 			return a.items.Put(tx, labeled("web", "a"))
 		})
 		if !errors.Is(err, ErrVersion) {
-			t.Errorf("a write of a version that is gone: %v", err)
+			t.Errorf("a write of an outdated version: %v", err)
 		}
 		a.want("web=b")
 
-		// a change that reads what it changes sees that of the other node
+		// the edit runs again, and reads the change of the other node
 		remote.before = func() { b.mustPut(labeled("web", "b+")) }
 		_, _, err = a.Commit("rest", func(tx *Tx) error {
 			now, _ := a.items.Get(tx, "web")
@@ -172,7 +172,7 @@ func TestSharedRace(t *testing.T) {
 	})
 }
 
-// TestSharedCounter counts at three nodes at the same time: no update is lost.
+// TestSharedCounter checks that concurrent updates of a counter by three nodes are not lost.
 func TestSharedCounter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,8 +206,8 @@ func TestSharedCounter(t *testing.T) {
 	})
 }
 
-// TestSharedAway has the shared store be away: reads continue, writes are refused with a reason, a
-// start uses the files, and nothing is lost when it is back.
+// TestSharedAway checks that, while the shared store is unreachable, reads and starts succeed, and
+// writes are refused with a reason. Changes that were missed arrive later.
 func TestSharedAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestSharedAway(t *testing.T) {
 		if r, _ := a.Remote(); !r.Ready || r.Err != nil {
 			t.Errorf("state %+v", r)
 		}
-		// changes that were missed, and are compacted
+		// changes that were missed, and then compacted
 		remote.fail(errors.New("away"))
 		time.Sleep(3 * time.Second)
 		remote.set("item/dns", "")
@@ -250,8 +250,8 @@ func TestSharedAway(t *testing.T) {
 	})
 }
 
-// TestSharedForeign has entries that are no objects: others are served, and an object that had the
-// entry before stays.
+// TestSharedForeign checks that entries that are not valid objects are reported, and that the last
+// valid object with the same path stays.
 func TestSharedForeign(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -288,13 +288,13 @@ func TestSharedForeign(t *testing.T) {
 		a.want("dns=1 web=2")
 		remote.set("head", `{"schema":9,"store":"x"}`)
 		time.Sleep(2 * time.Second)
-		if err := a.put(labeled("web", "3")); err == nil || !strings.Contains(err.Error(), "schema 9, and this one knows schema 1: update this node") {
+		if err := a.put(labeled("web", "3")); err == nil || !strings.Contains(err.Error(), "schema 9, and this one only knows schema 1: update this node") {
 			t.Errorf("a newer schema: %v", err)
 		}
 	})
 }
 
-// TestSharedJoin joins with objects on both sides.
+// TestSharedJoin checks a node that joins while both it and the shared store have objects.
 func TestSharedJoin(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -337,8 +337,8 @@ func TestSharedJoin(t *testing.T) {
 	}
 }
 
-// TestSharedFirst copies the objects of the first node, in parts, also when it is interrupted; and
-// again after the shared store was emptied.
+// TestSharedFirst checks that the first node copies its objects to the shared store, in parts, even
+// after an interruption, and again after the shared store was emptied.
 func TestSharedFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -392,8 +392,8 @@ func TestSharedFirst(t *testing.T) {
 	})
 }
 
-// TestSharedLarge changes more objects than one write holds. It is one revision of the node that
-// made it, which waits for confirmation and is undone as a whole.
+// TestSharedLarge checks a change of more objects than fit into one write. At the node that makes
+// it, it is one revision, which waits for confirmation and can be undone.
 func TestSharedLarge(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// remoteWait bounds a change of shared objects. loxicmd waits for 10 s in total, and a large
-	// change may take 8 s to reach the data path.
+	// remoteWait is the timeout of a change of shared objects. It leaves time for the data
+	// path: loxicmd waits for 10 s in total, and a large change may take 8 s.
 	remoteWait = 4 * time.Second
 	// conflictPause is how long a change waits for another node's change to arrive.
 	conflictPause = 100 * time.Millisecond
 
-	maxPartObjects = 100     // etcd refuses more than 128 operations in a transaction,
-	maxPartBytes   = 1 << 20 // and more than 1.5 MiB
+	maxPartObjects = 100     // etcd refuses transactions of more than 128 operations
+	maxPartBytes   = 1 << 20 // or more than 1.5 MiB
 )
 
-// errShared aborts a commit to the local store because it changes shared objects.
-var errShared = errors.New("shared objects change")
+// errChangesShared aborts a commit to the local store because it changes shared objects.
+var errChangesShared = errors.New("shared objects change")
 
 // remoteCommit is a change of shared objects by this node.
 type remoteCommit struct {
 	id     string
 	by     CommitOptions
-	change *change // that the edit would make here
+	change *change // the change that the edit makes to base; nil: none
 	base   *Snapshot
-	done   chan struct{} // closed when it is applied here
+	done   chan struct{} // closed when the change is applied here
 
 	revision uint64
 	changed  []ID
@@ -44,11 +44,11 @@ func (s *Store) commitShared(by CommitOptions, edit func(*Tx) error) (revision u
 			return err
 		}
 		if tx.changesShared() {
-			return errShared
+			return errChangesShared
 		}
 		return nil
 	})
-	if !errors.Is(err, errShared) {
+	if !errors.Is(err, errChangesShared) {
 		return revision, changed, err
 	}
 	sh := s.sharing
@@ -58,10 +58,10 @@ func (s *Store) commitShared(by CommitOptions, edit func(*Tx) error) (revision u
 		return 0, nil, err
 	}
 	select {
-	case sh.turn <- struct{}{}:
-		defer func() { <-sh.turn }()
+	case sh.writeToken <- struct{}{}:
+		defer func() { <-sh.writeToken }()
 	case <-ctx.Done():
-		return 0, nil, &unavailable{fmt.Sprintf("%s is slow: earlier changes still wait for it", sh.remote)}
+		return 0, nil, &unavailable{fmt.Sprintf("%s is slow: earlier changes of this node are still waiting for it", sh.remote)}
 	}
 	for attempts := 1; ; attempts++ {
 		r, writes, err := s.prepareRemote(by, edit)
@@ -85,16 +85,17 @@ func (s *Store) commitShared(by CommitOptions, edit func(*Tx) error) (revision u
 // changesShared reports whether a commit would change shared objects.
 func (tx *Tx) changesShared() bool {
 	for at, after := range tx.touched {
-		if tx.base.isShared(at.place) && !tx.same(at, tx.base.row(at.place, at.sort), after) {
+		if tx.base.isShared(at.table) && !tx.same(at, tx.base.row(at.table, at.sortKey), after) {
 			return true
 		}
 	}
 	return false
 }
 
-func (l *layout) isShared(place int) bool { return place < len(l.tables) && l.shared[place] }
+// isShared reports whether the objects of a table are in the shared store.
+func (l *layout) isShared(table int) bool { return table != l.unknownTable() && l.shared[table] }
 
-// prepareRemote runs an edit, and returns the parts in which its changes are written.
+// prepareRemote runs an edit, and returns its changes as one or more writes.
 func (s *Store) prepareRemote(by CommitOptions, edit func(*Tx) error) (*remoteCommit, [][]RemoteEntry, error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -128,36 +129,31 @@ func (s *Store) prepareRemote(by CommitOptions, edit func(*Tx) error) (*remoteCo
 		if err != nil {
 			return r, nil, err
 		}
-		writes[i] = append(writes[i], RemoteEntry{Path: headPath, Value: value, Revision: sh.headAt})
+		writes[i] = append(writes[i], RemoteEntry{Path: headPath, Value: value, Revision: sh.headRevision})
 	}
 	sh.waiting[r.id] = r
 	return r, writes, nil
 }
 
-// changesOf returns the changes of shared objects, with the revisions that they replace.
+// changesOf returns the changes of shared objects, with the revisions that their entries must have.
 func (sh *sharing) changesOf(base *Snapshot, c *change) (list []RemoteEntry, err error) {
-	put := c.put // in the former order
-	for _, b := range c.before {
-		change := RemoteEntry{Path: pathOf(b.id)}
-		var after placed
-		if !b.deleted {
-			after, put = put[0], put[1:]
-		}
-		if !base.isShared(b.place) {
+	for _, changed := range c.rows {
+		if !base.isShared(changed.table) {
 			continue
 		}
-		if b.row != nil {
-			change.Revision = b.row.header().Remote
+		change := RemoteEntry{Path: pathOf(changed.id)}
+		if changed.before != nil {
+			change.Revision = changed.before.header().Remote
 		}
 		if p := sh.problems[change.Path]; p != nil {
 			if p.newer {
-				return nil, fmt.Errorf("%s %w: a newer loxilb wrote it, so change it on a node that is updated", b.id, ErrNewer)
+				return nil, fmt.Errorf("%s %w: change it on a node that is updated", changed.id, ErrNewer)
 			}
-			change.Revision = p.at
+			change.Revision = p.revision
 		}
-		if !b.deleted {
-			if change.Value, err = base.encodeRow(after); err != nil {
-				return nil, fmt.Errorf("%s: %w", b.id, err)
+		if changed.after != nil {
+			if change.Value, err = base.encodeRow(tableRow{changed.table, changed.after}); err != nil {
+				return nil, fmt.Errorf("%s: %w", changed.id, err)
 			}
 		}
 		list = append(list, change)
@@ -165,7 +161,7 @@ func (sh *sharing) changesOf(base *Snapshot, c *change) (list []RemoteEntry, err
 	return list, nil
 }
 
-// partsOf splits changes into parts that one write can hold, with the head.
+// partsOf splits changes into parts that fit into one write together with the head.
 func partsOf(changes []RemoteEntry) iter.Seq[[]RemoteEntry] {
 	return func(yield func([]RemoteEntry) bool) {
 		start, size := 0, 0
@@ -184,8 +180,9 @@ func partsOf(changes []RemoteEntry) iter.Seq[[]RemoteEntry] {
 	}
 }
 
-// sendRemote writes the parts of a change, and returns once it is applied here. behind is not 0 if
-// another node was faster: the change must be made again after that revision.
+// sendRemote writes the parts of a change, and returns once it is applied here. If another node was
+// faster, behind is the revision of its change, after which the edit must be run again; otherwise
+// 0.
 func (s *Store) sendRemote(ctx context.Context, r *remoteCommit, parts [][]RemoteEntry) (behind int64, err error) {
 	sh := s.sharing
 	defer s.forgetRemote(r)
@@ -201,7 +198,7 @@ func (s *Store) sendRemote(ctx context.Context, r *remoteCommit, parts [][]Remot
 		case errors.Is(err, ErrRefused):
 			return 0, &unavailable{fmt.Sprintf("%s refuses the change: %v", sh.remote, err)}
 		case err != nil:
-			return 0, &unavailable{fmt.Sprintf("%s failed: %v; the change is stored or not: look again when it is back", sh.remote, err)}
+			return 0, &unavailable{fmt.Sprintf("%s failed: %v; check whether the change is stored when it is back", sh.remote, err)}
 		case !ok:
 			return max(revision, 1), nil
 		}
@@ -226,9 +223,9 @@ func (r *remoteCommit) isDone() bool {
 	}
 }
 
-// findResult changes the objects of this node, and sets the result of a change that arrived with a
-// complete read, after which another node has made one: callers wait until packets see that version
-// of the objects.
+// findResult sets the result of a change that arrived with a complete read, when the head was
+// already that of another change. It also makes the change's local part. The revision of the result
+// is the lowest version of the objects, so callers do not wait for a version that no object has.
 func (s *Store) findResult(r *remoteCommit) {
 	s.writing.Lock()
 	if !r.isDone() {
@@ -244,13 +241,13 @@ func (s *Store) findResult(r *remoteCommit) {
 	}
 }
 
-// forgetRemote ends the wait for a change. Parts that have arrived are applied.
+// forgetRemote ends the wait for a change, and applies parts of it that have arrived.
 func (s *Store) forgetRemote(r *remoteCommit) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	delete(s.sharing.waiting, r.id)
 	if len(s.sharing.stash) > 0 {
-		s.applyStash(nil, s.sharing.byNewHead())
+		s.applyStash(nil, s.sharing.newHeadAuthor())
 	}
 }
 
@@ -259,41 +256,27 @@ func (s *Store) awaitConflict(ctx context.Context, revision int64) {
 	sh := s.sharing
 	ctx, cancel := context.WithTimeout(ctx, conflictPause)
 	defer cancel()
-	_ = sh.await(ctx, func() bool { return sh.applied >= revision }) // the next attempt finds out
+	_ = sh.await(ctx, func() bool { return sh.applied >= revision }) // the next attempt reports an error
 }
 
-// addLocal makes the changes of objects that belong to this node, unless they have changed since.
+// addLocal makes the changes of local objects, unless these have changed since.
 func (r *remoteCommit) addLocal(tx *Tx) {
-	put := r.change.put
-	for _, b := range r.change.before {
-		var after placed
-		if !b.deleted {
-			after, put = put[0], put[1:]
-		}
-		if r.base.isShared(b.place) {
-			continue
-		}
-		sort := ""
-		if b.row != nil {
-			sort = b.row.header().sort
-		} else {
-			sort = after.row.header().sort
-		}
-		switch {
-		case tx.row(b.place, sort) != b.row:
-		case b.deleted:
-			tx.remove(b.place, b.row)
-		case b.place < len(tx.base.tables):
-			meta := after.row.header().Meta
-			meta.Version = tx.revision()
-			tx.set(b.place, tx.base.tables[b.place].withMeta(after.row, meta))
+	for _, changed := range r.change.rows {
+		switch table := changed.table; {
+		case r.base.isShared(table), tx.row(table, changed.sortKey()) != changed.before:
+		case changed.after == nil:
+			tx.remove(table, changed.before)
+		case table == tx.base.unknownTable():
+			tx.set(table, changed.after)
 		default:
-			tx.set(b.place, after.row)
+			meta := changed.after.header().Meta
+			meta.Version = tx.revision()
+			tx.set(table, tx.base.tables[table].withMeta(changed.after, meta))
 		}
 	}
 }
 
-// finish sets the result.
+// finish sets the result, and ends the wait for it.
 func (r *remoteCommit) finish(now *Snapshot, c *change) {
 	r.revision = now.revision
 	if c != nil {

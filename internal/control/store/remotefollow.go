@@ -12,18 +12,18 @@ import (
 
 const (
 	checkEvery     = time.Second // how often the shared store is checked
-	maxFollowPause = time.Second // before it is tried again
-	maxLag         = 5           // checks during which the watch may lag, before everything is read again
+	maxFollowPause = time.Second // longest pause before the next try after a failure
+	maxLag         = 5           // consecutive checks during which the watch may lag; then everything is read again
 )
 
-// foreignOwner is the author of changes that no loxilb made.
+// foreignOwner is the author of changes that were not made by loxilb.
 const foreignOwner = "etcd"
 
 // errEmptied reports that the head of the shared store was deleted: the store has been emptied.
 var errEmptied = errors.New("its entries were deleted")
 
-// Follow keeps shared objects as the shared store has them, until ctx ends. Without a shared store
-// it returns.
+// Follow applies the changes of the shared store to this node until ctx ends. Without a shared
+// store, it returns immediately.
 func (s *Store) Follow(ctx context.Context) {
 	sh := s.sharing
 	if sh == nil {
@@ -45,7 +45,7 @@ func (s *Store) Follow(ctx context.Context) {
 	}
 }
 
-// followOnce reads everything, and then what changes, until that fails.
+// followOnce reads all entries, and then watches for changes until that fails.
 func (s *Store) followOnce(ctx context.Context) error {
 	sh := s.sharing
 	for {
@@ -53,7 +53,7 @@ func (s *Store) followOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		sh.answered()
+		sh.recordContact()
 		again, err := s.joinRemote(ctx, read)
 		if err != nil {
 			return err
@@ -62,20 +62,20 @@ func (s *Store) followOnce(ctx context.Context) error {
 			continue
 		}
 		s.applyAll(read)
-		sh.set(func() { sh.applied = 0 }) // it may have gone back: a copy was restored
-		sh.reached(read.revision)
+		sh.update(func() { sh.applied = 0 }) // the revision is lower if a backup was restored
+		sh.markCurrent(read.revision)
 		return s.watchRemote(ctx, read.revision)
 	}
 }
 
-// watchRemote applies what changes after a revision. It fails when the shared store does not answer
-// for a while: a watch alone would wait silently until the network is back.
+// watchRemote applies the changes after a revision. It also checks that the shared store answers: a
+// watch alone would wait silently until the network is back.
 func (s *Store) watchRemote(ctx context.Context, after int64) error {
 	watching, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { s.checkRemote(watching, cancel) })
-	helpers.Go(func() { s.sharing.showNode(watching) })
+	helpers.Go(func() { s.sharing.publishNode(watching) })
 	err := s.sharing.remote.Watch(watching, after, s.applyChanges)
 	if cause := context.Cause(watching); cause != nil {
 		err = cause
@@ -85,8 +85,8 @@ func (s *Store) watchRemote(ctx context.Context, after int64) error {
 	return err
 }
 
-// checkRemote ends the watch when the shared store does not answer, or the watch has missed
-// changes.
+// checkRemote ends the watch if the shared store does not answer, was restored from a backup, or
+// the watch has missed changes.
 func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc) {
 	sh := s.sharing
 	tick := time.NewTicker(checkEvery)
@@ -106,10 +106,10 @@ func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc)
 			return
 		}
 		if revision < last {
-			cancel(fmt.Errorf("it went back from revision %d to %d", last, revision))
+			cancel(fmt.Errorf("its revision decreased from %d to %d", last, revision))
 			return
 		}
-		sh.answered()
+		sh.recordContact()
 		sh.mu.Lock()
 		late := sh.applied < revision
 		sh.mu.Unlock()
@@ -123,14 +123,14 @@ func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc)
 	}
 }
 
-// remoteRead is all of a shared store.
+// remoteRead is the content of a shared store.
 type remoteRead struct {
-	revision int64
-	head     *headRecord // nil: none
-	headAt   int64
-	rows     map[ID]remoteRow
-	problems map[string]*RemoteProblem
-	nodes    []RemoteEntry
+	revision     int64
+	head         *headRecord // nil: none
+	headRevision int64
+	rows         map[ID]remoteRow
+	problems     map[string]*RemoteProblem
+	nodes        []RemoteEntry
 }
 
 func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
@@ -141,7 +141,7 @@ func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
 	read.revision, err = s.sharing.remote.Read(ctx, func(e RemoteEntry) {
 		if e.Path == headPath {
 			read.head, badHead = decodeHead(&e)
-			read.headAt = e.Revision
+			read.headRevision = e.Revision
 		}
 		if strings.HasPrefix(e.Path, nodePrefix) {
 			read.nodes = append(read.nodes, e)
@@ -159,46 +159,46 @@ func (s *Store) readRemote(ctx context.Context) (*remoteRead, error) {
 	return read, errors.Join(err, badHead)
 }
 
-// addProblem remembers an entry that is not an object. Of kinds that are not shared, it remembers
-// few.
+// addProblem adds an entry that is not an object to a map. maxProblems limits the number of entries
+// whose kind is not shared.
 func (l *layout) addProblem(to map[string]*RemoteProblem, r remoteRow, p *RemoteProblem) {
-	if isShared := r.place >= 0 && l.shared[r.place]; isShared || len(to) < maxProblems {
+	if isShared := r.table >= 0 && l.shared[r.table]; isShared || len(to) < maxProblems {
 		to[p.Path] = p
 	}
 }
 
-// applyAll replaces the shared objects by the result of a complete read. Objects whose entry cannot
-// be read stay.
+// applyAll replaces the shared objects by the result of a complete read. It keeps objects whose
+// entry cannot be decoded.
 func (s *Store) applyAll(read *remoteRead) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	sh, now := s.sharing, s.Snapshot()
 	isNew := read.head.Commit != sh.head.Commit
-	sh.head, sh.headAt, sh.stash = *read.head, read.headAt, nil
-	sh.setLatest(read.headAt)
+	sh.head, sh.headRevision, sh.stash = *read.head, read.headRevision, nil
+	sh.setLatest(read.headRevision)
 	sh.forgetNodes(read.nodes)
-	sh.takeNodes(read.nodes)
-	sh.setProblems(func() { sh.problems = read.problems })
+	sh.recordNodes(read.nodes)
+	sh.locked(func() { sh.problems = read.problems })
 	rows := make([]remoteRow, 0, len(read.rows))
 	for _, r := range read.rows {
 		rows = append(rows, r)
 	}
-	for place := range now.tables {
-		if !now.shared[place] {
+	for table := range now.tables {
+		if !now.shared[table] {
 			continue
 		}
-		for r := range now.rows(place, sortIndex, "") {
-			id := ID{now.names[place], now.tables[place].keyOf(r)}
+		for r := range now.rows(table, primaryIndex, "") {
+			id := now.idOf(tableRow{table, r})
 			_, exists := read.rows[id]
 			if !exists && read.problems[pathOf(id)] == nil {
-				rows = append(rows, remoteRow{id: id, placed: placed{place: place}})
+				rows = append(rows, remoteRow{id: id, tableRow: tableRow{table: table}})
 			}
 		}
 	}
 	slices.SortFunc(rows, func(a, b remoteRow) int { return compareIDs(a.id, b.id) })
-	by, request := sh.byHead(), sh.waiting[sh.head.Commit]
+	by, request := sh.headAuthor(), sh.waiting[sh.head.Commit]
 	if isNew {
-		by = sh.byNewHead()
+		by = sh.newHeadAuthor()
 	}
 	if sh.head.More {
 		request = nil
@@ -206,16 +206,16 @@ func (s *Store) applyAll(read *remoteRead) {
 	s.applyRows(rows, request, by)
 }
 
-// applyChanges makes the changes of one revision of the shared store.
+// applyChanges applies the changes of one revision of the shared store.
 func (s *Store) applyChanges(entries []RemoteEntry) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	sh, last := s.sharing, entries[len(entries)-1].Revision
-	if entries = sh.takeNodes(entries); len(entries) == 0 {
-		sh.reached(last)
+	if entries = sh.recordNodes(entries); len(entries) == 0 {
+		sh.markCurrent(last)
 		return nil
 	}
-	by := CommitOptions{Owner: foreignOwner, Author: Author{Who: foreignOwner}} // without a head, no loxilb made it
+	by := CommitOptions{Owner: foreignOwner, Author: Author{Who: foreignOwner}} // unless the head changes too
 	var request *remoteCommit
 	for i := range entries {
 		e := &entries[i]
@@ -229,26 +229,26 @@ func (s *Store) applyChanges(entries []RemoteEntry) error {
 		if head == nil {
 			return errEmptied
 		}
-		sh.head, sh.headAt = *head, e.Revision
+		sh.head, sh.headRevision = *head, e.Revision
 		sh.setLatest(e.Revision)
-		by, request = sh.byNewHead(), sh.waiting[head.Commit]
+		by, request = sh.newHeadAuthor(), sh.waiting[head.Commit]
 	}
 	sh.stash = append(sh.stash, entries...)
 	if request != nil && sh.head.More {
 		return nil
 	}
-	sh.reached(s.applyStash(request, by))
+	sh.markCurrent(s.applyStash(request, by))
 	return nil
 }
 
-// applyStash makes the changes that have arrived, and returns their last revision. The caller holds
+// applyStash applies the changes in the stash, and returns their last revision. The caller holds
 // the writing lock.
 func (s *Store) applyStash(request *remoteCommit, by CommitOptions) (revision int64) {
 	sh, l := s.sharing, s.Snapshot().layout
 	entries := sh.stash
 	sh.stash = nil
 	var rows []remoteRow
-	sh.setProblems(func() {
+	sh.locked(func() {
 		for i := range entries {
 			revision = max(revision, entries[i].Revision)
 			if ignoredPath(entries[i].Path) {
@@ -268,14 +268,15 @@ func (s *Store) applyStash(request *remoteCommit, by CommitOptions) (revision in
 	return revision
 }
 
-func (sh *sharing) setProblems(change func()) {
+// locked runs change with mu held.
+func (sh *sharing) locked(change func()) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	change()
 }
 
-// byHead returns the author of the change that the head describes.
-func (sh *sharing) byHead() CommitOptions {
+// headAuthor returns the author of the change that the head describes.
+func (sh *sharing) headAuthor() CommitOptions {
 	by := CommitOptions{Owner: sh.head.Owner, Author: sh.head.Author}
 	if by.Owner == "" {
 		by.Owner = foreignOwner
@@ -286,39 +287,39 @@ func (sh *sharing) byHead() CommitOptions {
 	return by
 }
 
-// byNewHead is byHead for a change that has just arrived. If it is of this node, its confirmation
-// is due although no request waits for it: etcd may have been slower than the request.
-func (sh *sharing) byNewHead() CommitOptions {
-	by := sh.byHead()
+// newHeadAuthor is byHead for a change that has just arrived. If it is of this node, its
+// confirmation is due although no request waits for it: etcd may have been slower than the request.
+func (sh *sharing) newHeadAuthor() CommitOptions {
+	by := sh.headAuthor()
 	if sh.head.Node == sh.node {
 		by.Confirm = sh.head.Confirm
 	}
 	return by
 }
 
-// applyRows commits objects of the shared store, and what else a request of this node changes. The
-// caller holds the writing lock.
+// applyRows commits objects of the shared store, together with the local objects that a request of
+// this node changes. The caller holds the writing lock.
 func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by CommitOptions) {
 	if request != nil {
 		by = request.by
 	}
 	before := s.Snapshot()
-	tx := begin(before, by.Owner)
+	tx := newTx(before, by.Owner)
 	tx.revisions = s.revisions
-	var tagged []placed // unchanged objects in a later revision of the shared store
+	var tagged []tableRow // unchanged objects with a new revision in the shared store
 	for _, r := range rows {
-		old := tx.row(r.place, sortOfRow(before.layout, r))
+		old := tx.row(r.table, sortKeyOfRow(before.layout, r))
 		switch {
 		case r.row == nil:
 			tx.forget(r.id)
-		case old != nil && before.tables[r.place].same(old, r.row):
+		case old != nil && before.tables[r.table].same(old, r.row):
 			if meta := old.header().Meta; meta.Remote != r.row.header().Remote {
 				meta.Remote = r.row.header().Remote
-				tagged = append(tagged, placed{r.place, before.tables[r.place].withMeta(old, meta)})
+				tagged = append(tagged, tableRow{r.table, before.tables[r.table].withMeta(old, meta)})
 			}
 		default:
 			r.row.header().Version = tx.revision()
-			tx.replace(r.placed)
+			tx.replace(r.tableRow)
 		}
 	}
 	if request != nil {
@@ -331,7 +332,7 @@ func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by CommitOpti
 		same.data, next = tx.data, &same
 	}
 	for _, p := range tagged {
-		next.data.set(p.place, p.row, tx.keysOf(p.place))
+		next.data.set(p.table, p.row, tx.keysOf(p.table))
 	}
 	s.adopt(before, next, c, by)
 	if request != nil {
@@ -339,17 +340,17 @@ func (s *Store) applyRows(rows []remoteRow, request *remoteCommit, by CommitOpti
 	}
 }
 
-// sortOfRow returns the sort key of an object; "": it has none.
-func sortOfRow(l *layout, r remoteRow) string {
+// sortKeyOfRow returns the sort key of an object; "": it has none.
+func sortKeyOfRow(l *layout, r remoteRow) string {
 	if r.row != nil {
-		return r.row.header().sort
+		return r.row.header().sortKey
 	}
-	sort, _ := l.tables[r.place].sortOf(r.id.Key)
-	return sort
+	sortKey, _ := l.tables[r.table].sortKeyOf(r.id.Key)
+	return sortKey
 }
 
-// adopt publishes a change that was made elsewhere. It holds even if the disk refuses it: the
-// shared store has it.
+// adopt publishes a change that the shared store has accepted. It is published even if it cannot be
+// written to disk.
 func (s *Store) adopt(before, next *Snapshot, c *change, by CommitOptions) {
 	if c == nil {
 		if next != before {
@@ -372,7 +373,7 @@ func (s *Store) adopt(before, next *Snapshot, c *change, by CommitOptions) {
 	}
 	err := s.persist(before, []*change{c})
 	if err != nil && s.revisions != nil {
-		s.revisions.close() // the next commit writes all that is remembered
+		s.revisions.close() // the next commit rewrites the file
 	}
 	s.publish(next, []*change{c})
 	switch {

@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// joinedName is the file that names the shared store; the local files are its cache.
+// joinedName is the file that has the ID of the shared store that this node has joined.
 const joinedName = "shared.json"
 
 type joinedRecord struct {
 	Store string `json:"store"`
 }
 
-// joined returns the shared store that this node has joined; "": none.
-func (s *Store) joined() (string, error) {
+// readJoined returns the ID of the shared store that this node has joined; "": none.
+func (s *Store) readJoined() (string, error) {
 	if s.disk == nil {
 		return "", nil
 	}
@@ -35,8 +35,8 @@ func (s *Store) joined() (string, error) {
 	return j.Store, err
 }
 
-// setJoined notes that the local shared objects are a cache of a shared store.
-func (s *Store) setJoined(id string) error {
+// recordJoined records that this node has joined a shared store: its shared objects are a cache.
+func (s *Store) recordJoined(id string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	if s.sharing.store == id {
@@ -55,72 +55,73 @@ func (s *Store) setJoined(id string) error {
 	return nil
 }
 
-// MarkUnshared notes that the objects are this node's only. Should it join a shared store later,
-// they are compared.
+// MarkUnshared records that this node uses no shared store. If it joins one later, its objects are
+// compared again.
 func (s *Store) MarkUnshared() error {
 	if s.disk == nil {
 		return nil
 	}
 	path := filepath.Join(s.disk.path, joinedName)
 	if _, err := s.disk.files.ReadFile(path); errors.Is(err, fs.ErrNotExist) {
-		return nil // a file system that is full or read-only would refuse to remove even that
+		return nil // on a full or read-only file system, removing a missing file could fail
 	}
 	return s.disk.files.Remove(path)
 }
 
-// joinRemote decides about the shared objects of this node, before it takes those of the shared
-// store. again: it has copied its own objects there, so the store must be read again.
+// joinRemote determines whether the shared objects of the shared store replace this node's. again:
+// this node has copied its objects there instead, so the shared store must be read again.
 func (s *Store) joinRemote(ctx context.Context, read *remoteRead) (again bool, err error) {
 	sh := s.sharing
 	h := read.head
 	switch {
-	case h == nil: // it is new or has been emptied: the objects here are the best copy
+	case h == nil: // the shared store is new or was emptied: the objects here are the best copy
 		id := sh.store
 		if id == "" {
 			id = rand.Text()
 		}
-		return true, s.upload(ctx, read, id, s.differing(read))
-	case h.Uploading && h.Node == sh.node: // and was interrupted
-		return true, s.upload(ctx, read, h.Store, s.differing(read))
+		return true, s.upload(ctx, read, id, s.differences(read))
+	case h.Uploading && h.Node == sh.node: // an earlier upload was interrupted
+		return true, s.upload(ctx, read, h.Store, s.differences(read))
 	case h.Uploading:
-		return false, fmt.Errorf("node %s is copying its objects there: if it never returns, delete the entry head", h.Node)
+		return false, fmt.Errorf(`node %s is copying its objects there: if it never returns, delete the entry "head"`, h.Node)
 	case h.Store == sh.store:
 		return false, nil
 	}
-	list := s.differing(read)
+	list := s.differences(read)
 	switch {
 	case len(list) == 0 || sh.join == JoinRemote:
-		return false, s.setJoined(h.Store) // first: from here on the local files are a cache
+		return false, s.recordJoined(h.Store) // before the local files become a cache
 	case len(read.rows) == 0 || sh.join == JoinLocal:
 		return true, s.upload(ctx, read, h.Store, list)
 	}
-	return false, s.Snapshot().differError(list)
+	return false, s.Snapshot().joinError(list)
 }
 
-// differing returns the shared objects of this node that the shared store does not have as they
-// are here.
-func (s *Store) differing(read *remoteRead) (list []placed) {
+// differences returns the shared objects of this node that are missing or different in the shared
+// store.
+func (s *Store) differences(read *remoteRead) (list []tableRow) {
 	now := s.Snapshot()
-	for place, t := range now.tables {
-		if !now.shared[place] {
+	for table, t := range now.tables {
+		if !now.shared[table] {
 			continue
 		}
-		for r := range now.rows(place, sortIndex, "") {
-			there, exists := read.rows[ID{now.names[place], t.keyOf(r)}]
+		for r := range now.rows(table, primaryIndex, "") {
+			there, exists := read.rows[now.idOf(tableRow{table, r})]
 			if !exists || !t.same(r, there.row) {
-				list = append(list, placed{place, r})
+				list = append(list, tableRow{table, r})
 			}
 		}
 	}
 	return list
 }
 
-// differError refuses to join: either choice would lose objects.
-func (l *layout) differError(list []placed) error {
+// joinError returns the error of a node that does not join, because either choice would lose
+// objects.
+func (l *layout) joinError(list []tableRow) error {
 	const shown = 3
 	var names []string
 	for _, p := range list[:min(len(list), shown)] {
-		names = append(names, ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}.String())
+		names = append(names, l.idOf(p).String())
 	}
 	text := strings.Join(names, ", ")
 	if more := len(list) - shown; more > 0 {
@@ -131,24 +132,24 @@ func (l *layout) differError(list []placed) error {
 
 // upload copies objects of this node into the shared store, unless another node changes it
 // meanwhile. The caller reads everything again.
-func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []placed) error {
+func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []tableRow) error {
 	sh, l := s.sharing, s.Snapshot().layout
 	changes := make([]RemoteEntry, len(list))
 	for i, p := range list {
-		of := ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}
+		id := l.idOf(p)
 		value, err := l.encodeRow(p)
 		if err != nil {
-			return fmt.Errorf("%s: %w", of, err)
+			return fmt.Errorf("%s: %w", id, err)
 		}
-		changes[i] = RemoteEntry{Path: pathOf(of), Value: value}
-		if there, exists := read.rows[of]; exists {
+		changes[i] = RemoteEntry{Path: pathOf(id), Value: value}
+		if there, exists := read.rows[id]; exists {
 			changes[i].Revision = there.row.header().Remote
-		} else if p := read.problems[pathOf(of)]; p != nil {
-			changes[i].Revision = p.at
+		} else if p := read.problems[pathOf(id)]; p != nil {
+			changes[i].Revision = p.revision
 		}
 	}
 	head := headRecord{Schema: remoteSchema, Store: id, Node: sh.node, Owner: "loxilb", Author: Author{Who: "loxilb", Doing: "copy the objects of node " + sh.node}}
-	at := read.headAt
+	at := read.headRevision
 	parts := slices.Collect(partsOf(changes))
 	if len(parts) == 0 {
 		parts = append(parts, nil)
@@ -169,5 +170,5 @@ func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []
 		at = revision
 	}
 	sh.log.Info("shared objects of this node are in the shared store", "objects", len(list))
-	return s.setJoined(id)
+	return s.recordJoined(id)
 }

@@ -9,34 +9,34 @@ import (
 )
 
 const (
-	nodePrefix        = "node/"          // of the paths of nodes
-	maxNodes          = 64               // that are remembered
-	nodeLag           = 5 * time.Second  // after a change, nodes may not have said yet that they have it
-	nodePause         = 5 * time.Second  // before a node's entry is written again after a failure
-	nodeMemory        = 24 * time.Hour   // for which a node that is away is shown
-	duplicateNameTime = 10 * time.Minute // for which another node with this one's name is reported
-	countEvery        = 5 * time.Minute  // between two counts of a node's connections in its entry
+	nodePrefix        = "node/"          // prefix of nodes' paths
+	maxNodes          = 64               // maximum number of remembered nodes
+	nodeLag           = 5 * time.Second  // time after a change before nodes that have not reported it are behind
+	nodePause         = 5 * time.Second  // pause before a node's entry is written again after a failure
+	nodeMemory        = 24 * time.Hour   // how long a node that has gone is listed
+	duplicateNameTime = 10 * time.Minute // how long another node with this node's name is reported
+	countEvery        = 5 * time.Minute  // interval of updating the number of connections in a node's entry
 )
 
-// RemoteNode is a node that uses the shared store, as it describes itself.
+// RemoteNode is a node's description of itself, for the other nodes that use the shared store.
 type RemoteNode struct {
 	Name        string    `json:"-"`
 	Version     string    `json:"version"` // of loxilb
 	Roles       []string  `json:"roles,omitempty"`
-	Revision    int64     `json:"revision"`              // of the last change of a node that it has applied
+	Revision    int64     `json:"revision"`              // of the last change by a node that it has applied
 	Maintenance string    `json:"maintenance,omitempty"` // draining or drained; empty: it is in service
 	Connections int       `json:"connections"`
 	Started     time.Time `json:"started"`
-	Boot        string    `json:"boot,omitempty"`      // random, of the process; older nodes have none
-	Addresses   []string  `json:"addresses,omitempty"` // IP:PORT where nodes of --cluster reach it; older nodes have none
+	Boot        string    `json:"boot,omitempty"`      // random ID of the process; older nodes have none
+	Addresses   []string  `json:"addresses,omitempty"` // IP:PORT where other nodes of --cluster reach it; older nodes have none
 
 	Behind bool      `json:"-"` // the node has not applied the last change for a while
 	Gone   time.Time `json:"-"` // when its entry disappeared; zero: the entry exists
 }
 
-// DescribeNode publishes the result of nodeInfo to the other nodes from now on. notify is called
-// when the shared store becomes unreachable, with the reason, and when it returns; it must not
-// commit.
+// DescribeNode makes Follow publish the result of nodeInfo to the other nodes, and call notify when
+// the shared store becomes unreachable, with the reason, and with nil when it is reachable again.
+// notify must not commit.
 func (s *Store) DescribeNode(nodeInfo func() RemoteNode, notify func(error)) {
 	if sh := s.sharing; sh != nil {
 		sh.mu.Lock()
@@ -45,14 +45,14 @@ func (s *Store) DescribeNode(nodeInfo func() RemoteNode, notify func(error)) {
 	}
 }
 
-// showNode keeps the entry of this node until ctx ends.
-func (sh *sharing) showNode(ctx context.Context) {
+// publishNode keeps the entry of this node until ctx ends.
+func (sh *sharing) publishNode(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := nodePause
-		if sh.describe() == nil {
+		if sh.nodeEntry() == nil {
 			wait = nodePause / 10 // the process is starting
-		} else if err := sh.remote.Keep(ctx, nodePrefix+sh.node, sh.describe); ctx.Err() == nil {
-			sh.log.Debug("this node is not shown to the others", "error", err)
+		} else if err := sh.remote.Keep(ctx, nodePrefix+sh.node, sh.nodeEntry); ctx.Err() == nil {
+			sh.log.Debug("other nodes do not see this node", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -61,9 +61,9 @@ func (sh *sharing) showNode(ctx context.Context) {
 	}
 }
 
-// describe returns the value of this node's entry; nil: not known yet. The number of connections
-// seldom changes: etcd keeps each value until a compaction, which is off by default.
-func (sh *sharing) describe() []byte {
+// nodeEntry returns the value of this node's entry; nil: not known yet. It seldom updates the
+// number of connections, as etcd keeps each value until a compaction, which is off by default.
+func (sh *sharing) nodeEntry() []byte {
 	sh.mu.Lock()
 	nodeInfo, latest := sh.nodeInfo, sh.latest
 	sh.mu.Unlock()
@@ -85,8 +85,8 @@ func (sh *sharing) describe() []byte {
 	return value
 }
 
-// takeNodes records the entries about nodes, and returns the other entries.
-func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
+// recordNodes records the entries of nodes, and returns the other entries.
+func (sh *sharing) recordNodes(entries []RemoteEntry) (others []RemoteEntry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for _, e := range entries {
@@ -107,8 +107,9 @@ func (sh *sharing) takeNodes(entries []RemoteEntry) (others []RemoteEntry) {
 	return others
 }
 
-// findDuplicateName records that another process has written the entry of this node, once this one
-// has. The entry of an earlier process is older. The caller holds mu.
+// findDuplicateName records that another process has written the entry of this node. It ignores
+// entries from before this process has written its own, as they may be of an earlier process of
+// this node. The caller holds mu.
 func (sh *sharing) findDuplicateName(n *RemoteNode) {
 	switch {
 	case n.Name != sh.node || n.Boot == "":
@@ -127,8 +128,8 @@ func (sh *sharing) hasDuplicateName() bool {
 	return !sh.duplicateSeen.IsZero() && time.Since(sh.duplicateSeen) < duplicateNameTime
 }
 
-// hasRoom reports whether another node can be remembered. Without room, it forgets the node that
-// has been away for longest: nodes may be short-lived pods.
+// hasRoom reports whether another node can be remembered. If there are too many, it removes the one
+// that has been gone for longest: nodes may be short-lived pods.
 func (sh *sharing) hasRoom() bool {
 	if len(sh.nodes) < maxNodes {
 		return true
@@ -146,7 +147,7 @@ func (sh *sharing) hasRoom() bool {
 	return true
 }
 
-// forgetNodes records that nodes without an entry have gone.
+// forgetNodes records that nodes without an entry are gone.
 func (sh *sharing) forgetNodes(entries []RemoteEntry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -158,26 +159,26 @@ func (sh *sharing) forgetNodes(entries []RemoteEntry) {
 	}
 }
 
-// nodesNow returns all nodes. The caller holds mu.
-func (sh *sharing) nodesNow() (list []RemoteNode) {
+// listNodes returns all nodes. The caller holds mu.
+func (sh *sharing) listNodes() (list []RemoteNode) {
 	for name, n := range sh.nodes {
 		if !n.Gone.IsZero() && time.Since(n.Gone) > nodeMemory {
 			delete(sh.nodes, name)
 			continue
 		}
 		one := *n
-		one.Behind = one.Revision < sh.latest && time.Since(sh.changes) > nodeLag
+		one.Behind = one.Revision < sh.latest && time.Since(sh.latestAt) > nodeLag
 		list = append(list, one)
 	}
 	slices.SortFunc(list, func(a, b RemoteNode) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// setLatest notes the revision of the head.
+// setLatest records the revision of the head.
 func (sh *sharing) setLatest(revision int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.latest != revision {
-		sh.latest, sh.changes = revision, time.Now()
+		sh.latest, sh.latestAt = revision, time.Now()
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestSharedNodes checks that each node lists all nodes, and when one of them has left.
+// TestSharedNodes checks that each node lists all nodes, and when one of them has gone.
 func TestSharedNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -31,18 +31,18 @@ func TestSharedNodes(t *testing.T) {
 	})
 }
 
-// TestSharedNodesCome checks that nodes whose names come and go do not keep later ones from being
-// shown, and are forgotten after a day.
-func TestSharedNodesCome(t *testing.T) {
+// TestSharedNodesLimit checks that nodes that have gone do not prevent new ones from being listed,
+// and are forgotten after a day.
+func TestSharedNodesLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := openNode(t, "a", t.TempDir(), newFakeRemote(), JoinRefuse)
 		for i := range 3 * maxNodes {
 			path := nodePrefix + fmt.Sprint("pod-", i)
-			a.sharing.takeNodes([]RemoteEntry{{Path: path, Value: []byte("{}")}})
+			a.sharing.recordNodes([]RemoteEntry{{Path: path, Value: []byte("{}")}})
 			if i < 3*maxNodes-1 {
 				time.Sleep(time.Second)
-				a.sharing.takeNodes([]RemoteEntry{{Path: path}})
+				a.sharing.recordNodes([]RemoteEntry{{Path: path}})
 			}
 		}
 		names := func() (list []string) {
@@ -63,8 +63,8 @@ func TestSharedNodesCome(t *testing.T) {
 	})
 }
 
-// TestSharedNodesCount checks that the number of connections, which always changes, does not fill
-// the shared store with values of the node's entry.
+// TestSharedNodesCount checks that changes of the number of connections seldom change the node's
+// entry.
 func TestSharedNodesCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestSharedNodesCount(t *testing.T) {
 		}}
 		values := map[string]bool{}
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(3 * time.Second) {
-			values[string(sh.describe())] = true
+			values[string(sh.nodeEntry())] = true
 		}
 		if n := len(values); n < 2 || n > 1+int(time.Hour/countEvery) {
 			t.Errorf("%d values within an hour", n)

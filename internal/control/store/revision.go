@@ -15,24 +15,25 @@ import (
 const (
 	maxRevisions = 50
 	maxUndo      = 32 << 20 // bytes of all remembered revisions
-	packFrom     = 4 << 10  // undo longer than this is compressed
+	packFrom     = 4 << 10  // undo data longer than this is compressed
 )
 
-// The refusals of going back.
+// The reasons for which a rollback or a confirmation is refused.
 var (
 	ErrForgotten = errors.New("not found")
 	ErrPending   = errors.New("waits for confirmation")
 	ErrConfirmed = errors.New("is not waiting for confirmation")
 )
 
-// Author is the user that requested a commit.
+// Author describes who requested a commit.
 type Author struct {
-	Who   string `json:"who,omitempty"`   // a user, or the name of a token
-	From  string `json:"from,omitempty"`  // an address, or a socket
+	Who   string `json:"who,omitempty"`   // name of a user or a token
+	From  string `json:"from,omitempty"`  // origin of the request, such as an address
 	Doing string `json:"doing,omitempty"` // a short description of the request
 }
 
-// Revision is a remembered commit: the last 50, or fewer if their undo data takes more than 32 MiB.
+// Revision is a remembered commit. The store remembers the last 50, or fewer if their undo data
+// exceeds 32 MiB.
 type Revision struct {
 	Number uint64    `json:"revision"`
 	Time   time.Time `json:"time"`
@@ -41,15 +42,16 @@ type Revision struct {
 	Created   int       `json:"created,omitempty"`
 	Changed   int       `json:"changed,omitempty"`
 	Deleted   int       `json:"deleted,omitempty"`
-	Confirm   time.Time `json:"confirm,omitzero"`    // it is rolled back then, unless it is confirmed
+	Confirm   time.Time `json:"confirm,omitzero"`    // deadline after which it is rolled back; zero: it is not waiting for confirmation
 	Confirmed bool      `json:"confirmed,omitempty"` // it was confirmed in time
 	Resolves  uint64    `json:"resolves,omitempty"`  // the revision that this one confirms or rolls back
 
-	Undo   json.RawMessage `json:"undo,omitempty"`   // the objects before: a list of records
-	Packed []byte          `json:"packed,omitempty"` // the same, compressed
+	Undo   json.RawMessage `json:"undo,omitempty"`   // list of undoRecord
+	Packed []byte          `json:"packed,omitempty"` // Undo, compressed
 }
 
-// undoRecord is an object's former record; without a format, the object did not exist.
+// undoRecord is the record of an object before a revision. Without a format, the object did not
+// exist.
 type undoRecord struct {
 	Kind   string          `json:"kind"`
 	Key    string          `json:"key"`
@@ -61,7 +63,7 @@ type undoRecord struct {
 
 func (u *undoRecord) id() ID { return ID{u.Kind, u.Key} }
 
-// size returns the revision's part of maxUndo.
+// size returns the size of the revision's undo data, with some overhead.
 func (r *Revision) size() int { return len(r.Undo) + len(r.Packed) + 128 }
 
 // revisionOf returns the revision to remember for a change.
@@ -73,20 +75,20 @@ func revisionOf(l *layout, c *change, by CommitOptions) (*Revision, error) {
 	if by.Confirm.IsZero() {
 		r.Confirm = time.Time{}
 	}
-	list := make([]undoRecord, 0, len(c.before))
-	for _, b := range c.before {
-		u := undoRecord{Kind: b.id.Kind, Key: b.id.Key}
-		if b.row == nil {
+	list := make([]undoRecord, 0, len(c.rows))
+	for _, changed := range c.rows {
+		u := undoRecord{Kind: changed.id.Kind, Key: changed.id.Key}
+		if changed.before == nil {
 			r.Created++
 			list = append(list, u)
 			continue
 		}
-		was, err := l.recordOf(placed{b.place, b.row})
+		was, err := l.recordOf(tableRow{changed.table, changed.before})
 		if err != nil {
 			return nil, err
 		}
 		u.Format, u.Owner, u.Object = was.Format, was.Owner, was.Object
-		if b.deleted {
+		if changed.after == nil {
 			r.Deleted++
 			u.Gone = true
 		} else {
@@ -113,8 +115,8 @@ func revisionOf(l *layout, c *change, by CommitOptions) (*Revision, error) {
 // maxDescription bounds a revision's description, in bytes.
 const maxDescription = 200
 
-// describe names a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3
-// services" of several.
+// describe describes a change by its objects: "delete service 20.20.20.1:80/tcp", or "create 3
+// services" if there are several.
 func describe(list []undoRecord) string {
 	verb := func(u *undoRecord) string {
 		switch {
@@ -147,18 +149,18 @@ func describe(list []undoRecord) string {
 	return text[:min(len(text), maxDescription)]
 }
 
-// list reads the objects before the revision.
-func (r *Revision) list() (list []undoRecord, err error) {
+// undoRecords decodes the undo data.
+func (r *Revision) undoRecords() (undoRecords []undoRecord, err error) {
 	data := []byte(r.Undo)
 	if len(r.Packed) > 0 {
 		if data, err = io.ReadAll(flate.NewReader(bytes.NewReader(r.Packed))); err != nil {
 			return nil, fmt.Errorf("revision %d cannot be read: %w", r.Number, err)
 		}
 	}
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := json.Unmarshal(data, &undoRecords); err != nil {
 		return nil, fmt.Errorf("revision %d cannot be read: %w", r.Number, err)
 	}
-	return list, nil
+	return undoRecords, nil
 }
 
 func pack(data []byte) ([]byte, error) {
@@ -174,19 +176,19 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// Undo restores the objects that a revision changed. Objects that were changed again since stay,
-// and are returned.
+// Undo restores the objects that a revision has changed. It does not restore, but returns, objects
+// that were changed again since.
 func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	r := tx.remembered(number)
 	if r == nil {
 		return nil, fmt.Errorf("revision %d %w", number, ErrForgotten)
 	}
-	list, err := r.list()
+	list, err := r.undoRecords()
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		made := number // the version that the revision gave it
+		made := number // the version that the revision gave the object
 		if list[i].Gone {
 			made = 0
 		}
@@ -202,8 +204,9 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 	return left, nil
 }
 
-// RollBackTo restores all objects to a revision, except those for which keep returns true, which it
-// returns. keep gets the object's current and former value, nil if missing or not understood.
+// RollBackTo restores the state of a revision. It does not restore, but returns, objects for which
+// keep returns true. keep gets the object's current and former value, nil if it is missing or
+// unknown.
 func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
 	then := map[ID]*undoRecord{}
 	for n := tx.base.revision; n > number; n-- {
@@ -211,7 +214,7 @@ func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []I
 		if r == nil {
 			return nil, fmt.Errorf("revision %d %w (available: %s)", number, ErrForgotten, tx.available())
 		}
-		list, err := r.list()
+		list, err := r.undoRecords()
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +247,7 @@ func (tx *Tx) RollBackTo(number uint64, keep func(now, then any) bool) (kept []I
 	return kept, nil
 }
 
-// isKept calls keep for an object.
+// isKept returns the result of keep for an object.
 func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error) {
 	now := tx.valueOf(find(tx.base, tx, u.id()))
 	var then any
@@ -258,7 +261,7 @@ func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error)
 	return keep(now, then), nil
 }
 
-// valueOf returns the object in a row, or nil if there is none or it is not understood.
+// valueOf returns the object of a row; nil: there is no row, or it is an unknown record.
 func (tx *Tx) valueOf(r row) any {
 	if v, ok := r.(interface{ any() any }); ok {
 		return v.any()
@@ -266,34 +269,34 @@ func (tx *Tx) valueOf(r row) any {
 	return nil
 }
 
-// restore restores an object of any owner.
+// restore restores an object. Unlike Put and Delete, it ignores the owner.
 func (tx *Tx) restore(u *undoRecord) error {
 	if u.Format == 0 {
 		tx.forget(u.id())
 		return nil
 	}
 	r := record{Kind: u.Kind, Key: u.Key, Format: u.Format, Owner: u.Owner, Version: tx.revision(), Object: u.Object}
-	place, made, err := tx.base.rowOf(&r)
+	table, made, err := tx.base.rowOf(&r)
 	if err != nil {
 		return fmt.Errorf("%s cannot be read as it was: %w", u.id(), err)
 	}
-	if old := find(tx.base, tx, u.id()); old != nil && tx.placeOf(old, u.id()) == place {
-		if at := (position{place, made.header().sort}); old.header().sort == at.sort && tx.same(at, old, made) {
+	if old := find(tx.base, tx, u.id()); old != nil && tx.tableOf(old, u.id()) == table {
+		if at := (rowKey{table, made.header().sortKey}); old.header().sortKey == at.sortKey && tx.same(at, old, made) {
 			return nil
 		}
 	}
-	tx.replace(placed{place, made})
+	tx.replace(tableRow{table, made})
 	return nil
 }
 
+// resolve records that the transaction resolves a revision, if that one waits for confirmation.
 func (tx *Tx) resolve(number uint64) {
 	if r := tx.remembered(number); r != nil && !r.Confirm.IsZero() {
 		tx.resolves = number
 	}
 }
 
-// remembered finds a revision, including revisions that are committed together with this
-// transaction.
+// remembered returns a revision, or nil. It also finds revisions of the same batch.
 func (tx *Tx) remembered(number uint64) *Revision {
 	if tx.revisions == nil {
 		return nil
@@ -301,8 +304,9 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.revisions.find(number)
 }
 
-// available names the revisions in Revisions, which RollBackTo accepts. It also accepts the
-// revision before these, which has no author or time to show.
+// available returns the numbers of the revisions to which a rollback is possible, for errors. It
+// omits the one before these, to which a rollback is possible too, as no author or time of it is
+// known.
 func (tx *Tx) available() string {
 	if tx.revisions == nil {
 		return "none"

@@ -14,7 +14,7 @@ import (
 	"loxilb/test/race"
 )
 
-// content returns a state as text without its revision and versions, which a rollback does not
+// content returns a state as text, without the revision and the versions, which a rollback does not
 // restore.
 func content(s *Snapshot) string {
 	var b strings.Builder
@@ -28,16 +28,16 @@ func content(s *Snapshot) string {
 	return b.String()
 }
 
-func goBack(number uint64) func(*Tx) error {
+func rollBackTo(number uint64) func(*Tx) error {
 	return func(tx *Tx) error {
 		_, err := tx.RollBackTo(number, func(_, _ any) bool { return false })
 		return err
 	}
 }
 
-// TestGoBack checks that a rollback to any available revision restores its state, whatever was
-// changed since, also after restarts.
-func TestGoBack(t *testing.T) {
+// TestRollBackTo checks that a rollback to any available revision restores its state, also after
+// restarts.
+func TestRollBackTo(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func TestGoBack(t *testing.T) {
 		switch random.IntN(8) {
 		case 0:
 			to := now - min(now, uint64(random.IntN(maxRevisions)))
-			if _, _, err = s.Commit("rest", goBack(to)); err != nil {
+			if _, _, err = s.Commit("rest", rollBackTo(to)); err != nil {
 				t.Fatal(err)
 			}
 			if got := content(s.Snapshot()); got != was[to] {
@@ -82,18 +82,18 @@ func TestGoBack(t *testing.T) {
 		t.Errorf("%d revisions are remembered", n)
 	}
 	last := s.Snapshot().Revision()
-	_, _, err := s.Commit("rest", goBack(last-maxRevisions-1))
+	_, _, err := s.Commit("rest", rollBackTo(last-maxRevisions-1))
 	want := fmt.Sprintf("revision %d not found (available: %d-%d)", last-maxRevisions-1, last-maxRevisions+1, last)
 	if !errors.Is(err, ErrForgotten) || err.Error() != want {
 		t.Errorf("a rollback to a forgotten revision fails with %v, want %s", err, want)
 	}
-	if _, _, err := s.Commit("rest", goBack(last+1)); !errors.Is(err, ErrForgotten) {
+	if _, _, err := s.Commit("rest", rollBackTo(last+1)); !errors.Is(err, ErrForgotten) {
 		t.Errorf("a rollback to a future revision: %v", err)
 	}
 }
 
-// TestUndo checks that a commit that waits for confirmation can be undone, and that changes that
-// others made meanwhile stay.
+// TestUndo checks that a commit that waits for confirmation can be undone, and that objects that
+// were changed again meanwhile stay.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,7 +109,7 @@ func TestUndo(t *testing.T) {
 		t.Errorf("a second one that waits: %v", err)
 	}
 	mustCommit(t, s, "rest", put(numbered(1, 2))) // another author
-	for range 2 * maxRevisions {                  // a waiting revision is not dropped
+	for range 2 * maxRevisions {                  // a waiting revision is not forgotten
 		mustCommit(t, s, "kube", put(numbered(3, int(s.Snapshot().Revision()))))
 	}
 	for range 2 { // also after a restart
@@ -177,7 +177,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestRevisionsDamaged checks that damage to the file costs only the rollback.
+// TestRevisionsDamaged checks that damage to the file of revisions only prevents rollbacks.
 func TestRevisionsDamaged(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(path string) error{
@@ -199,11 +199,11 @@ func TestRevisionsDamaged(t *testing.T) {
 		}
 		s = openStore(t, dir)
 		wantDump(t, s.Snapshot(), want)
-		if _, _, err := s.Commit("rest", goBack(0)); !errors.Is(err, ErrForgotten) {
+		if _, _, err := s.Commit("rest", rollBackTo(0)); !errors.Is(err, ErrForgotten) {
 			t.Errorf("%s: got %v, want the error ErrForgotten", name, err)
 		}
 		mustCommit(t, s, "rest", put(web2()))
-		if _, _, err := s.Commit("rest", goBack(2)); err != nil {
+		if _, _, err := s.Commit("rest", rollBackTo(2)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -224,9 +224,9 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// TestRevisionsWhileOneWaits checks that with any number of commits while a change waits for
-// confirmation, the available revisions and the file stay small, and the file is not rewritten for
-// each. The waiting change can still be undone.
+// TestRevisionsWhileOneWaits checks that, while a change waits for confirmation, any number of
+// commits neither grows the list of revisions and the file, nor rewrites the file each time. The
+// waiting change can still be undone.
 func TestRevisionsWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	race.Skip(t)
@@ -257,10 +257,10 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 			t.Fatalf("got %+v %v, want ok, w.Number == number", w, ok)
 		}
 		want := fmt.Sprintf("revision %d not found (available: %d-%d)", number, last-maxRevisions+1, last)
-		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
+		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, rollBackTo(number)); err == nil || err.Error() != want {
 			t.Errorf("a preview of revision %d fails with %v, want %s", number, err, want)
 		}
-		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(last-maxRevisions)); err != nil {
+		if _, _, _, err := s.Preview(CommitOptions{Owner: "rest"}, rollBackTo(last-maxRevisions)); err != nil {
 			t.Error(err)
 		}
 		closeStore(t, s)
@@ -274,8 +274,8 @@ func TestRevisionsWhileOneWaits(t *testing.T) {
 	}
 }
 
-// TestOlderWhileOneWaits checks that a waiting change is undone also after an older loxilb ran,
-// which has no revisions, and that its changes stay.
+// TestOlderWhileOneWaits checks that a waiting change can be undone after an older loxilb without
+// revisions has run, and that the objects that the older one has changed stay.
 func TestOlderWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -310,8 +310,8 @@ func TestOlderWhileOneWaits(t *testing.T) {
 	}
 }
 
-// TestDamagedWhileOneWaits checks that a waiting change stays if a damaged line may have confirmed
-// it.
+// TestDamagedWhileOneWaits checks that a change no longer waits if a damaged line may have
+// confirmed it.
 func TestDamagedWhileOneWaits(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -337,8 +337,8 @@ func TestDamagedWhileOneWaits(t *testing.T) {
 	}
 }
 
-// TestRevisionOfFailedCommit checks that a commit that the journal refuses leaves no line that
-// could be taken for that of the next commit.
+// TestRevisionOfFailedCommit checks that a commit that cannot be written to the journal leaves no
+// line in the file of revisions, which could be mistaken for the next commit's.
 func TestRevisionOfFailedCommit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -362,7 +362,7 @@ func TestRevisionOfFailedCommit(t *testing.T) {
 		t.Fatal("a commit on a full disk succeeds")
 	}
 	if now := read(); now != was {
-		t.Errorf("the journal was\n%sand is now\n%s", was, now)
+		t.Errorf("the file of revisions was\n%sand is now\n%s", was, now)
 	}
 	mustCommit(t, s, "rest", put(dns()))
 	if err := journal.Close(); err != nil {

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// revisionsName is the file of revisions, one per line, appended before the journal gets their
-// commits. A line without a number confirms an earlier revision. Damage to the file costs only
-// rollbacks to its revisions, so commits do not wait for it, and earlier versions of loxilb ignore
-// it.
+// revisionsName is the file of revisions. It has one line for each, which is written before the
+// commit is written to the journal. A line without a number confirms an earlier revision. If the
+// file is damaged, only rollbacks to its revisions are impossible, so most commits do not wait for
+// it. Earlier versions of loxilb ignore it.
 const revisionsName = "revisions" + fileSuffix
 
-// revisionLog has the remembered revisions. Store.writing guards it, and Store.view guards what
-// readers use.
+// revisionLog has the remembered revisions. Store.writing guards it; list is also guarded by
+// Store.view, for readers.
 type revisionLog struct {
-	log     *slog.Logger
-	disk    *disk       // nil: memory only
-	file    file        // nil: rewritten with the next commit
-	size    int64       // size of the undamaged part of the file
-	good    int64       // size before the batch
-	lines   int         // lines in the file
-	limit   int64       // size at which the file is rewritten
-	list    []*Revision // the last ones without a gap, after a revision awaiting confirmation
-	pending []*Revision // revisions of the batch that is being committed; they follow list
+	log           *slog.Logger
+	disk          *disk       // nil: memory only
+	file          file        // nil: rewritten with the next commit
+	size          int64       // size of the undamaged part of the file
+	committedSize int64       // size before the batch
+	lines         int         // lines in the file
+	limit         int64       // size at which the file is rewritten
+	list          []*Revision // the last revisions without a gap; before these, there may be one awaiting confirmation
+	pending       []*Revision // revisions of the batch that is being committed; they follow list
 }
 
 // loadRevisions reads the revisions up to the current one.
@@ -63,7 +63,7 @@ func (s *Store) loadRevisions() {
 	l.trim()
 }
 
-// read reads lines up to the first damaged one.
+// read returns the revisions of the file up to the first damaged line.
 func (l *revisionLog) read() (list []*Revision, err error) {
 	content, err := l.disk.files.ReadFile(filepath.Join(l.disk.path, revisionsName))
 	if err != nil {
@@ -106,7 +106,7 @@ func clearDeadline(list []*Revision, number uint64, confirmed bool) {
 	}
 }
 
-// trim forgets revisions beyond the limits or before a gap.
+// trim removes revisions that exceed the limits or precede a gap.
 func (l *revisionLog) trim() {
 	first, size := lastRun(l.list), 0
 	for i := len(l.list) - 1; i >= first; i-- {
@@ -117,8 +117,8 @@ func (l *revisionLog) trim() {
 	l.forget(first)
 }
 
-// forget removes the first revisions, except revisions awaiting confirmation, whose rollback does
-// not need later ones.
+// forget removes the first revisions, but keeps one that awaits confirmation: unlike RollBackTo,
+// Undo does not need the revisions after it.
 func (l *revisionLog) forget(first int) {
 	if first == 0 {
 		return
@@ -148,7 +148,7 @@ func (l *revisionLog) find(number uint64) *Revision {
 	return nil
 }
 
-// available names the revisions without a gap up to the present one.
+// available returns the range of the revisions without a gap up to the current one.
 func (l *revisionLog) available(now uint64) string {
 	all := append(slices.Clone(l.list), l.pending...)
 	if len(all) == 0 || all[len(all)-1].Number != now {
@@ -198,14 +198,14 @@ func (l *revisionLog) write() (wait func() error, err error) {
 	return func() error { return <-done }, nil
 }
 
-// add appends lines. It first rewrites the file if it is missing or too large.
+// add appends lines. Before, it rewrites the file if it is closed or too large.
 func (l *revisionLog) add(list ...*Revision) error {
 	if l.file == nil || l.lines > 4*maxRevisions || l.size > l.limit {
 		if err := l.rewrite(); err != nil {
 			return err
 		}
 	}
-	l.good = l.size
+	l.committedSize = l.size
 	return l.append(list...)
 }
 
@@ -215,13 +215,13 @@ func (l *revisionLog) revert() {
 	if l.file == nil || len(l.pending) == 0 {
 		return
 	}
-	l.size = l.good
-	if err := l.file.Truncate(l.good); err != nil {
+	l.size = l.committedSize
+	if err := l.file.Truncate(l.committedSize); err != nil {
 		l.reopenLater(err)
 	}
 }
 
-// reopenLater makes the next commit rewrite the file.
+// reopenLater logs an error of the file, and makes the next commit rewrite it.
 func (l *revisionLog) reopenLater(err error) {
 	l.log.Error("revision not written: rollback to it will not be possible after a restart", "file", revisionsName, "error", err)
 	l.close()
@@ -274,7 +274,8 @@ func (l *revisionLog) append(list ...*Revision) error {
 	return nil
 }
 
-// committed is called when the batch's commits are on disk; the caller holds Store.view.
+// committed adds the batch's revisions to the list, after its commits are on disk. The caller holds
+// Store.view.
 func (l *revisionLog) committed() {
 	for _, r := range l.pending {
 		clearDeadline(l.list, r.Resolves, false)

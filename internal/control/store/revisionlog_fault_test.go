@@ -11,13 +11,13 @@ import (
 	"loxilb/test/race"
 )
 
-// revisionsTrial is a store with revisions on files that fail, with its responses.
+// revisionsTrial is a store with revisions on files that fail, and what it has confirmed.
 type revisionsTrial struct {
 	t     *testing.T
 	files *memFiles
 	store *Store
-	was   map[uint64]string // the state at each revision that a response has confirmed
-	maybe []uint64          // revisions that may wait for confirmation after a crash; 0: none
+	was   map[uint64]string // the state at each confirmed revision
+	maybe []uint64          // revisions that may be waiting for confirmation after a crash; 0: none
 }
 
 func (x *revisionsTrial) open() {
@@ -34,28 +34,28 @@ func (x *revisionsTrial) open() {
 	x.check(s)
 }
 
-// check fails the test unless a started store knows which revision waits, and can roll back to each
-// revision that it lists.
+// check checks that a store, after a start, has the right revision waiting for confirmation, and
+// that a rollback to each available revision restores its state.
 func (x *revisionsTrial) check(s *Store) {
 	x.t.Helper()
 	w, _ := s.Waiting()
-	if !slices.Contains(x.maybe, w.Number) && x.files.hit != "read" {
-		x.t.Fatalf("%s at call %d: revision %d waits, and it may be %d\n%s", x.files.hit, x.files.at, w.Number, x.maybe, x.files.listing())
+	if !slices.Contains(x.maybe, w.Number) && x.files.failedCall != "read" {
+		x.t.Fatalf("%s at call %d: revision %d waits, and it may be %d\n%s", x.files.failedCall, x.files.failAt, w.Number, x.maybe, x.files.listing())
 	}
 	head := s.Snapshot().Revision()
 	for number := range head {
-		_, after, _, err := s.Preview(CommitOptions{Owner: "rest"}, goBack(number))
+		_, after, _, err := s.Preview(CommitOptions{Owner: "rest"}, rollBackTo(number))
 		if errors.Is(err, ErrForgotten) {
 			continue
 		}
 		if was, known := x.was[number]; err != nil || known && content(after) != was {
-			x.t.Fatalf("%s at call %d: rollback from %d to %d (%v): the state is\n%sand was\n%s", x.files.hit, x.files.at, head, number, err, content(after), was)
+			x.t.Fatalf("%s at call %d: rollback from %d to %d (%v): the state is\n%sand was\n%s", x.files.failedCall, x.files.failAt, head, number, err, content(after), was)
 		}
 	}
 }
 
-// does makes a change. If it succeeds, one of these revisions waits for confirmation, and otherwise
-// one of the previous ones.
+// does makes a change. If the change fails, the revision that waits for confirmation may be the one
+// of before, or the result of waits.
 func (x *revisionsTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
 	if x.store == nil {
 		x.open()
@@ -122,7 +122,7 @@ func (x *revisionsTrial) run() {
 	x.open()
 }
 
-// crash starts stores on every state of the disk that a power failure now could leave.
+// crash starts stores on all states of the disk that a power loss now could leave.
 func (x *revisionsTrial) crash() {
 	for entries := range len(x.files.pending) + 1 {
 		for _, data := range []bool{false, true} {
@@ -139,9 +139,9 @@ func (x *revisionsTrial) crash() {
 	}
 }
 
-// TestRevisionsWhenCallsFail makes each call to the disk fail once in each way, and cuts the power
-// before each: a change that waits for confirmation still waits, one that was confirmed or rolled
-// back does not, and a rollback restores the former state.
+// TestRevisionsWhenCallsFail makes each disk operation fail once, in each way, and simulates a
+// power loss before each. It checks that the right revision waits for confirmation afterwards, and
+// that a rollback restores the former state.
 //
 // P5
 func TestRevisionsWhenCallsFail(t *testing.T) {
@@ -155,13 +155,13 @@ func TestRevisionsWhenCallsFail(t *testing.T) {
 	for at := range clean.files.calls {
 		for _, how := range []fault{failBefore, failAfter, tear} {
 			x := &revisionsTrial{t: t, files: newMemFiles()}
-			x.files.at, x.files.how, x.files.part = at, how, 1
+			x.files.failAt, x.files.fault, x.files.tearPart = at, how, 1
 			x.run()
 		}
 	}
 	for part := range 3 {
 		x := &revisionsTrial{t: t, files: newMemFiles()}
-		x.files.spy = func(_ string, size int, do func(int) error) {
+		x.files.beforeCall = func(_ string, size int, do func(int) error) {
 			x.crash()
 			if size > 0 {
 				if err := do([...]int{1, size / 2, size - 1}[part]); err != nil {
@@ -177,8 +177,8 @@ func TestRevisionsWhenCallsFail(t *testing.T) {
 	}
 }
 
-// TestRevertWithoutRevisions checks that a failed batch without revisions leaves the lines of
-// earlier batches in the file.
+// TestRevertWithoutRevisions checks that a failed batch without revisions does not remove the lines
+// of earlier batches.
 func TestRevertWithoutRevisions(t *testing.T) {
 	t.Parallel()
 	files := newMemFiles()

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// rule is a kind of object that files of version 2 cannot have, sorted by number.
+// rule is an object of a kind that files of version 2 cannot have. Rules are sorted by number.
 type rule struct {
 	Number int    `json:"number"`
 	Item   string `json:"for"`
@@ -16,7 +16,7 @@ type rule struct {
 
 func (r rule) id() ID { return ID{"rule", strconv.Itoa(r.Number)} }
 
-// ruleKind returns the kind for a loxilb that reads rules up to a format.
+// ruleKind returns the kind of a loxilb that knows rules up to a format.
 func ruleKind(format int) Kind[rule] {
 	return Kind[rule]{
 		Name: "rule",

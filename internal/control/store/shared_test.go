@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedDir creates a directory that others can read, with files.
+// sharedDir creates a directory that other users can read, with files of these names.
 func sharedDir(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "etc")
@@ -61,8 +61,7 @@ func TestLockOfSharedDirectory(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		// A second daemon could find the directory closed, or without files of others, and is
-		// refused nevertheless.
+		// A second daemon is refused even if the directory now only has the daemon's files.
 		for _, name := range names {
 			if err := os.Remove(filepath.Join(dir, name)); err != nil {
 				t.Fatal(err)
@@ -84,8 +83,8 @@ func TestLockOfSharedDirectory(t *testing.T) {
 	}
 }
 
-// TestLockClosesOwnDirectory checks that a directory with only the daemon's files is closed to
-// others.
+// TestLockClosesOwnDirectory checks that other users lose access to a directory that only has the
+// daemon's files.
 func TestLockClosesOwnDirectory(t *testing.T) {
 	t.Parallel()
 	dir := sharedDir(t, snapshotName, "users.json", journalName(7), "audit.jsonl.1", "kernel-objects")

@@ -7,25 +7,26 @@ import (
 	"slices"
 )
 
-// Snapshot is the state at one revision. It is immutable, and shares unchanged parts with its
-// neighbours.
+// Snapshot is the state at one revision. It is immutable, and shares memory with the snapshots of
+// other revisions.
 type Snapshot struct {
 	*layout
 	revision uint64
 	data     data
-	counts   []count // of tables and of kept records
+	counts   []count // of each table, and of the unknown records
 }
 
-// layout is common to all snapshots of a store.
+// layout is the part that all snapshots of a store have in common. Tables are numbered by their
+// index in tables; the number after the last one stands for the unknown records.
 type layout struct {
 	tables               []AnyTable
-	names                []string // of tables and of kept records
-	bareKind, bareMember string   // of the kind with Kind.Bare
+	names                []string // of each table, and of the unknown records
+	bareKind, bareMember string   // name and Kind.Bare of the kind with Kind.Bare
 	urgent               []string // kinds with Kind.Urgent
-	shared               []bool   // tables with Kind.Shared, by place
+	shared               []bool   // by table: Kind.Shared
 }
 
-// count is the data about a table that needs no walk.
+// count has the number of rows of a table, and the sums of Kind.Totals.
 type count struct {
 	rows   int
 	totals []int
@@ -33,11 +34,11 @@ type count struct {
 
 func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 	s := &Snapshot{layout: &layout{tables: tables}, data: newData(tables)}
-	for place, t := range tables {
-		if err := t.attach(place); err != nil {
+	for table, t := range tables {
+		if err := t.attach(table); err != nil {
 			return nil, err
 		}
-		a := t.about()
+		a := t.info()
 		if slices.Contains(s.names, a.name) {
 			return nil, fmt.Errorf("kind %s is given twice", a.name)
 		}
@@ -50,42 +51,43 @@ func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
 		s.names, s.shared = append(s.names, a.name), append(s.shared, a.shared)
 		s.counts = append(s.counts, count{totals: make([]int, a.totals)})
 	}
-	s.names = append(s.names, keptTable)
+	s.names = append(s.names, unknownName)
 	s.counts = append(s.counts, count{})
 	return s, nil
 }
 
-// Revision counts the commits that changed something, over restarts too.
+// Revision returns the number of the state. It counts the commits that changed something, across
+// restarts.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Meta returns the owner of an object of any kind, and its version.
+// Meta returns the owner and version of an object of any kind; false: it does not exist.
 func (s *Snapshot) Meta(id ID) (Meta, bool) { return metaOf(find(s, s, id)) }
 
-// find returns the row of an object, or its kept record; s has the tables of v.
+// find returns the row or the unknown record of an object in v, or nil. s has the tables of v.
 func find(s *Snapshot, v View, id ID) row {
-	for place, t := range s.tables {
-		if s.names[place] != id.Kind {
+	for table, t := range s.tables {
+		if s.names[table] != id.Kind {
 			continue
 		}
-		if sort, ok := t.sortOf(id.Key); ok {
-			if r := v.row(place, sort); r != nil {
+		if sortKey, ok := t.sortKeyOf(id.Key); ok {
+			if r := v.row(table, sortKey); r != nil {
 				return r
 			}
 		}
 	}
-	return v.row(len(s.tables), keptSort(id))
+	return v.row(s.unknownTable(), unknownSortKey(id))
 }
 
-func (s *Snapshot) row(place int, sort string) row {
-	return s.data.get(place, sort)
+func (s *Snapshot) row(table int, sortKey string) row {
+	return s.data.get(table, sortKey)
 }
 
-func (s *Snapshot) rows(place, index int, prefix string) iter.Seq[row] {
-	return rowsOf(s.data[place][index], prefix)
+func (s *Snapshot) rows(table, index int, prefix string) iter.Seq[row] {
+	return rowsOf(s.data[table][index], prefix)
 }
 
-func (s *Snapshot) first(place int, prefix string) row {
-	return firstRow(s.data[place][sortIndex], prefix)
+func (s *Snapshot) first(table int, prefix string) row {
+	return firstRow(s.data[table][primaryIndex], prefix)
 }
 
 func (s *Snapshot) cloneCounts() []count {
@@ -96,12 +98,23 @@ func (s *Snapshot) cloneCounts() []count {
 	return counts
 }
 
-// keptTable is the table of kept records; no kind has this name.
-const keptTable = "kept records"
+// unknownName is the name of the table of unknown records. No kind has this name.
+const unknownName = "unknown records"
 
-// Unknown is a record that this loxilb does not understand: of a later kind or format, or with a
-// later member. It is kept unchanged, written again with every snapshot, and not served, until its
-// owner puts or deletes an object with its kind and key.
+// unknownTable returns the number of the table of unknown records.
+func (l *layout) unknownTable() int { return len(l.tables) }
+
+// idOf returns the ID of a row's object.
+func (l *layout) idOf(p tableRow) ID {
+	if u, ok := p.row.(*unknownRow); ok {
+		return u.ID
+	}
+	return ID{l.names[p.table], l.tables[p.table].keyOf(p.row)}
+}
+
+// Unknown is a record that this loxilb does not understand, as its kind, format or a member is
+// newer. The store keeps it unchanged, writes it with every snapshot, and does not serve it, until
+// its owner puts or deletes an object with its kind and key.
 type Unknown struct {
 	ID
 	Meta
@@ -110,7 +123,7 @@ type Unknown struct {
 	Reason string          // why it is not understood
 }
 
-type keptRow struct {
+type unknownRow struct {
 	rowHeader
 	ID
 	format int
@@ -118,13 +131,13 @@ type keptRow struct {
 	reason string
 }
 
-func keptSort(id ID) string { return id.Kind + "\x00" + id.Key }
+func unknownSortKey(id ID) string { return id.Kind + "\x00" + id.Key }
 
-// Unknown yields the records that are not understood, in order of kind and key.
+// Unknown yields the unknown records, ordered by kind and key.
 func (s *Snapshot) Unknown() iter.Seq[Unknown] {
 	return func(yield func(Unknown) bool) {
-		for r := range s.rows(len(s.tables), sortIndex, "") {
-			k := r.(*keptRow)
+		for r := range s.rows(s.unknownTable(), primaryIndex, "") {
+			k := r.(*unknownRow)
 			if !yield(Unknown{k.ID, k.Meta, k.format, k.object, k.reason}) {
 				return
 			}
@@ -132,5 +145,5 @@ func (s *Snapshot) Unknown() iter.Seq[Unknown] {
 	}
 }
 
-// UnknownLen returns the number of objects that Unknown yields.
-func (s *Snapshot) UnknownLen() int { return s.counts[len(s.tables)].rows }
+// UnknownLen returns the number of unknown records.
+func (s *Snapshot) UnknownLen() int { return s.counts[s.unknownTable()].rows }

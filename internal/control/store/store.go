@@ -1,6 +1,7 @@
 // Package store keeps desired state: objects of any kind by key, with their owners. Changes are
-// atomic transactions that are on disk before Commit returns; readers use immutable snapshots, and
-// follow the changes between them. A Kind defines its objects; package desired has loxilb's.
+// atomic transactions that are on disk before Commit returns. Readers use immutable snapshots, and
+// are notified of the changes between them. A Kind defines its objects; package desired has the
+// kinds of loxilb.
 package store
 
 import (
@@ -11,7 +12,7 @@ import (
 	"loxilb/internal/host/retry"
 )
 
-// The refusals of a commit or of Open; the errors that wrap them are whole sentences.
+// The reasons for which Commit or Open refuses. Errors that wrap them are whole sentences.
 var (
 	ErrOwner    = errors.New("belongs to another owner")
 	ErrNotFound = errors.New("does not exist")
@@ -27,21 +28,21 @@ var (
 	ErrUnavailable = errors.New("is not available")
 )
 
-// Store is a state. All methods may be called from many goroutines.
+// Store is a state and its history. Its methods are safe for concurrent use.
 type Store struct {
 	log *slog.Logger
 
 	queue   sync.Mutex // guards waiting
 	waiting []*request
 
-	writing   sync.Mutex // held while a batch is committed; guards disk, closed and the requests of the batch
-	disk      *disk      // nil: memory only
+	writing   sync.Mutex // held while a batch is committed; guards the disk, closed and the batch's requests
+	disk      *disk      // nil: the state is only in memory
 	closed    bool
 	revisions *revisionLog
 
-	sharing *sharing // with other nodes; nil: the objects are this node's only
+	sharing *sharing // the shared store; nil: there is none
 
-	unwritten *retry.Loop // writes urgent changes that the disk has refused
+	urgentWrites *retry.Loop // retries to write urgent changes that could not be written
 
 	view    sync.RWMutex // guards the following members; held only briefly
 	head    *Snapshot
@@ -49,10 +50,10 @@ type Store struct {
 	changed chan struct{} // closed when head is replaced
 }
 
-// Open reads the state in directory dir, creates the directory if it is missing, and keeps it
-// locked until Close. The tables belong to the store from then on. With dir "" the state is only in
-// memory. Damaged files are set aside, and their readable part is kept. A directory in use
-// (ErrInUse) or written by a newer version (ErrNewer) is refused and left unchanged.
+// Open reads the state in directory dir, which it creates if it is missing, and locks the directory
+// until Close. The tables belong to the store from then on. With dir "" the state is only in
+// memory. Open renames damaged files, and keeps their readable part. It refuses, and does not
+// change, a directory that is in use (ErrInUse) or was written by a newer version (ErrNewer).
 func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
 	s, err := open(osFiles{}, dir, log, tables)
 	if err != nil {
@@ -67,7 +68,7 @@ func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*S
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: log, head: head, changed: make(chan struct{}), unwritten: retry.New("changes of roles are stored", log)}
+	s := &Store{log: log, head: head, changed: make(chan struct{}), urgentWrites: retry.New("changes of roles are stored", log)}
 	if dir != "" {
 		if s.disk, s.head, err = openDisk(files, dir, head, log); err != nil {
 			return nil, err
@@ -78,8 +79,8 @@ func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*S
 	return s, nil
 }
 
-// Close waits for a commit and for files being written, and unlocks the directory. Commits after it
-// are refused; snapshots stay good.
+// Close waits for the current commit and for files that are being written, and unlocks the
+// directory. Later commits are refused; snapshots stay valid.
 func (s *Store) Close() error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -93,7 +94,7 @@ func (s *Store) Close() error {
 		behind = s.disk.catchUp(s.Snapshot())
 	}
 	if s.revisions != nil {
-		s.revisions.close() // its content was synced, or given up
+		s.revisions.close() // its content was synced, or its loss was logged
 	}
 	return errors.Join(behind, s.disk.close())
 }
@@ -105,8 +106,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.head
 }
 
-// Changed returns a channel that is closed when the state next changes. Take the channel first and
-// the snapshot after it: so no change is missed.
+// Changed returns a channel that is closed when the state next changes. To miss no change, get the
+// channel before the snapshot.
 func (s *Store) Changed() <-chan struct{} {
 	s.view.RLock()
 	defer s.view.RUnlock()
@@ -114,8 +115,8 @@ func (s *Store) Changed() <-chan struct{} {
 }
 
 // Since returns the current snapshot, and the objects that were put or deleted after revision rev,
-// each once, ordered by kind and key as text. ok is false when that is too long ago, or a revision
-// that never was: compare everything then.
+// each once, ordered by kind and key. ok is false if rev is too long ago or does not exist: then
+// the caller must compare all objects.
 func (s *Store) Since(rev uint64) (now *Snapshot, changed []ID, ok bool) {
 	s.view.RLock()
 	defer s.view.RUnlock()
@@ -123,7 +124,7 @@ func (s *Store) Since(rev uint64) (now *Snapshot, changed []ID, ok bool) {
 	return s.head, changed, ok
 }
 
-// publish makes the changes of a batch visible, together.
+// publish makes the changes of a batch visible atomically.
 func (s *Store) publish(head *Snapshot, changes []*change) {
 	s.view.Lock()
 	defer s.view.Unlock()

@@ -83,7 +83,7 @@ func TestCommitOfNothing(t *testing.T) {
 		rev, changed, err := s.Commit("rest", func(tx *Tx) error {
 			err := edit(tx)
 			if tx.Changed() {
-				t.Errorf("%s: says it changes something", name)
+				t.Errorf("%s: Changed returns true", name)
 			}
 			return err
 		})
@@ -112,7 +112,7 @@ func TestSnapshotsNeverChange(t *testing.T) {
 	}
 	mustCommit(t, s, "rest", deletes(mine.id()))
 	wantDump(t, old, want)
-	for range items(old).All(s.Snapshot()) { // a loop can end early
+	for range items(old).All(s.Snapshot()) { // a loop may end early
 		break
 	}
 }
@@ -125,7 +125,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("nothing has changed: %v %v", ids, ok)
 	}
 	if _, _, ok := s.Since(1); ok {
-		t.Error("the future is known")
+		t.Error("Since accepts a future revision")
 	}
 	a, b := numbered(1, 1), numbered(2, 1)
 	mustCommit(t, s, "rest", put(b))
@@ -134,7 +134,7 @@ func TestWatch(t *testing.T) {
 	select {
 	case <-changed:
 	case <-time.After(10 * time.Second):
-		t.Fatal("no word of a change")
+		t.Fatal("Changed does not signal a change")
 	}
 	for rev, want := range [][]ID{{a.id(), b.id()}, {a.id(), b.id()}, {b.id()}, nil} {
 		snap, ids, ok := s.Since(uint64(rev))
@@ -144,7 +144,7 @@ func TestWatch(t *testing.T) {
 	}
 	select {
 	case <-s.Changed():
-		t.Error("word of a change that was not")
+		t.Error("Changed signals without a change")
 	default:
 	}
 }
@@ -164,21 +164,20 @@ func TestHistoryIsBounded(t *testing.T) {
 			t.Errorf("since %d: %v", rev, ok)
 		}
 	}
-	h.add(121, make([]ID, maxHistoryKeys+1)) // more than its size at once
+	h.add(121, make([]ID, maxHistoryKeys+1)) // exceeds the limit alone
 	if _, ok := h.since(120); ok || len(h.commits) != 0 {
-		t.Error("a commit over the bound is remembered")
+		t.Error("a commit that exceeds the limit is in the history")
 	}
 	if _, ok := h.since(121); !ok {
-		t.Error("the present is forgotten")
+		t.Error("the current revision is not in the history")
 	}
 }
 
-// TestBefore checks that a transaction that is committed together with others sees the changes of
-// those before it.
+// TestBefore checks that a transaction sees the changes of earlier transactions of the same batch.
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, "")
-	s.writing.Lock() // both wait, and are committed together
+	s.writing.Lock() // both commits wait, and form a batch
 	var commits sync.WaitGroup
 	var bases [2]uint64
 	for i := range bases {

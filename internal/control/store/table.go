@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Table is the objects of one kind. It is made once, passed to Open, and then valid for every view
-// of that store.
+// Table gives access to the objects of one kind, in all views of a store. It is created once, and
+// passed to Open.
 type Table[T any] struct {
 	kind  Kind[T]
-	place int // among the store's tables
-	open  bool
+	table int  // index in Snapshot.tables
+	open  bool // it belongs to a store
 }
 
 // NewTable returns the table of a kind.
@@ -26,45 +26,47 @@ func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 // Key returns the key of an object.
 func (t *Table[T]) Key(value T) string { return t.kind.Key(value) }
 
-// Get finds an object by its key. The result shares memory with the store: do not write to it.
+// Get returns the object with a key. The result shares memory with the store: do not change it.
 func (t *Table[T]) Get(v View, key string) (T, bool) {
-	sort, ok := t.sortOf(key)
+	sortKey, ok := t.sortKeyOf(key)
 	if !ok {
 		var none T
 		return none, false
 	}
-	return t.GetSorted(v, sort)
+	return t.GetSorted(v, sortKey)
 }
 
-// GetSorted is Get for callers that have the result of Kind.Sort.
-func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
+// GetSorted is Get by the sort key.
+func (t *Table[T]) GetSorted(v View, sortKey string) (T, bool) {
+	return t.value(v.row(t.table, sortKey))
+}
 
-// Shared returns an object and its metadata without a copy, for readers that keep many objects. The
-// object belongs to the store: do not change it. nil: there is none.
-func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
-	r := v.row(t.place, sort)
+// Shared returns a pointer to the store's object, and its metadata, for readers that keep many
+// objects: do not change the object. nil: it does not exist.
+func (t *Table[T]) Shared(v View, sortKey string) (*T, Meta) {
+	r := v.row(t.table, sortKey)
 	if r == nil {
 		return nil, Meta{}
 	}
 	return &r.(*object[T]).value, r.header().Meta
 }
 
-// Meta returns the owner of an object, and its version.
+// Meta returns the owner and version of an object; false: it does not exist.
 func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
-	if sort, ok := t.sortOf(key); ok {
-		return metaOf(v.row(t.place, sort))
+	if sortKey, ok := t.sortKeyOf(key); ok {
+		return metaOf(v.row(t.table, sortKey))
 	}
 	return Meta{}, false
 }
 
-// All yields the objects in the order of their keys, as they are when the loop begins. The loop may
-// change them in its transaction.
+// All yields the objects in the order of their sort keys, as they are when the loop begins. The
+// loop may change them in its transaction.
 func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
-// EachShared yields all objects as Shared has them, in the order of their keys.
+// EachShared yields pointers to all objects, like Shared, in the order of their sort keys.
 func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		for r := range v.rows(t.place, sortIndex, "") {
+		for r := range v.rows(t.table, primaryIndex, "") {
 			if !yield(&r.(*object[T]).value) {
 				return
 			}
@@ -72,35 +74,35 @@ func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
 	}
 }
 
-// Prefix yields, in order, the objects whose Kind.Sort begins with prefix.
+// Prefix yields, in order, the objects whose sort key begins with prefix.
 func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.place, sortIndex, prefix))
+	return t.values(v.rows(t.table, primaryIndex, prefix))
 }
 
-// Find yields the objects with a value in an index, in the order of their keys.
+// Find yields the objects with a value in an index, in the order of their sort keys.
 func (t *Table[T]) Find(v View, index, value string) iter.Seq[T] {
 	return t.FindPrefix(v, index, value+"\x00")
 }
 
 // FindPrefix yields the objects with a value in an index that begins with prefix, in the order of
-// these values. An object with several such values is yielded several times.
+// these values. It yields an object once for each such value.
 func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.place, t.placeOf(index), prefix))
+	return t.values(v.rows(t.table, t.indexNumber(index), prefix))
 }
 
-// First returns the first object that Prefix would yield.
+// First returns the first object of Prefix.
 func (t *Table[T]) First(v View, prefix string) (T, bool) {
-	return t.value(v.first(t.place, prefix))
+	return t.value(v.first(t.table, prefix))
 }
 
-// Len is the number of objects.
-func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.place].rows }
+// Len returns the number of objects.
+func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.table].rows }
 
 // Total returns the sum of the i-th function of Kind.Totals over all objects.
-func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.place].totals[i] }
+func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.table].totals[i] }
 
-// Put creates an object, or replaces the one with its key. It refuses an object that Kind.Validate
-// refuses, or that has another owner (ErrOwner). Kind.Check runs when the transaction ends.
+// Put creates an object, or replaces the one with its key. It returns the error of Kind.Validate,
+// and ErrOwner if the existing object has another owner. Kind.Check runs when the transaction ends.
 func (t *Table[T]) Put(tx *Tx, value T) error {
 	if t.kind.Validate != nil {
 		if err := t.kind.Validate(value); err != nil {
@@ -108,13 +110,13 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 		}
 	}
 	key := t.kind.Key(value)
-	sort, ok := t.sortOf(key)
+	sortKey, ok := t.sortKeyOf(key)
 	if !ok {
 		return fmt.Errorf("%s is not a key of a %s", key, t.kind.Name)
 	}
 	kept := tx.unknownRecord(t.ID(key))
-	old := tx.row(t.place, sort)
-	if err := tx.mayChange(t.ID(key), old, kept); err != nil {
+	old := tx.row(t.table, sortKey)
+	if err := tx.checkOwner(t.ID(key), old, kept); err != nil {
 		return err
 	}
 	if old != nil && t.kind.Equal(old.(*object[T]).value, value) {
@@ -124,31 +126,31 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 		value = t.kind.Clone(value)
 	}
 	if kept != nil {
-		tx.remove(len(tx.base.tables), kept)
+		tx.remove(tx.base.unknownTable(), kept)
 	}
-	tx.set(t.place, &object[T]{rowHeader{sort, Meta{Owner: tx.owner, Version: tx.revision()}}, value})
+	tx.set(t.table, &object[T]{rowHeader{sortKey, Meta{Owner: tx.owner, Version: tx.revision()}}, value})
 	return nil
 }
 
-// Delete removes an object. It returns ErrNotFound if there is none, ErrOwner if it has another
-// owner.
+// Delete removes an object. It returns ErrNotFound if the object is missing, and ErrOwner if it has
+// another owner.
 func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
 
-// Differences yields the objects of this kind that a commit would change so far, in the order of
-// their keys, before and after; nil: missing. The cost grows with the transaction. The objects
-// belong to the store.
+// Differences yields the objects of this kind that the transaction has changed so far, in the order
+// of their sort keys: before and after, nil if missing. The cost is proportional to the size of the
+// transaction. Do not change the objects.
 func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	var sorts []string
 	for at, after := range tx.touched {
-		if at.place == t.place && !tx.same(at, tx.base.row(at.place, at.sort), after) {
-			sorts = append(sorts, at.sort)
+		if at.table == t.table && !tx.same(at, tx.base.row(at.table, at.sortKey), after) {
+			sorts = append(sorts, at.sortKey)
 		}
 	}
 	slices.Sort(sorts)
 	return func(yield func(before, after *T) bool) {
-		for _, sort := range sorts {
-			before, _ := t.Shared(tx.base, sort)
-			after, _ := t.Shared(tx, sort)
+		for _, sortKey := range sorts {
+			before, _ := t.Shared(tx.base, sortKey)
+			after, _ := t.Shared(tx, sortKey)
 			if !yield(before, after) {
 				return
 			}
@@ -184,21 +186,21 @@ func metaOf(r row) (Meta, bool) {
 
 func (o *object[T]) any() any { return o.value }
 
-func (t *Table[T]) attach(place int) error {
+func (t *Table[T]) attach(table int) error {
 	if t.open {
 		return fmt.Errorf("the table of kind %s belongs to another store", t.kind.Name)
 	}
-	t.place, t.open = place, true
+	t.table, t.open = table, true
 	return t.kind.complete()
 }
 
-func (t *Table[T]) about() kindInfo {
+func (t *Table[T]) info() kindInfo {
 	return kindInfo{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
 }
 
 func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }
 
-func (t *Table[T]) sortOf(key string) (string, bool) {
+func (t *Table[T]) sortKeyOf(key string) (string, bool) {
 	if t.kind.Sort == nil {
 		return key, true
 	}
@@ -237,11 +239,11 @@ func (t *Table[T]) decode(format int, data []byte) (row, error) {
 	if err != nil {
 		return nil, err
 	}
-	sort, ok := t.sortOf(t.kind.Key(value))
+	sortKey, ok := t.sortKeyOf(t.kind.Key(value))
 	if !ok {
 		return nil, fmt.Errorf("%s is not a key of a %s", t.kind.Key(value), t.kind.Name)
 	}
-	return &object[T]{rowHeader: rowHeader{sort: sort}, value: value}, nil
+	return &object[T]{rowHeader: rowHeader{sortKey: sortKey}, value: value}, nil
 }
 
 func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
@@ -262,7 +264,7 @@ func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
 	return t.kind.Check(before, after, changed)
 }
 
-// checkDuplicates refuses changed objects that share a value of an index with others.
+// checkDuplicates refuses changed objects that have the same value in an index as another object.
 func (t *Table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
 	for _, id := range changed {
 		if id.Kind != t.kind.Name {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestUnread checks that neither a start that ends before it has read newer files, nor one that
-// finds the state locked, changes which files count as newer.
+// TestUnread checks that the files that must be read do not change because of a start that ends
+// before it has read them, or of one that finds the state locked.
 func TestUnread(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -26,7 +26,7 @@ func TestUnread(t *testing.T) {
 		u := mark()
 		s := openStore(t, dir)
 		if s.Snapshot().Revision() == 0 {
-			if err := u.All(); err != nil {
+			if err := u.IncludeAll(); err != nil {
 				t.Fatal(err)
 			}
 			mustCommit(t, s, "rest", put(web()))
@@ -61,11 +61,11 @@ func TestUnread(t *testing.T) {
 	if u := mark(); file.After(u.Since) {
 		t.Error("a file that was read counts as unread")
 	}
-	if err := errors.Join(mark().Withdraw(), os.WriteFile(filepath.Join(dir, unreadName), []byte("noise"), 0o600)); err != nil {
+	if err := errors.Join(mark().Withdraw(), os.WriteFile(filepath.Join(dir, unreadName), []byte("invalid"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if u := mark(); !u.Since.Equal(LastWritten(dir)) {
-		t.Errorf("a file of noise: since %v", u.Since)
+		t.Errorf("with an invalid file, since %v", u.Since)
 	}
 	done(mark())
 	s := openStore(t, dir)
@@ -76,6 +76,6 @@ func TestUnread(t *testing.T) {
 	mustCommit(t, s, "rest", put(dns()))
 	closeStore(t, s)
 	if u := mark(); !u.Since.Equal(LastWritten(dir)) {
-		t.Errorf("another start, that was refused, has it be %v", u.Since)
+		t.Errorf("after a start that was refused, since %v", u.Since)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// keepUrgent makes the urgent changes of a batch although the disk has refused the batch, and
-// refuses the others. The changes follow the previous state.
+// keepUrgent runs the requests of a batch that only change urgent objects, although the batch could
+// not be written, and fails the others. It returns the state after the former, and their changes.
 func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Snapshot, []*change) {
 	if s.revisions != nil {
 		s.revisions.pending = nil
@@ -26,7 +26,7 @@ func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Sn
 		return before, nil
 	}
 	if s.revisions != nil {
-		s.revisions.close() // the next commit writes all that is remembered
+		s.revisions.close() // the next commit rewrites the file
 	}
 	if !s.disk.behind {
 		s.disk.behind = true
@@ -35,15 +35,15 @@ func (s *Store) keepUrgent(batch []*request, before *Snapshot, cause error) (*Sn
 	return head, changes
 }
 
-// onlyUrgent reports whether a change is of urgent objects only.
+// onlyUrgent reports whether a change only affects urgent objects.
 func (l *layout) onlyUrgent(c *change) bool {
 	return c.resolves == 0 && !slices.ContainsFunc(c.ids, func(id ID) bool { return !slices.Contains(l.urgent, id.Kind) })
 }
 
-// writeLater retries a write that the disk has refused, until it succeeds or another commit does.
-// The caller holds the writing lock.
+// writeLater writes the state later, and retries until that or another commit succeeds. The caller
+// holds the writing lock.
 func (s *Store) writeLater(cause error) {
-	time.AfterFunc(s.unwritten.Failed(cause), func() {
+	time.AfterFunc(s.urgentWrites.Failed(cause), func() {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 		if s.closed {
@@ -53,18 +53,18 @@ func (s *Store) writeLater(cause error) {
 			s.writeLater(err)
 			return
 		}
-		s.unwritten.Worked()
+		s.urgentWrites.Worked()
 	})
 }
 
-// Unwritten returns why urgent changes are not stored, and since when; nil: all are.
-func (s *Store) Unwritten() (since time.Time, err error) { return s.unwritten.LastError() }
+// Unwritten returns why urgent changes are not stored, and since when; nil: all are stored.
+func (s *Store) Unwritten() (since time.Time, err error) { return s.urgentWrites.LastError() }
 
-// catchUp writes the whole state, since any number of changes may not have been written. After
-// every step the directory still loads, with at least the former changes.
+// catchUp writes the whole state if changes could not be written before. After each step, the
+// directory contains a state with at least the changes that it had.
 func (d *disk) catchUp(now *Snapshot) error {
 	if d.pendingTidy != nil {
-		if err := d.clean(d.pendingTidy); err != nil {
+		if err := d.tidy(d.pendingTidy); err != nil {
 			return err
 		}
 		d.pendingTidy = nil
@@ -72,7 +72,7 @@ func (d *disk) catchUp(now *Snapshot) error {
 	if !d.behind {
 		return nil
 	}
-	d.background.Wait() // for an older snapshot, which would replace this one
+	d.background.Wait() // otherwise an older snapshot could replace this one
 	version, err := d.writeSnapshot(now)
 	if err != nil {
 		return err

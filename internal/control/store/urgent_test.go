@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// urgentTables returns items, and urgent rules.
+// urgentTables returns tables of items and of urgent rules.
 func urgentTables() []AnyTable {
 	k := ruleKind(2)
 	k.Urgent = true
@@ -27,8 +27,8 @@ func openUrgent(files fileSystem, dir string) (*Store, error) {
 	return s, err
 }
 
-// TestUrgentWhenCallsFail makes each call to the disk fail once in each way: an urgent change
-// succeeds all the same, and is on disk after the next commit, or at the end.
+// TestUrgentWhenCallsFail makes each disk operation fail once, in each way. It checks that urgent
+// changes succeed nevertheless, and are on disk after Close.
 //
 // P5
 func TestUrgentWhenCallsFail(t *testing.T) {
@@ -40,14 +40,14 @@ func TestUrgentWhenCallsFail(t *testing.T) {
 	run := func(files *memFiles) {
 		s, err := openUrgent(files, memDir)
 		if err != nil {
-			return // TestCommitsWhenCallsFail has failures of a start
+			return // TestEveryCallFails checks failures of a start
 		}
 		for i, edit := range script {
 			before := s.Snapshot()
 			_, changed, err := s.Commit("rest", edit)
 			onlyUrgent := !slices.Contains([]int{0, 2, 6}, i)
 			if err != nil && (onlyUrgent || s.Snapshot() != before) {
-				t.Fatalf("%s at call %d: commit %d of urgent changes (%v): %v", files.hit, files.at, i, onlyUrgent, err)
+				t.Fatalf("%s at call %d: commit %d of urgent changes (%v): %v", files.failedCall, files.failAt, i, onlyUrgent, err)
 			}
 			if err == nil && len(changed) == 0 {
 				t.Fatalf("commit %d has changed nothing", i)
@@ -57,18 +57,19 @@ func TestUrgentWhenCallsFail(t *testing.T) {
 			}
 		}
 		want := recordsOf(t, s.Snapshot())
-		if err := s.Close(); err != nil && files.hit == "" {
+		if err := s.Close(); err != nil && files.failedCall == "" {
 			t.Fatal(err)
 		}
-		files.at = -1
+		files.failAt = -1
 		again, err := openUrgent(files, memDir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		// The last calls are those of Close: what they had to write may be lost.
+		// The last disk operations are those of Close: if one fails, the last commit may be
+		// lost.
 		if got := recordsOf(t, again.Snapshot()); got != want && again.Snapshot().Revision() != s.Snapshot().Revision()-1 {
-			t.Fatalf("%s at call %d: the state is\n%swas\n%s", files.hit, files.at, got, want)
+			t.Fatalf("%s at call %d: the state is\n%swas\n%s", files.failedCall, files.failAt, got, want)
 		}
 	}
 	clean := newMemFiles()
@@ -76,14 +77,15 @@ func TestUrgentWhenCallsFail(t *testing.T) {
 	for at := range clean.calls {
 		for _, how := range []fault{failBefore, failAfter, tear} {
 			files := newMemFiles()
-			files.at, files.how, files.part = at, how, 1
+			files.failAt, files.fault, files.tearPart = at, how, 1
 			run(files)
 		}
 	}
 }
 
-// TestUrgentOnAFullDisk fills a file system: urgent changes hold, others are refused, also those of
-// one batch, and all is on disk once there is room, without a further commit.
+// TestUrgentOnAFullDisk fills a file system. It checks that urgent changes succeed and others are
+// refused, even in one batch, and that the state is written, without another commit, once there is
+// room.
 //
 // P5
 func TestUrgentOnAFullDisk(t *testing.T) {

@@ -52,7 +52,7 @@ type bootObject struct {
 func (a *API) LoadBootFiles(dir string, unread *store.Unread) {
 	var err error
 	if a.Store.Snapshot().Revision() == 0 {
-		err = unread.All()
+		err = unread.IncludeAll()
 	}
 	var list []bootObject
 	for _, f := range BootFiles() {

@@ -12,12 +12,12 @@ import (
 	grpccredentials "google.golang.org/grpc/credentials"
 )
 
-// credentials are certificates in files, which are read again for each connection: they may be
-// renewed while the node runs.
+// credentials are TLS credentials whose files are read again for each connection, as certificates
+// may be renewed while the node runs.
 type credentials struct {
-	grpccredentials.TransportCredentials // with the files of the start, for what does not depend on them
+	grpccredentials.TransportCredentials // for methods that do not depend on the files
 	ca, cert, key                        string
-	roots                                atomic.Pointer[x509.CertPool] // as read last
+	roots                                atomic.Pointer[x509.CertPool] // from the last successful read of ca
 }
 
 // newCredentials reads the files for the first time. cert may be empty.
@@ -31,7 +31,7 @@ func newCredentials(ca, cert, key string) (*credentials, error) {
 		c.roots.Store(roots)
 	}
 	if cert != "" {
-		if _, err := c.own(); err != nil {
+		if _, err := c.keyPair(); err != nil {
 			return nil, err
 		}
 	}
@@ -46,18 +46,18 @@ func (c *credentials) readRoots() (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate", c.ca)
+		return nil, fmt.Errorf("%s does not contain a certificate", c.ca)
 	}
 	return roots, nil
 }
 
-func (c *credentials) own() (*tls.Certificate, error) {
+func (c *credentials) keyPair() (*tls.Certificate, error) {
 	own, err := tls.LoadX509KeyPair(c.cert, c.key)
 	return &own, err
 }
 
-// config returns the configuration of the next connection. While the file of the CA cannot be used,
-// its previous certificates stay in use.
+// config returns the configuration for a connection. If the CA file cannot be used, its previous
+// certificates stay in use.
 func (c *credentials) config() *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.ca != "" {
@@ -67,7 +67,7 @@ func (c *credentials) config() *tls.Config {
 		config.RootCAs = c.roots.Load()
 	}
 	if c.cert != "" {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.own() }
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c.keyPair() }
 	}
 	return config
 }

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	callTimeout = 2 * time.Second // of one call
-	pageSize    = 500             // entries of one answer
-	retries     = 3               // retries of a call that was not sent: other servers may answer
-	leaseTTL    = 10              // seconds after which the entry of a node that has died vanishes
-	leaseEvery  = 3 * time.Second
-	// EntryLife is for how long the entry of a node that has died remains at most.
+	callTimeout = 2 * time.Second // timeout of a call
+	pageSize    = 500             // maximum number of entries per answer
+	retries     = 3               // retries of a call that was not sent, with other servers
+	leaseTTL    = 10              // seconds until the entry of a dead node disappears
+	leaseEvery  = 3 * time.Second // interval of renewing the lease
+	// EntryLife is the longest time for which the entry of a dead node remains.
 	EntryLife = leaseTTL*time.Second + leaseEvery
 )
 
 // Config names the servers.
 type Config struct {
 	Servers        []string // HOST:PORT
-	Prefix         string   // of all keys, without a slash at its end
+	Prefix         string   // prefix of all keys, without a final slash
 	TLS            bool
 	CA, Cert, Key  string // files, read again for each connection
 	User, Password string // empty: none
@@ -42,17 +42,18 @@ type Config struct {
 type Store struct {
 	Config
 	prefix string       // with a slash
-	files  *credentials // nil: connections are not encrypted
+	files  *credentials // nil: no TLS
 
-	ctx    context.Context // of the client
-	cancel context.CancelFunc
-	turn   chan struct{}    // capacity 1: holds a token while client is used or made
-	client *clientv3.Client // nil: not made yet
+	ctx         context.Context // of the client
+	cancel      context.CancelFunc
+	clientToken chan struct{}    // capacity 1: holds a token while client is read or created
+	client      *clientv3.Client // nil: not created yet
 }
 
-// New returns a store. It connects with the first call: the servers may be away.
+// New returns a store. The first call of a method connects to the servers, which may be unreachable
+// until then.
 func New(c Config) (s *Store, err error) {
-	s = &Store{Config: c, prefix: c.Prefix + "/", turn: make(chan struct{}, 1)}
+	s = &Store{Config: c, prefix: c.Prefix + "/", clientToken: make(chan struct{}, 1)}
 	if c.TLS {
 		if s.files, err = newCredentials(c.CA, c.Cert, c.Key); err != nil {
 			return nil, err
@@ -62,26 +63,26 @@ func New(c Config) (s *Store, err error) {
 	return s, nil
 }
 
-// Close ends the connections, and a login that a server does not answer.
+// Close closes the connections, and cancels a login that a server does not answer.
 func (s *Store) Close() error {
 	s.cancel()
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
+	s.clientToken <- struct{}{}
+	defer func() { <-s.clientToken }()
 	if s.client == nil {
 		return nil
 	}
 	return s.client.Close()
 }
 
-// String names the servers.
+// String implements store.Remote.
 func (s *Store) String() string { return "etcd at " + strings.Join(s.Servers, ", ") }
 
-// connect returns the client. With a user it asks a server for a token, which may fail, or take
-// callTimeout: others wait until their ctx ends.
+// connect returns the client, and creates it if necessary. With a user, that includes a login,
+// which may fail, or take callTimeout: other callers wait for it until their ctx ends.
 func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	select {
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
+	case s.clientToken <- struct{}{}:
+		defer func() { <-s.clientToken }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -90,7 +91,7 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	}
 	scheme := "http://"
 	options := []grpc.DialOption{grpc.WithChainUnaryInterceptor(failFast), grpc.WithConnectParams(grpc.ConnectParams{
-		// Objects follow soon after the servers are back: gRPC would wait for up to two
+		// Reconnect soon after the servers are back: by default, gRPC waits for up to two
 		// minutes.
 		Backoff:           backoff.Config{BaseDelay: callTimeout / 10, Multiplier: 1.6, Jitter: 0.2, MaxDelay: callTimeout / 2},
 		MinConnectTimeout: callTimeout,
@@ -113,13 +114,13 @@ func (s *Store) connect(ctx context.Context) (*clientv3.Client, error) {
 	return client, nil
 }
 
-// failFast has a call fail when no server can be reached, with the reason. The client would wait
-// for the end of the call's time, and then not know why.
+// failFast makes a call fail, with the reason, when no server can be reached. Without it, the
+// client would wait for the timeout, and not report the reason.
 func failFast(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(ctx, method, req, reply, cc, append(opts, grpc.WaitForReady(false))...)
 }
 
-// call makes one call, within callTimeout.
+// call runs a call of the client, within callTimeout.
 func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	connecting, connected := context.WithTimeout(ctx, callTimeout)
 	client, err := s.connect(connecting)
@@ -134,29 +135,29 @@ func (s *Store) call(ctx context.Context, do func(context.Context, *clientv3.Cli
 	if err != nil && ctx.Err() == nil && late {
 		return fmt.Errorf("no answer within %s", callTimeout)
 	}
-	return plain(err)
+	return plainError(err)
 }
 
-// plain returns an error without the frames of gRPC and etcd.
-func plain(err error) error {
+// plainError returns an error without the prefixes of gRPC and etcd.
+func plainError(err error) error {
 	s, ok := status.FromError(err)
 	if err == nil || !ok {
-		return refused(err)
+		return markRefused(err)
 	}
 	text := strings.TrimPrefix(s.Message(), "etcdserver: ")
 	if _, reason, dialing := strings.Cut(text, "Error while dialing: "); dialing {
 		text = strings.TrimSuffix(reason, `"`)
 	}
 	if _, alert, refused := strings.Cut(text, "remote error: tls: "); refused {
-		text = notAccepted(strings.TrimSuffix(alert, `"`))
+		text = notAcceptedText(strings.TrimSuffix(alert, `"`))
 	} else if strings.HasSuffix(text, "write: broken pipe") || strings.HasSuffix(text, "write: connection reset by peer") {
-		text = notAccepted("it closed the connection") // before its reason was read
+		text = notAcceptedText("it closed the connection") // its reason was not read in time
 	}
 	return errors.New(text)
 }
 
-// refused marks an error of a server that has certainly not made the change.
-func refused(err error) error {
+// markRefused returns an ErrRefused for errors that mean that the server has made no change.
+func markRefused(err error) error {
 	var server interface {
 		error
 		Code() codes.Code
@@ -172,7 +173,7 @@ func refused(err error) error {
 	return err
 }
 
-// hintFor returns what to do about an error that users can correct.
+// hintFor returns how to resolve an error, or "".
 func hintFor(text string) string {
 	if strings.HasSuffix(text, "database space exceeded") {
 		return " (see --auto-compaction-retention of etcd; then etcdctl compact, defrag, and alarm disarm)"
@@ -180,13 +181,13 @@ func hintFor(text string) string {
 	return ""
 }
 
-// refusal is an ErrRefused in a sentence.
+// refusal is an ErrRefused with an explanation.
 type refusal struct{ text string }
 
 func (r *refusal) Error() string        { return r.text }
 func (r *refusal) Is(target error) bool { return target == store.ErrRefused }
 
-func notAccepted(why string) string {
+func notAcceptedText(why string) string {
 	return fmt.Sprintf("the server does not accept this node's certificate, or lack of one: check --store-cert (%s)", why)
 }
 
@@ -219,13 +220,13 @@ func (s *Store) Read(ctx context.Context, yield func(store.RemoteEntry)) (revisi
 func (s *Store) Watch(ctx context.Context, after int64, changed func([]store.RemoteEntry) error) error {
 	client, err := s.connect(ctx)
 	if err != nil {
-		return plain(err)
+		return plainError(err)
 	}
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	for answer := range client.Watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(after+1)) {
 		if err := answer.Err(); err != nil {
-			return plain(err)
+			return plainError(err)
 		}
 		for events := answer.Events; len(events) > 0; {
 			revision, n := events[0].Kv.ModRevision, 0
@@ -295,7 +296,7 @@ func (s *Store) Keep(ctx context.Context, path string, value func() []byte) erro
 	defer func() {
 		_ = s.call(context.WithoutCancel(ctx), func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Revoke(ctx, lease.ID)
-			return err // then it ends by itself
+			return err // ignored: the lease expires by itself
 		})
 	}()
 	tick := time.NewTicker(leaseEvery)

@@ -10,7 +10,7 @@ import (
 	"loxilb/test/await"
 )
 
-// TestRefused checks that the error says why no server can be reached.
+// TestRefused checks that an error has the reason why no server can be reached.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{Servers: []string{"127.0.0.1:1", "127.0.0.2:1"}, Prefix: "/test"})
@@ -23,11 +23,11 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSlowLogin checks that calls do not wait for the login of another one for longer than their
-// own time, and that the store can be closed meanwhile.
+// TestSlowLogin checks that a call does not wait for the login of another call for longer than its
+// own timeout, and that the store can be closed meanwhile.
 func TestSlowLogin(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and does not answer
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestSlowLogin(t *testing.T) {
 		t.Errorf("four calls at once took %v, want %v at most", took, 2*callTimeout)
 	}
 	calls.Go(func() { _, _ = s.Revision(t.Context(), "head") })
-	await.True(t, patience, "a login", func() bool { return len(s.turn) == 1 })
+	await.True(t, patience, "a login", func() bool { return len(s.clientToken) == 1 })
 	began = time.Now()
 	if err := s.Close(); err != nil {
 		t.Error(err)

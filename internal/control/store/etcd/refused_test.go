@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/control/store"
 )
 
-// TestRefusal checks which errors say that a change was certainly not made, and that the one of a
-// full etcd says what to do.
+// TestRefusal checks which errors mean that no change was made, and that the error of a full etcd
+// has a hint.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestRefusal(t *testing.T) {
 		{codes.PermissionDenied, "etcdserver: permission denied", true, "permission denied"},
 		{codes.Unavailable, "etcdserver: request timed out", false, "etcdserver: request timed out"},
 	} {
-		err := plain(clientv3.ContextError(t.Context(), status.Error(c.code, c.text)))
+		err := plainError(clientv3.ContextError(t.Context(), status.Error(c.code, c.text)))
 		if errors.Is(err, store.ErrRefused) != c.refused || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s: got %v, refused: %t", c.text, err, errors.Is(err, store.ErrRefused))
 		}

@@ -23,7 +23,7 @@ import (
 
 const patience = 20 * time.Second
 
-// authority issues certificates, in files of a directory.
+// authority issues certificates, and writes them to files of a directory.
 type authority struct {
 	*certtest.Authority
 	t   *testing.T
@@ -77,7 +77,8 @@ func (a *authority) startEtcd() string {
 	return addresses[0]
 }
 
-// addUser creates a user of the server who may use a prefix, and has the server ask for passwords.
+// addUser creates a user of the server with access to a prefix, and makes the server require
+// passwords.
 func (a *authority) addUser(s *Store, name, password, prefix string) {
 	a.t.Helper()
 	ctx, cancel := context.WithTimeout(a.t.Context(), patience)
@@ -101,8 +102,8 @@ func (a *authority) addUser(s *Store, name, password, prefix string) {
 	a.must(err)
 }
 
-// TestSecure checks TLS, certificates of clients, and passwords with a server: what is right works,
-// and errors say what is wrong. A renewed certificate is used without a restart.
+// TestSecure checks TLS, client certificates and passwords with a server, and the errors if they
+// are wrong. A renewed certificate is used without a restart.
 func TestSecure(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("etcd"); err != nil {
@@ -146,8 +147,8 @@ func TestSecure(t *testing.T) {
 	a.renewsCA(right, other)
 }
 
-// renewsCA checks that a replaced CA is used without a restart, and that a damaged file does not
-// take the effect of the one before.
+// renewsCA checks that a replaced CA file is used without a restart, and that the previous one
+// stays in effect if the file is damaged.
 func (a *authority) renewsCA(right Config, other *authority) {
 	a.t.Helper()
 	read := func(path string) []byte {
@@ -199,7 +200,7 @@ func (a *authority) eventually(do func() error) {
 	}
 }
 
-// watches checks that a change by one node reaches another one.
+// watches checks that a node sees the change of another node.
 func (a *authority) watches(c Config) {
 	a.t.Helper()
 	one, two := a.open(c), a.open(c)

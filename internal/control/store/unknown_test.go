@@ -26,8 +26,8 @@ func openKinds(t *testing.T, dir string, format int) (*Store, string) {
 	return s, logged.String()
 }
 
-// TestSecondKind checks a new kind through its whole life: index, check, owner, version, watch,
-// restart.
+// TestSecondKind checks all features of a store with a second kind: index, check, owner, version,
+// watch and restart.
 func TestSecondKind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -105,8 +105,8 @@ func TestSecondKind(t *testing.T) {
 	}
 }
 
-// TestUnknownIsKept checks that a build keeps unknown objects unchanged through all its commits,
-// and that a build that knows them reads them with owner and version.
+// TestUnknownIsKept checks that a build keeps unknown records unchanged through all its commits,
+// and that a build that knows them then reads them with their owners and versions.
 //
 // P7 An older loxilb damages nothing that a newer one has stored
 func TestUnknownIsKept(t *testing.T) {
@@ -129,7 +129,7 @@ func TestUnknownIsKept(t *testing.T) {
 			t.Errorf("logged %s", logged)
 		}
 		if got := recordsOf(t, s.Snapshot()); got != want {
-			t.Errorf("with half of it known: %s, want %s", got, want)
+			t.Errorf("with format 1 known: %s, want %s", got, want)
 		}
 		var unknown []string
 		for u := range s.Snapshot().Unknown() {
@@ -163,7 +163,7 @@ func TestUnknownIsKept(t *testing.T) {
 	}
 }
 
-// TestUnknownIsReplaced checks that only its owner can replace or delete an unknown object.
+// TestUnknownIsReplaced checks that only its owner can replace or delete an unknown record.
 func TestUnknownIsReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -207,8 +207,29 @@ func TestUnknownIsReplaced(t *testing.T) {
 	}
 }
 
-// TestRefusedRecordIsKept checks that a well-formed record that its kind refuses is kept while
-// others are served, in files of version 2 and 3.
+// TestUnknownIsRestored checks that a rollback restores an unknown record that was deleted, also after
+// a restart.
+func TestUnknownIsRestored(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := openKinds(t, dir, 2)
+	mustCommit(t, s, "rest", putRules(rule{Number: 1, Item: "web", Note: "new"}))
+	closeStore(t, s)
+	s, _ = openKinds(t, dir, 1)
+	want := content(s.Snapshot())
+	mustCommit(t, s, "rest", deletes(ID{"rule", "1"}))
+	mustCommit(t, s, "rest", rollBackTo(1))
+	for range 2 {
+		if got := content(s.Snapshot()); got != want {
+			t.Errorf("after the rollback, the state is %q, want %q", got, want)
+		}
+		closeStore(t, s)
+		s, _ = openKinds(t, dir, 1)
+	}
+}
+
+// TestRefusedRecordIsKept checks that a well-formed record that Kind.Decode refuses is kept, and
+// that other records are served, in files of versions 2 and 3.
 func TestRefusedRecordIsKept(t *testing.T) {
 	t.Parallel()
 	for _, file := range []struct{ name, content string }{
@@ -257,8 +278,8 @@ func lines(t *testing.T, bodies ...string) string {
 	return string(b)
 }
 
-// TestLowestVersion checks that a file has version 3 only while it has something that version 2
-// cannot express.
+// TestLowestVersion checks that files have version 3 only while version 2 cannot express their
+// content.
 func TestLowestVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -306,14 +327,14 @@ func FuzzFiles(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &loader{tx: begin(empty, "")}
+		l := &loader{tx: newTx(empty, "")}
 		// with a correct checksum, so the fuzzer gets past it
 		line := appendLine(nil, func(b []byte) []byte { return append(b, body...) })
 		_, _ = decodeHeader(line)
 		_ = l.replay(line, version, 1)
 		if r, err := empty.decodeObject(line, version); err == nil && l.put(&r) == nil {
-			l.head = l.seal()
-			for p := range l.head.all() { // what was read can be written again
+			l.head = l.buildSnapshot()
+			for p := range l.head.all() { // all that was read can be written again
 				if _, err := l.head.recordOf(p); err != nil {
 					t.Error(err)
 				}
