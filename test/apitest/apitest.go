@@ -303,8 +303,7 @@ func (b *Bench) Call(method, path, body string, headers ...string) *httptest.Res
 	return w
 }
 
-// Serve answers clients of this machine over TCP, until the test ends. The tests of the module kube
-// use it.
+// Serve answers clients of this machine over TCP, until the test ends.
 func (b *Bench) Serve() *httptest.Server {
 	s := httptest.NewUnstartedServer(b.Http)
 	s.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context { return transport.WithPeer(ctx, b.Peer) }

@@ -1,9 +1,9 @@
 package httpapi_test
 
 import (
-	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +30,7 @@ func TestContract(t *testing.T) {
 			if e := apitest.ProblemOf(t, w); w.Code != 501 || !strings.Contains(e.Message, o.Note) {
 				t.Errorf("%s %s: the table says it is missing, but the answer is %d %s", o.Method, o.Path, w.Code, w.Body)
 			}
-		} else if _, pattern := b.API.Mux().Handler(httptest.NewRequest(o.Method, path, nil)); pattern == "" {
+		} else if allow := b.Call("TRACE", path, "").Header().Get("Allow"); !slices.Contains(strings.Split(allow, ", "), o.Method) {
 			t.Errorf("%s %s: the table says it is %s, but no handler answers it", o.Method, o.Path, o.State)
 		}
 	}

@@ -2,15 +2,12 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"strconv"
-	"time"
 
 	"loxilb/internal/api/httpapi/compat"
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/api/httpapi/transport"
-	"loxilb/internal/control/store"
 )
 
 // Listen opens all sockets, or none, with an error.
@@ -44,24 +41,10 @@ func (a *API) Handler(by transport.Kind) http.Handler {
 			return
 		}
 		if remote, ok := a.o.Store.Remote(); ok {
-			setAge(ow.Header(), &remote)
+			objects.SetAge(ow.Header(), &remote)
 		}
 		a.route(ow, r)
 	})
-}
-
-// setAge adds the age of shared objects to an answer while the shared store is unavailable. The age
-// is unknown if the daemon has started since.
-func setAge(h http.Header, remote *store.RemoteStatus) {
-	if remote.Err == nil {
-		return
-	}
-	age := "from before " + remote.Since.UTC().Format(time.RFC3339)
-	if !remote.Contact.IsZero() {
-		h.Set("Age", strconv.Itoa(int(time.Since(remote.Contact).Seconds())))
-		age = "as of " + remote.Contact.UTC().Format(time.RFC3339)
-	}
-	h.Set("Warning", fmt.Sprintf(`110 loxilb %q`, "shared objects are "+age+": "+remote.Servers+" cannot be used"))
 }
 
 // route replies in JSON to requests without a handler, too.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -12,28 +13,29 @@ import (
 
 	"loxilb/internal/api/httpapi"
 	"loxilb/internal/api/httpapi/rest"
-	"loxilb/internal/event"
+	"loxilb/internal/api/httpapi/transport"
 	"loxilb/test/apitest"
 )
 
 // TestUnread checks that a client that does not read its response is disconnected.
 func TestUnread(t *testing.T) {
 	t.Parallel()
-	b, server := apitest.ServeEvents(t, event.NewHub())
+	var answer atomic.Int64
+	done := make(chan error, 1)
+	b := apitest.New(t, func(o *httpapi.Options) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			n, err := w.Write(make([]byte, 64<<20)) // more than any socket buffer
+			answer.Store(int64(n))
+			done <- err
+		})
+	})
 	b.API.Observation.Streams.Stall = 50 * time.Millisecond
-	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	c, err := net.Dial("tcp", b.Serve().Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close() //nolint:errcheck // of a test
-	var answer atomic.Int64
-	done := make(chan error, 1)
-	b.API.Mux().HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
-		n, err := w.Write(make([]byte, 64<<20)) // more than any socket buffer
-		answer.Store(int64(n))
-		done <- err
-	})
-	if _, err := fmt.Fprintf(c, "GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprintf(c, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -46,28 +48,61 @@ func TestUnread(t *testing.T) {
 	}
 }
 
+// slowReader is a client that reads nothing until it is released.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	waiting chan struct{} // gets a value when the answer begins
+	release chan struct{} // is closed when the client reads
+}
+
+func (s slowReader) Write(b []byte) (int, error) {
+	select {
+	case s.waiting <- struct{}{}:
+		<-s.release
+	case <-s.release:
+	}
+	return len(b), nil
+}
+
 // TestManyUnread checks that the number of large responses in memory is bounded although clients do
 // not read them, and that small ones are not limited.
 func TestManyUnread(t *testing.T) {
 	t.Parallel()
-	b := apitest.New(t, nil)
-	size := 0
-	b.API.Mux().HandleFunc("GET /sized", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
-	for range rest.MaxUnread {
-		b.API.Unread() <- struct{}{}
+	var size atomic.Int64
+	b := apitest.New(t, func(o *httpapi.Options) {
+		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size.Load())) })
+	})
+	wait := func() (read func()) {
+		client := slowReader{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+		r := httptest.NewRequest("GET", "http://127.0.0.1:11111/metrics", nil)
+		r = r.WithContext(transport.WithPeer(r.Context(), b.Peer))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			b.Http.ServeHTTP(client, r)
+		}()
+		<-client.waiting
+		return func() {
+			close(client.release)
+			<-ended
+		}
 	}
 	ask := func(want int) {
 		t.Helper()
-		if w := b.Call("GET", "/sized", ""); w.Code != want || want == 200 && w.Body.Len() != size {
-			t.Errorf("%d bytes: %d, %d bytes", size, w.Code, w.Body.Len())
+		if w := b.Call("GET", "/metrics", ""); w.Code != want || want == 200 && int64(w.Body.Len()) != size.Load() {
+			t.Errorf("%d bytes: %d, %d bytes", size.Load(), w.Code, w.Body.Len())
 		}
 	}
-	size = rest.LargeAnswer + 1
+	size.Store(rest.LargeAnswer + 1)
+	read := wait()
+	for range rest.MaxUnread - 1 {
+		defer wait()()
+	}
 	ask(503)
-	size = rest.LargeAnswer
+	size.Store(rest.LargeAnswer)
 	ask(200)
-	<-b.API.Unread()
-	size = 3 * rest.LargeAnswer
+	read()
+	size.Store(3 * rest.LargeAnswer)
 	ask(200)
 	ask(200)
 }

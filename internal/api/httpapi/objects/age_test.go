@@ -1,4 +1,4 @@
-package httpapi
+package objects_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/api/httpapi/objects"
 	"loxilb/internal/control/store"
 )
 
@@ -28,7 +29,7 @@ func TestAge(t *testing.T) {
 		"away at start": {store.RemoteStatus{Err: errors.New("refused"), Since: began}, false, "from before " + minute},
 	} {
 		h := http.Header{}
-		setAge(h, &tc.remote)
+		objects.SetAge(h, &tc.remote)
 		seconds, err := strconv.Atoi(h.Get("Age"))
 		if aged := err == nil && seconds > 0; aged != tc.aged || !strings.Contains(h.Get("Warning"), tc.warning) || (tc.warning == "") != (h.Get("Warning") == "") {
 			t.Errorf("%s: the headers are %v", name, h)
