@@ -2,7 +2,9 @@ package network_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,42 +16,50 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestRoutePages checks that pages of one route each show all routes once, in the kernel's order,
-// also routes to one network that differ in TOS.
+// TestRoutePages checks that pages neither repeat nor omit routes: each begins behind the last route
+// of the page before in the kernel's order. Routes to one network differ in TOS, metric or gateway.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
-	to := netip.MustParsePrefix("10.1.0.0/16")
-	at := func(metric int, via string) netobj.Route {
-		return netobj.Route{Destination: to, Metric: metric, Gateway: netip.MustParseAddr(via)}
+	b.Routes.Tos = map[netobj.Route]uint8{}
+	want := []string{ // destination, gateway, metric
+		"10.0.0.0/24 10.0.0.1 0", "10.0.0.0/16 10.0.0.1 0",
+		"10.0.0.0/8 10.0.0.1 0", "10.0.0.0/8 10.0.0.2 0", "10.0.0.0/8 10.0.0.1 1", "10.0.0.0/8 10.0.0.2 1",
+		"10.1.0.0/16 10.0.0.1 200", "10.1.0.0/16 10.0.0.2 100", "10.1.0.0/16 10.0.0.3 0", "10.1.0.0/16 10.0.0.4 0",
+		"2001:db8::/64 fe80::1 0", "2001:db8:0:1::/64 fe80::1 0", "2001:db8::/48 fe80::1 0",
+		"2001:db8::/32 fe80::1 1", "2001:db8::/32 fe80::1 2", "2001:db9::/64 fe80::1 0",
 	}
-	high, low, usual := at(200, "10.0.0.1"), at(100, "10.0.0.2"), at(0, "10.0.0.3")
-	b.Routes.Objects = []netobj.Route{
-		{Destination: netip.MustParsePrefix("10.0.0.0/24")}, high, low, usual, at(0, "10.0.0.4"),
-		{Destination: netip.MustParsePrefix("2001:db8::/48")}, {Destination: netip.MustParsePrefix("2001:db8::/32")},
+	tos := map[string]uint8{want[2]: 4, want[6]: 0x10, want[7]: 8}
+	for _, line := range want {
+		var to, gateway string
+		var r netobj.Route
+		if _, err := fmt.Sscan(line, &to, &gateway, &r.Metric); err != nil {
+			t.Fatal(err)
+		}
+		r.Destination, r.Gateway = netip.MustParsePrefix(to), netip.MustParseAddr(gateway)
+		b.Routes.Objects, b.Routes.Tos[r] = append(b.Routes.Objects, r), tos[line]
 	}
-	b.Routes.Tos = map[netobj.Route]uint8{high: 0x10, low: 8}
-	var got []string
+	page := func(query string) (got []string, next string) {
+		t.Helper()
+		_, body, _ := strings.Cut(b.Answer("GET", "/config/route/all?"+query, ""), " ")
+		var page v1.RouteList
+		if err := json.Unmarshal([]byte(body), &page); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		for _, r := range page.RouteAttr {
+			got = append(got, fmt.Sprint(r.DestinationIPNet, " ", r.Gateway, " ", r.Metric))
+		}
+		return got, page.Continue
+	}
 	next := ""
-	for range 2 * len(b.Routes.Objects) {
-		_, body, _ := strings.Cut(b.Answer("GET", "/config/route/all?limit=1&continue="+next, ""), " ")
-		var page struct {
-			RouteAttr []v1.RouteEntry `json:"routeAttr"`
-			Continue  string          `json:"continue"`
+	for i := range want {
+		if later, _ := page("continue=" + next); !slices.Equal(later, want[i:]) {
+			t.Errorf("after %d routes got %q, want %q", i, later, want[i:])
 		}
-		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.RouteAttr) != 1 {
-			t.Fatalf("%s: got %v, want no error, 1 element in page.RouteAttr", body, err)
+		var one []string
+		if one, next = page("limit=1&continue=" + next); len(one) != 1 || (next == "") != (i == len(want)-1) {
+			t.Fatalf("a page of one route has %q, and the next begins at %q", one, next)
 		}
-		got = append(got, page.RouteAttr[0].DestinationIPNet+" "+page.RouteAttr[0].Gateway)
-		if next = page.Continue; next == "" {
-			break
-		}
-	}
-	want := []string{
-		"10.0.0.0/24 ", "10.1.0.0/16 10.0.0.1", "10.1.0.0/16 10.0.0.2", "10.1.0.0/16 10.0.0.3", "10.1.0.0/16 10.0.0.4", "2001:db8::/48 ", "2001:db8::/32 ",
-	}
-	if strings.Join(got, ", ") != strings.Join(want, ", ") {
-		t.Errorf("the listed routes are %q, want %q", got, want)
 	}
 }
 
