@@ -288,23 +288,29 @@ static __always_inline bool sweep_read_key(struct __sk_buff *ctx, __u32 n,
 	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
 }
 
-/* Removes the clients that services no longer remember, of those that user space passes. */
-SEC("tc")
-int loxilb_sweep_persists(struct __sk_buff *ctx)
+/* Removes key n of a pass if its service no longer remembers the client. Returns false
+ * after the last key. Global (verifier: globals). */
+__noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 {
 	void *table = lazy_hash_get(&persists);
 	struct persist_entry *e;
 	struct persist_key key;
 
-	if (!table)
-		return 0;
+	if (!table || !sweep_read_key(ctx, n, &key, sizeof(key)))
+		return false;
+	e = bpf_map_lookup_elem(table, &key);
+	if (e && persist_is_removable(&key, e))
+		bpf_map_delete_elem(table, &key);
+	return true;
+}
+
+/* Removes the clients that services no longer remember, of those that user space passes. */
+SEC("tc")
+int loxilb_sweep_persists(struct __sk_buff *ctx)
+{
 	NO_UNROLL
-	for (__u32 n = 0;
-	     n < SWEPT_KEYS && sweep_read_key(ctx, n, &key, sizeof(key)); n++) {
-		e = bpf_map_lookup_elem(table, &key);
-		if (e && persist_is_removable(&key, e))
-			bpf_map_delete_elem(table, &key);
-	}
+	for (__u32 n = 0; n < SWEPT_KEYS && sweep_persist(ctx, n); n++)
+		;
 	return 0;
 }
 

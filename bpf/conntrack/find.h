@@ -94,7 +94,7 @@ struct find {
 static long find_bucket(__u32 n, struct find *s)
 {
 	__u32 bucket = s->row / ROWS_PER_BUCKET;
-	__u32 first = s->row % ROWS_PER_BUCKET;
+	__u32 first = s->row % ROWS_PER_BUCKET, before;
 	struct table_bucket *b;
 	struct table_row *row;
 	int got;
@@ -104,7 +104,10 @@ static long find_bucket(__u32 n, struct find *s)
 		return 1;
 	NO_UNROLL
 	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
-		if (i < first)
+		/* the verifier follows one path for each value of what it compares */
+		before = first - i;
+		asm volatile("" : "+r"(before));
+		if ((__s32)before > 0)
 			continue;
 		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;
 		got = row ? find_row(row, s->row) : 0;
