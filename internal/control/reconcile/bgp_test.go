@@ -105,13 +105,7 @@ func newBGPRig(t *testing.T, speaker BGPSpeaker) *objectRig {
 }
 
 // run runs loops until the test ends, or until stop.
-func (r *objectRig) run(loops func(ctx context.Context)) {
-	ctx, cancel := context.WithCancel(r.t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); loops(ctx) }()
-	r.stop = func() { cancel(); <-done }
-	r.t.Cleanup(r.stop)
-}
+func (r *objectRig) run(loops func(context.Context)) { r.stop = runUntilEnd(r.t, loops) }
 
 func (r *objectRig) commit(edit func(tx *store.Tx) error) {
 	r.t.Helper()

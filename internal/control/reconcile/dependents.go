@@ -34,7 +34,7 @@ func (t *dependents) feed(w *status.Writer, d *desired.State, snapshot *store.Sn
 		for one := range d.Instances.All(snapshot) {
 			t.want(w, d.Instances.ID(one.Key()))
 		}
-		for id := range t.tracked { // deleted ones included
+		for id := range t.tracked { // including deleted ones
 			t.want(w, id)
 		}
 	}

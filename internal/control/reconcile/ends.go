@@ -137,7 +137,7 @@ func answeredWhile(other, failed *health.Status) bool {
 	return to.Sub(from) >= other.Interval
 }
 
-// reapplyTimers schedule services to be applied again. Only the loop's goroutine uses them.
+// reapplyTimers schedules services to be applied again. Only the loop's goroutine uses it.
 type reapplyTimers struct {
 	timers map[lb.Key]*time.Timer
 	mark   func(...lb.Key)

@@ -31,10 +31,7 @@ func newOutage(t *testing.T, text string) *outage {
 	o := &outage{service: service(t, text)}
 	o.fail()
 	m := health.New(health.Config{Log: slog.New(slog.DiscardHandler), Prober: o.prober})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { m.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, m.Run)
 	o.probes = newProbes(m)
 	o.probes.add(o.service)
 	o.probes.applyRequests()

@@ -46,7 +46,7 @@ func TestNewServiceThatFails(t *testing.T) {
 	r.wantVIPs()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if list := r.statuses.List("service", false); len(list) > 0 {
-		t.Errorf("got %+v, want no list", list)
+		t.Errorf("got %+v, want none", list)
 	}
 }
 
@@ -107,7 +107,7 @@ func TestAddressIsWantedAgain(t *testing.T) {
 	r.wait(r.put(web))
 	r.eventually("owned again", func() bool { return slices.Contains(r.events, "acquire [10.0.0.1]") })
 	if list := r.statuses.List(vipKind, false); len(list) > 0 {
-		t.Errorf("got %+v, want no list", list)
+		t.Errorf("got %+v, want none", list)
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// Health starts probes of endpoints, reports changes of their health, and applies the services that
-// consider it again.
+// Health probes endpoints, publishes changes of their health, and marks the services that consider
+// it.
 type Health struct {
 	Observers
 	probes *probes
 
 	mu                sync.Mutex
 	mark              func(...lb.Key) // nil: no services loop yet
-	logged            int             // changes in this window
+	logged            int             // changes in this logWindow
 	suppressed        int             // changes not logged
-	windowOpen        bool            // the window is open
+	windowOpen        bool
 	asymmetric        map[netip.AddrPort]bool
 	asymmetricChanged func() // may be nil
 
@@ -62,8 +62,8 @@ func (h *Health) HasAsymmetricReply(at netip.AddrPort) bool {
 	return h.asymmetric[at]
 }
 
-// FollowAsymmetricReplies sets the function called when AsymmetricReplies changes. It must not be
-// called while anything runs.
+// FollowAsymmetricReplies sets the function that is called when AsymmetricReplies changes. It must
+// be called before anything runs.
 func (h *Health) FollowAsymmetricReplies(f func()) { h.asymmetricChanged = f }
 
 // FollowRoutes sets the function that returns an error if an endpoint has no route. Such endpoints
@@ -92,8 +92,8 @@ func (h *Health) recordReply(at netip.AddrPort, answered bool) {
 	}
 }
 
-// follow sets the function that marks services to be applied again.
-func (h *Health) follow(mark func(...lb.Key)) {
+// setMark sets the function that marks services to be applied again.
+func (h *Health) setMark(mark func(...lb.Key)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mark = mark

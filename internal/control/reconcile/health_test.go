@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -121,7 +120,7 @@ func (r *rig) wantCalls(want ...string) {
 // wantApplied waits until exactly these changes were written to the data path.
 func (r *rig) wantApplied(want ...string) {
 	r.t.Helper()
-	r.eventually("what was applied is "+strings.Join(want, ", "), func() bool {
+	r.eventually("applied: "+strings.Join(want, ", "), func() bool {
 		return slices.Equal(r.events, want)
 	})
 	r.drainEvents()
@@ -284,10 +283,7 @@ func TestEndpointObject(t *testing.T) {
 	r := newRig(t, newFakeKernel(), monitored, monitored2)
 	r.prober.calls()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { objects.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, objects.Run)
 	put := func(e lb.EndpointProbe) {
 		t.Helper()
 		r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
@@ -310,16 +306,16 @@ func TestEndpointObject(t *testing.T) {
 	put(lb.EndpointProbe{Addr: netip.MustParseAddr("192.168.9.9"), Probe: lb.Probe{Type: lb.ProbeTCP, Port: 22}})
 	r.wantCalls("set 192.168.9.9_tcp_22: tcp 192.168.9.9:22 every 2s")
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeTCP, true); n != 1 {
-		t.Errorf("%d targets are red", n)
+		t.Errorf("%d targets are reported down", n)
 	}
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 22, lb.ProbeUDP, true); n != 0 {
-		t.Errorf("%d targets of another protocol are red", n)
+		t.Errorf("%d targets of another protocol are reported down", n)
 	}
 	if !(agentReport{port: 80, probe: lb.ProbeTCP}).covers(80, lb.ProbeHTTP) || (agentReport{port: 80, probe: lb.ProbeHTTP}).covers(80, lb.ProbeTCP) {
 		t.Error("a report about tcp must cover http, and a report about http must not cover tcp")
 	}
 	if n := r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 23, lb.ProbeAuto, true); n != 0 {
-		t.Errorf("%d targets of another port are red", n)
+		t.Errorf("%d targets of another port are reported down", n)
 	}
 	r.wantCalls("override 192.168.9.9_tcp_22: down an agent reports it down")
 	r.health.SetHostState(netip.MustParseAddr("192.168.9.9"), 0, lb.ProbeAuto, false)
@@ -351,10 +347,7 @@ func TestObjectMovesServices(t *testing.T) {
 	r.wait(r.put(b)) // later, so it has the second probe
 	r.drainEvents()
 	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { objects.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, objects.Run)
 	r.setHealth(probe, health.Down)
 	r.wantApplied("put 10.0.0.1:80/tcp without 192.168.1.1")
 	e := lb.EndpointProbe{Name: probe, Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}

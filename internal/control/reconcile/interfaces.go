@@ -103,7 +103,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 			outcomes = append(outcomes, i.forget(index))
 			continue
 		}
-		outcomes = append(outcomes, i.follow(link, chosen[index], bridges(present[link.Master])))
+		outcomes = append(outcomes, i.update(link, chosen[index], bridges(present[link.Master])))
 	}
 	i.detachOrphans(present, chosen)
 	if slices.Contains(keys, allInterfaces) { // only then: changes of single interfaces must not delay the check of the others
@@ -146,8 +146,8 @@ func bridges(master netdev.Link) bool {
 	return master.Kind == "bridge" || master.Kind == "openvswitch"
 }
 
-// follow updates an interface in the data path, and attaches it if it is chosen.
-func (i *Interfaces) follow(l netdev.Link, chosen, bridged bool) Outcome[int] {
+// update updates an interface in the data path, and attaches or detaches the programs.
+func (i *Interfaces) update(l netdev.Link, chosen, bridged bool) Outcome[int] {
 	o := Outcome[int]{Key: l.Index}
 	if chosen {
 		o.Version = 1

@@ -156,7 +156,7 @@ func ipsecPolicies(policies []netdev.IPsecPolicy) (list []policy.IPsecPolicy) {
 	return list
 }
 
-// policies are the policies at a time.
+// policies are the IPsec policies that were read last. They are never modified.
 type policies struct {
 	list  []policy.IPsecPolicy
 	since time.Time

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// keysAt are the keys of an address: usually one, possibly many.
+// keysAt has the keys of each address: usually one, possibly many.
 type keysAt map[netip.Addr]*keySet
 
 type keySet struct {

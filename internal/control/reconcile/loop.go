@@ -73,13 +73,13 @@ type Loop[K comparable] struct {
 	// together makes a pass take all keys that are due: the worker rebuilds all objects anyway.
 	together bool
 
-	mu    sync.Mutex
-	dirty map[K]struct{}
-	first []K // dirty keys with a waiting request, in order of arrival
-	queue []K // other keys, and keys that were already taken from first
-	most  int // largest length of dirty since it was made
-	wake  chan struct{}
-	calls chan func() // functions to call between passes
+	mu        sync.Mutex
+	dirty     map[K]struct{}
+	urgent    []K // dirty keys with a waiting request, in order of arrival
+	queue     []K // other keys, and keys that were already taken from first
+	dirtyPeak int // largest length of dirty since it was made
+	wake      chan struct{}
+	calls     chan func() // functions to call between passes
 
 	// touched by Run only
 	retries  map[K]*retry
@@ -112,7 +112,7 @@ type Observers struct {
 func (l *Loop[K]) Mark(keys ...K) { l.mark(&l.queue, keys) }
 
 // MarkFirst makes objects due before all others: requests wait for them.
-func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.first, keys) }
+func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.urgent, keys) }
 
 func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	if len(keys) == 0 {
@@ -120,12 +120,12 @@ func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	}
 	l.mu.Lock()
 	for _, k := range keys {
-		if _, ok := l.dirty[k]; !ok || queue == &l.first {
+		if _, ok := l.dirty[k]; !ok || queue == &l.urgent {
 			l.dirty[k] = struct{}{}
 			*queue = append(*queue, k)
 		}
 	}
-	l.most = max(l.most, len(l.dirty))
+	l.dirtyPeak = max(l.dirtyPeak, len(l.dirty))
 	l.mu.Unlock()
 	l.Wake()
 }
@@ -226,9 +226,9 @@ func (l *Loop[K]) markTried(batch []K) {
 func (l *Loop[K]) nextBatch(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	batch := l.drain(&l.queue, l.drain(&l.first, nil))
-	if len(l.dirty) == 0 && l.most > batchSize {
-		l.dirty, l.most = map[K]struct{}{}, 0 // a map that was large keeps its memory
+	batch := l.drain(&l.queue, l.drain(&l.urgent, nil))
+	if len(l.dirty) == 0 && l.dirtyPeak > batchSize {
+		l.dirty, l.dirtyPeak = map[K]struct{}{}, 0 // a map that was large keeps its memory
 	}
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && (l.together || len(batch) < batchSize) {

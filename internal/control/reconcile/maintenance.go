@@ -88,7 +88,7 @@ func (m *Maintenance) Progress() report.DrainProgress {
 func (m *Maintenance) Run(ctx context.Context) {
 	var helper sync.WaitGroup
 	defer helper.Wait()
-	helper.Go(func() { m.watch(ctx) })
+	helper.Go(func() { m.handleDrains(ctx) })
 	m.objectLoop.Run(ctx)
 }
 
@@ -190,8 +190,8 @@ func (m *Maintenance) resume(ctx context.Context) error {
 	return nil
 }
 
-// watch handles drains until ctx ends.
-func (m *Maintenance) watch(ctx context.Context) {
+// handleDrains handles drains until ctx ends.
+func (m *Maintenance) handleDrains(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -61,10 +61,7 @@ func newMaintenanceRig(t *testing.T) *maintenanceRig {
 		Traffic: func() (packets, connections uint64) { return b.packets.Load(), 3 },
 		Decline: func(on bool) { b.record("decline %t", on) }, Exit: func() { b.record("exit") },
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { b.m.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, b.m.Run)
 	return b
 }
 

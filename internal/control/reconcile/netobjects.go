@@ -30,9 +30,9 @@ const (
 
 // Ledger records the objects that loxilb has made in the kernel.
 type Ledger interface {
-	Has(kind, key string) []byte // the object as JSON; nil: not made by loxilb
+	Get(kind, key string) []byte // the object as JSON; nil: not made by loxilb
 	Keys(kind string) []string
-	Note(kind string, objects map[string]any) error
+	Record(kind string, objects map[string]any) error
 	Forget(kind string, keys ...string) error
 }
 
@@ -41,10 +41,10 @@ type Ledger interface {
 // is made again.
 type NetObjects[T netobj.Object[T]] struct {
 	*objectLoop[T]
-	kernel      netobj.Kernel[T]
-	ledger      Ledger
-	compared    time.Time // time of the last comparison; only the loop's goroutine uses it, and seen
-	kernelCount int       // number of the kind's objects in the kernel when all were last read
+	kernel       netobj.Kernel[T]
+	ledger       Ledger
+	lastCompared time.Time // only the loop's goroutine uses it, and kernelCount
+	kernelCount  int       // number of the kind's objects in the kernel when all were last read
 
 	mu         sync.Mutex
 	allChanged bool                // the kernel may have lost any object
@@ -61,7 +61,8 @@ func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], 
 }
 
 // KernelChanged compares the kernel with the desired objects of these keys, or of all if keys is
-// nil. A router's table changes constantly, so unknown keys cost only a lookup each.
+// nil. A router's table changes constantly, so a key that is not desired costs only a lookup in the
+// snapshot.
 func (n *NetObjects[T]) KernelChanged(keys []string) {
 	now := n.desired.Snapshot()
 	news := keys == nil
@@ -87,11 +88,11 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 	if !moved {
 		return
 	}
-	if wait := readInterval - time.Since(n.compared); wait > 0 {
+	if wait := readInterval - time.Since(n.lastCompared); wait > 0 {
 		time.AfterFunc(wait, n.Wake)
 		return
 	}
-	n.compared = time.Now()
+	n.lastCompared = time.Now()
 	n.mu.Lock()
 	all, keys := n.allChanged, n.changed
 	n.allChanged, n.changed = false, map[string]struct{}{}
@@ -233,7 +234,7 @@ func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
 
 // recorded returns the object that loxilb made for a key.
 func (p *pass[T]) recorded(key string) (o T, ours bool, err error) {
-	data := p.ledger.Has(p.kind, key)
+	data := p.ledger.Get(p.kind, key)
 	if data == nil {
 		return o, false, nil
 	}
@@ -264,7 +265,7 @@ func (p *pass[T]) createAll() {
 	for key, o := range p.create {
 		keys, records[key] = append(keys, key), o
 	}
-	if err := p.ledger.Note(p.kind, records); err != nil {
+	if err := p.ledger.Record(p.kind, records); err != nil {
 		p.fail(keys, err)
 		return
 	}
@@ -279,7 +280,7 @@ func (p *pass[T]) createAll() {
 			failed = append(failed, key)
 		}
 	}
-	p.fail(slices.Sorted(maps.Keys(existing)), p.ledger.Note(p.kind, existing))
+	p.fail(slices.Sorted(maps.Keys(existing)), p.ledger.Record(p.kind, existing))
 	p.fail(failed, p.ledger.Forget(p.kind, failed...))
 }
 

@@ -29,7 +29,7 @@ import (
 type routeKernel struct {
 	mu      sync.Mutex
 	routes  map[string]netobj.Route
-	notes   map[string][]byte
+	records map[string][]byte
 	fail    func(netobj.Route) error // error of Make
 	made    int
 	read    int // calls of All
@@ -69,7 +69,7 @@ func (k *routeKernel) All() (map[string][]netobj.Route, error) {
 func (k *routeKernel) Make(r netobj.Route) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.notes[r.Key()] == nil {
+	if k.records[r.Key()] == nil {
 		return errors.New("it was not recorded before it was made")
 	}
 	if k.fail != nil {
@@ -92,23 +92,23 @@ func (k *routeKernel) Remove(r netobj.Route) error {
 	return nil
 }
 
-func (k *routeKernel) Has(_, key string) []byte {
+func (k *routeKernel) Get(_, key string) []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.notes[key]
+	return k.records[key]
 }
 
 func (k *routeKernel) Keys(string) []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return slices.Sorted(maps.Keys(k.notes))
+	return slices.Sorted(maps.Keys(k.records))
 }
 
-func (k *routeKernel) Note(_ string, objects map[string]any) error {
+func (k *routeKernel) Record(_ string, objects map[string]any) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for key, o := range objects {
-		k.notes[key], _ = json.Marshal(o)
+		k.records[key], _ = json.Marshal(o)
 	}
 	return nil
 }
@@ -117,7 +117,7 @@ func (k *routeKernel) Forget(_ string, keys ...string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, key := range keys {
-		delete(k.notes, key)
+		delete(k.records, key)
 	}
 	return nil
 }
@@ -136,12 +136,12 @@ func (k *routeKernel) text() string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(k.routes)) {
 		line := k.routes[key].String()
-		if k.notes[key] != nil {
+		if k.records[key] != nil {
 			line += " ours"
 		}
 		out = append(out, line)
 	}
-	for _, key := range slices.Sorted(maps.Keys(k.notes)) {
+	for _, key := range slices.Sorted(maps.Keys(k.records)) {
 		if _, exists := k.routes[key]; !exists {
 			out = append(out, key+" only recorded")
 		}
@@ -162,10 +162,7 @@ type kernelRig struct {
 func newKernelRig(t *testing.T, prepare func(*routeKernel)) *kernelRig {
 	t.Helper()
 	b := newStoppedKernelRig(t, prepare)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { b.loop.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, b.loop.Run)
 	return b
 }
 
@@ -177,7 +174,7 @@ func newStoppedKernelRig(t *testing.T, prepare func(*routeKernel)) *kernelRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &kernelRig{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, notes: map[string][]byte{}}}
+	b := &kernelRig{t: t, state: state, statuses: status.NewTable(), routeKernel: &routeKernel{routes: map[string]netobj.Route{}, records: map[string][]byte{}}}
 	prepare(b.routeKernel)
 	b.loop = NewNetObjects(state, state.Routes, b.routeKernel, b.routeKernel, Observers{b.statuses, event.NewHub(), log})
 	t.Cleanup(func() { _ = state.Close() })
@@ -254,7 +251,7 @@ func TestNetObjectsOwn(t *testing.T) {
 	b.locked(func() { delete(b.routes, ours.Key()); delete(b.routes, foreign.Key()) })
 	b.loop.KernelChanged(nil)
 	b.wantRoutes("10.1.0.0/16 via 10.0.0.2 ours, 10.9.0.0/16 via 10.0.0.9 ours") // the other owner has removed its route, so this one is ours
-	b.locked(func() { b.routes[foreign.Key()] = foreign; delete(b.notes, foreign.Key()) })
+	b.locked(func() { b.routes[foreign.Key()] = foreign; delete(b.records, foreign.Key()) })
 	for _, r := range []netobj.Route{ours, foreign} {
 		if err := b.delete(r); err != nil {
 			t.Fatal(err)
@@ -298,7 +295,7 @@ func TestNetObjectsCrash(t *testing.T) {
 	b := newKernelRig(t, func(k *routeKernel) {
 		stray := route(t, "10.8.0.0/16", "10.0.0.1")
 		k.routes[stray.Key()] = stray
-		_ = k.Note("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
+		_ = k.Record("", map[string]any{stray.Key(): stray, "10.7.0.0/16": route(t, "10.7.0.0/16", "10.0.0.1")})
 	})
 	b.wantRoutes("")
 }
@@ -371,8 +368,8 @@ func TestNetObjectsIgnored(t *testing.T) {
 	wanted := route(t, "10.6.0.0/16", "10.1.0.2")
 	apply := func(what string) {
 		t.Helper()
-		if err := n.Apply(t.Context(), []string{wanted.Key()})[0].Err; err != nil || made.Has(netobj.RouteKind, wanted.Key()) == nil {
-			t.Fatalf("%s: got %v, recorded: %t", what, err, made.Has(netobj.RouteKind, wanted.Key()) != nil)
+		if err := n.Apply(t.Context(), []string{wanted.Key()})[0].Err; err != nil || made.Get(netobj.RouteKind, wanted.Key()) == nil {
+			t.Fatalf("%s: got %v, recorded: %t", what, err, made.Get(netobj.RouteKind, wanted.Key()) != nil)
 		}
 	}
 	if _, _, err := state.Commit("test", func(tx *store.Tx) error { return state.Routes.Put(tx, wanted) }); err != nil {
@@ -397,7 +394,7 @@ func TestNetObjectsExists(t *testing.T) {
 	ours := route(t, "10.1.0.0/16", "10.0.0.1")
 	b := newStoppedKernelRig(t, func(k *routeKernel) {
 		k.fail = func(netobj.Route) error { return unix.EEXIST }
-		k.notes[ours.Key()], _ = json.Marshal(ours)
+		k.records[ours.Key()], _ = json.Marshal(ours)
 	})
 	_, _, err := b.state.Commit("test", func(tx *store.Tx) error { return b.state.Routes.Put(tx, ours) })
 	if err != nil {
@@ -406,7 +403,7 @@ func TestNetObjectsExists(t *testing.T) {
 	if out := b.loop.Apply(t.Context(), []string{ours.Key()}); out[0].Err == nil {
 		t.Error("an object that exists already was made")
 	}
-	if b.Has("", ours.Key()) == nil {
+	if b.Get("", ours.Key()) == nil {
 		t.Error("the object is forgotten")
 	}
 }

@@ -112,7 +112,7 @@ func TestNetwork(t *testing.T) {
 		p.mu.Unlock()
 		want("repaired", 1, 1, 1, 1)
 		if list := o.Statuses.List("", true); len(list) != 0 {
-			t.Errorf("got %+v, want no list", list)
+			t.Errorf("got %+v, want none", list)
 		}
 		if !slices.Equal(notified[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
 			t.Errorf("others were notified of %v", notified)

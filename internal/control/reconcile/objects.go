@@ -56,7 +56,7 @@ func (l *objectLoop[T]) feed(context.Context) {
 }
 
 // applyEach calls apply for each object, and returns the errors as outcomes. now must not be newer
-// than what apply applies: a version counts as applied otherwise before it is.
+// than the state that apply applies: otherwise a version counts as applied too early.
 func (l *objectLoop[T]) applyEach(now *store.Snapshot, keys []string, apply func(object T, exists bool, key string) error) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	for i, key := range keys {

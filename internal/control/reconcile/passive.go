@@ -188,14 +188,14 @@ func (p *Passive) list(ctx context.Context) {
 	services := p.health.probes.outliers()
 	p.services = len(services)
 	for _, key := range p.detector.Watch(services) {
-		p.enter(key)
+		p.enqueue(key)
 	}
 	p.execute(ctx, p.detector.Decide(time.Now()))
 	p.listAgain = time.Now().Add(listPause * time.Since(begun))
 }
 
-// enter queues a service to be read.
-func (p *Passive) enter(key lb.Key) {
+// enqueue queues a service to be read.
+func (p *Passive) enqueue(key lb.Key) {
 	if !p.isDue[key] && p.detector.Watches(key) {
 		p.isDue[key] = true
 		p.due = append(p.due, key)
@@ -204,7 +204,7 @@ func (p *Passive) enter(key lb.Key) {
 
 // read passes new counters to the detector. It reports whether there were any.
 func (p *Passive) read() (news bool) {
-	p.reader.HandshakeNews(p.enter)
+	p.reader.HandshakeNews(p.enqueue)
 	news = len(p.due) > 0
 	read, done := 0, 0
 	for ; done < len(p.due) && read < maxRead; done++ {
@@ -252,11 +252,11 @@ func (p *Passive) enqueueCheck(ctx context.Context, a outlier.Action) {
 		list = &p.ejected
 	}
 	list.Push(a)
-	p.next(ctx, list)
+	p.startChecks(ctx, list)
 }
 
-// next starts queued checks, up to the limit.
-func (p *Passive) next(ctx context.Context, list *checkQueue) {
+// startChecks starts queued checks, up to the limit.
+func (p *Passive) startChecks(ctx context.Context, list *checkQueue) {
 	for list.running < list.most {
 		a, ok := list.Pop()
 		if !ok {
@@ -277,5 +277,5 @@ func (p *Passive) handleResult(ctx context.Context, r checkResult) {
 		r.queue.Failed(r.at)
 	}
 	p.execute(ctx, p.detector.CheckEnded(r.at, r.failure, r.undecided, time.Now()))
-	p.next(ctx, r.queue)
+	p.startChecks(ctx, r.queue)
 }

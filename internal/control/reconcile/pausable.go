@@ -7,8 +7,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// PausableSpeaker is a BGPSpeaker that maintenance can pause. Start and Stop during a pause take
-// effect at Resume.
+// PausableSpeaker is a BGPSpeaker that maintenance can pause. During a pause, Start only records
+// the configuration, for Resume.
 type PausableSpeaker struct {
 	BGPSpeaker
 
@@ -22,7 +22,7 @@ func NewPausableSpeaker(s BGPSpeaker, paused bool) *PausableSpeaker {
 	return &PausableSpeaker{BGPSpeaker: s, paused: paused}
 }
 
-// Start starts the speaker, or makes Resume start it.
+// Start starts the speaker, or during a pause makes Resume start it.
 func (p *PausableSpeaker) Start(ctx context.Context, g bgp.Speaker) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

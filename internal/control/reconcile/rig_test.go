@@ -75,11 +75,18 @@ func newStoppedRig(t testing.TB, w *fakeKernel) *rig {
 	return r
 }
 
-func (r *rig) start() {
-	ctx, cancel := context.WithCancel(r.t.Context())
+// runUntilEnd runs loops until the test ends, or until stop is called.
+func runUntilEnd(t testing.TB, loops func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { r.services.Run(ctx); close(done) }()
-	r.t.Cleanup(func() { cancel(); <-done })
+	go func() { defer close(done); loops(ctx) }()
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) start() {
+	runUntilEnd(r.t, r.services.Run)
 }
 
 func (r *rig) commit(edit func(*store.Tx) error) commit {

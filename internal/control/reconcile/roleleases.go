@@ -15,9 +15,8 @@ import (
 const (
 	// renewals is the minimum number of renewals during a lease.
 	renewals = 10
-	// longestRenewal bounds how much of its lease a daemon has used up when it hangs: a
-	// controller that waits for the end of the lease must not leave VIPs without an owner for
-	// long.
+	// longestRenewal bounds the time between renewals. If the daemon hangs, its lease ends up
+	// to this much earlier than its controller assumes, and the VIPs have no owner in between.
 	longestRenewal = time.Second
 )
 

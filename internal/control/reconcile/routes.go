@@ -60,16 +60,16 @@ type Routes struct {
 	RoutesConfig
 	task *Task
 
-	opened  chan struct{} // closed: the data path is ready
-	open    sync.Once
-	current chan struct{} // closed: the first routes are announced
+	opened   chan struct{} // closed: the data path is ready
+	openOnce sync.Once
+	current  chan struct{} // closed: the first routes are announced
 
 	mu    sync.Mutex
 	dirty map[lb.Key]struct{}
 	all   bool // all services must be checked
 
-	view     sync.RWMutex                // guards the members below; only the loop writes them
-	prefixes map[netip.Prefix]*announced // prefixes that a service claims
+	view     sync.RWMutex                  // guards the members below; only the loop writes them
+	prefixes map[netip.Prefix]*prefixState // prefixes that a service claims
 	services map[lb.Key]claimant
 	roles    map[string]lb.Instance
 	stage    lb.Stage
@@ -90,8 +90,8 @@ type claimant struct {
 	prefixes []netip.Prefix
 }
 
-// announced is a prefix, and the decision about it.
-type announced struct {
+// prefixState is the services that claim a prefix, and the decision about it.
+type prefixState struct {
 	keys []lb.Key // of the services that claim it, in order
 	compile.Decision
 	since time.Time
@@ -101,7 +101,7 @@ type announced struct {
 func NewRoutes(c RoutesConfig) *Routes {
 	r := &Routes{
 		RoutesConfig: c, opened: make(chan struct{}), current: make(chan struct{}), all: true, dirty: map[lb.Key]struct{}{},
-		prefixes: map[netip.Prefix]*announced{}, services: map[lb.Key]claimant{}, stage: lb.InService,
+		prefixes: map[netip.Prefix]*prefixState{}, services: map[lb.Key]claimant{}, stage: lb.InService,
 	}
 	r.task = NewTask("routes", 0, r.apply, c.Observers)
 	r.task.watch, r.task.feed = c.Desired.Changed, r.feed
@@ -109,7 +109,7 @@ func NewRoutes(c RoutesConfig) *Routes {
 }
 
 // Open reports that the data path is complete: routes are announced from now on.
-func (r *Routes) Open() { r.open.Do(func() { close(r.opened) }) }
+func (r *Routes) Open() { r.openOnce.Do(func() { close(r.opened) }) }
 
 // Current is closed once the announcer has all routes.
 func (r *Routes) Current() <-chan struct{} { return r.current }
@@ -184,7 +184,7 @@ func (r *Routes) apply(ctx context.Context) error {
 		r.events = append(r.events, events...)
 	case r.mayOpen():
 		r.isOpen, changed = true, true
-		r.events = r.opening()
+		r.events = r.firstEvents()
 	}
 	isOpen, stage := r.isOpen, r.stage
 	r.pending = r.pending || changed
@@ -231,8 +231,8 @@ func (r *Routes) mayOpen() bool {
 	return true
 }
 
-// opening returns the events of the first routes.
-func (r *Routes) opening() (events []event.Body) {
+// firstEvents returns the events of the first routes.
+func (r *Routes) firstEvents() (events []event.Body) {
 	for prefix, a := range r.prefixes {
 		a.since = time.Now()
 		if a.Announced {
@@ -331,7 +331,7 @@ func (r *Routes) updateClaim(now *store.Snapshot, key lb.Key, drains servicestat
 func (r *Routes) claim(p netip.Prefix, key lb.Key) {
 	a := r.prefixes[p]
 	if a == nil {
-		a = &announced{since: time.Now()}
+		a = &prefixState{since: time.Now()}
 		r.prefixes[p] = a
 	}
 	if i, exists := slices.BinarySearchFunc(a.keys, key, lb.Key.Compare); !exists {
@@ -487,7 +487,7 @@ func (r *Routes) All() []report.Announcement {
 	return list
 }
 
-func (r *Routes) report(p netip.Prefix, a *announced) report.Announcement {
+func (r *Routes) report(p netip.Prefix, a *prefixState) report.Announcement {
 	if !r.isOpen {
 		return report.Announcement{Prefix: p, Why: starting, Since: a.since}
 	}

@@ -121,10 +121,7 @@ func newRouteRig(t testing.TB, services ...string) *routeRig {
 	r.services.FollowPasses(r.routes.Mark)
 	c := r.put(services...)
 	r.start()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { r.routes.Run(ctx); close(done) }()
-	t.Cleanup(func() { cancel(); <-done })
+	runUntilEnd(t, r.routes.Run)
 	r.wait(c)
 	return r
 }
@@ -306,7 +303,7 @@ func TestRoutesWait(t *testing.T) {
 	} {
 		vip, first, second := netip.MustParsePrefix("10.0.0.1/32"), lb.Key{Port: 80}, lb.Key{Port: 443}
 		r := &Routes{
-			prefixes: map[netip.Prefix]*announced{vip: {keys: []lb.Key{first, second}, Decision: compile.Decision{Announced: c.announced}}},
+			prefixes: map[netip.Prefix]*prefixState{vip: {keys: []lb.Key{first, second}, Decision: compile.Decision{Announced: c.announced}}},
 			services: map[lb.Key]claimant{first: {Claim: compile.Claim{InPlace: true, Serving: true}}, second: {Claim: c.second}},
 			released: time.Now().Add(-c.since), stage: lb.InService,
 		}

@@ -108,7 +108,7 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
 		r.endBy(ctx, table, elsewhere)
-		err = r.own(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
+		err = r.ownSources(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
 			return leasedInstances(r.desired, now).ifSource(a, instances)
 		})
 	}
@@ -132,8 +132,8 @@ func (r *Rules) record(list []policy.Rule, named map[string]int) {
 	r.named, r.inForce = named, keys
 }
 
-// own acquires the source addresses of rules, and releases former ones.
-func (r *Rules) own(ctx context.Context, sources []netip.Addr, leaseInstances func(netip.Addr) []string) error {
+// ownSources acquires the source addresses of rules, and releases former ones.
+func (r *Rules) ownSources(ctx context.Context, sources []netip.Addr, leaseInstances func(netip.Addr) []string) error {
 	var errs []error
 	failed := func(failed map[netip.Addr]error, what string) {
 		for a, err := range failed {

@@ -47,10 +47,10 @@ func (f *fakeRuleTable) EndConnections(ctx context.Context, _, _ int, _ func(*re
 // ruleRig has the loop of rules. The test calls Apply itself.
 type ruleRig struct {
 	*Rules
-	t     *testing.T
-	world *fakeKernel
-	table *fakeRuleTable
-	links []netdev.Link
+	t      *testing.T
+	kernel *fakeKernel
+	table  *fakeRuleTable
+	links  []netdev.Link
 }
 
 func newRuleRig(t *testing.T) *ruleRig {
@@ -65,8 +65,8 @@ func newRuleRig(t *testing.T) *ruleRig {
 			t.Error(err)
 		}
 	})
-	r := &ruleRig{t: t, world: newFakeKernel(), table: &fakeRuleTable{began: make(chan struct{}, 9), cancelled: make(chan struct{}, 9)}}
-	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, LeasedOwner{Owner: fakeOwner{r.world}}, nil,
+	r := &ruleRig{t: t, kernel: newFakeKernel(), table: &fakeRuleTable{began: make(chan struct{}, 9), cancelled: make(chan struct{}, 9)}}
+	r.Rules = NewRules(s, r.table, func() []netdev.Link { return r.links }, LeasedOwner{Owner: fakeOwner{r.kernel}}, nil,
 		Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	return r
 }
@@ -193,7 +193,7 @@ func TestRulesWithoutAddress(t *testing.T) {
 	t.Parallel()
 	r := newRuleRig(t)
 	refused := errors.New("no memory")
-	r.world.fail = func(string) error { return refused }
+	r.kernel.fail = func(string) error { return refused }
 	const snat, drop = "sourceIP:10.0.0.0/8 snat=20.20.20.1", "portName:later drop"
 	if err := r.apply(t.Context(), snat, drop); !errors.Is(err, refused) {
 		t.Errorf("the outcome is %v", err)
@@ -211,13 +211,13 @@ func TestRulesWithoutAddress(t *testing.T) {
 		t.Error("a new interface is ignored")
 	}
 	for _, err := range []error{refused, nil} {
-		r.world.fail = func(string) error { return err }
+		r.kernel.fail = func(string) error { return err }
 		if got := r.apply(t.Context(), drop); !errors.Is(got, err) {
 			t.Errorf("the outcome is %v, want %v", got, err)
 		}
 	}
 	want := []string{"acquire [20.20.20.1]", "release [20.20.20.1]", "release [20.20.20.1]"}
-	if !slices.Equal(r.world.events, want) {
-		t.Errorf("the calls are %v, want %v", r.world.events, want)
+	if !slices.Equal(r.kernel.events, want) {
+		t.Errorf("the calls are %v, want %v", r.kernel.events, want)
 	}
 }

@@ -43,7 +43,7 @@ type Services struct {
 
 	seen        uint64      // revision up to which changes are marked
 	started     bool        // the first round has begun
-	ended       bool        // the last pass wrote something, and Ended was not called yet
+	endedDue    bool        // the last pass wrote something, and Ended was not called yet
 	orphansDue  time.Time   // when to remove unwanted services of an earlier process; zero: there are none
 	initialized atomic.Bool // the first round is over, so VIPs of an earlier process may be removed
 	adopted     adopted
@@ -89,7 +89,7 @@ func NewServices(c ServicesConfig) *Services {
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.unreachable.statuses)
 	c.Health.probes.policies.source = func(endpoint netip.Addr) netip.Addr { return s.sources.get(endpoint).Source }
-	c.Health.follow(func(keys ...lb.Key) { s.Mark(keys...) })
+	c.Health.setMark(func(keys ...lb.Key) { s.Mark(keys...) })
 	return s
 }
 
@@ -129,8 +129,8 @@ func (s *Services) Started() (done bool, applied, total int) {
 // feed marks services that changed in the store since the last time, and services with a new path
 // to an endpoint.
 func (s *Services) feed(ctx context.Context) {
-	if s.ended { // not in Apply: requests are answered first, by the pass's report
-		s.ended = false
+	if s.endedDue { // not in Apply: requests are answered first, by the pass's report
+		s.endedDue = false
 		s.Ended()
 	}
 	snapshot, changed, ok := s.Desired.Since(s.seen)
@@ -244,10 +244,10 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	slices.SortFunc(keys, lb.Key.Compare)
 	items := s.read(keys)
 	s.findSources(ctx, items)
-	touched, ended := s.write(ctx, items)
+	touched, wrote := s.write(ctx, items)
 	s.Health.probes.applyRequests() // services that could not be written keep their former probes
 	s.ownVIPs(ctx, items, touched)
-	s.ended = s.ended || ended
+	s.endedDue = s.endedDue || wrote
 	s.dependents.applied(keys)
 	if s.afterPass != nil {
 		s.afterPass(keys...)
@@ -298,7 +298,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 
 // write writes the tables: deletions first, to make room. It returns the VIPs before and after, and
 // whether something was written.
-func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
+func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, wrote bool) {
 	var gone, put []*item
 	for n := range items {
 		i := &items[n]
@@ -308,7 +308,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		if i.before = s.index.remove(i.Key); i.before.service != nil {
 			touched = append(touched, i.before.service.OwnAddresses()...)
 		}
-		ended = true
+		wrote = true
 		if i.service == nil {
 			gone = append(gone, i)
 			continue
@@ -332,7 +332,7 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 	touched = append(touched, s.writeTables(append(gone, put...))...)
 	touched = append(touched, s.writeTables(slices.DeleteFunc(deferred, replaced))...)
 	s.forgetSources(items)
-	return touched, ended
+	return touched, wrote
 }
 
 // forgetSources removes the paths to endpoints that no service uses.

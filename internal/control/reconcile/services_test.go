@@ -148,7 +148,7 @@ func TestFailedServiceDelaysNoOther(t *testing.T) {
 	}
 	r.wait(r.delete("10.0.0.1:80/tcp"))
 	if list := r.statuses.List("", true); len(list) != 0 {
-		t.Errorf("got %+v, want no list", list)
+		t.Errorf("got %+v, want none", list)
 	}
 }
 

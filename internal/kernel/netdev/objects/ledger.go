@@ -123,8 +123,8 @@ func encode(lines []line) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Has returns the object made with a key as JSON, or nil.
-func (l *Ledger) Has(kind, key string) []byte {
+// Get returns the object made with a key as JSON, or nil.
+func (l *Ledger) Get(kind, key string) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.made[ledgerKey{kind, key}]
@@ -143,8 +143,8 @@ func (l *Ledger) Keys(kind string) (keys []string) {
 	return keys
 }
 
-// Note records objects that are about to be made, all at once.
-func (l *Ledger) Note(kind string, objects map[string]any) error {
+// Record records objects that are about to be made, all at once.
+func (l *Ledger) Record(kind string, objects map[string]any) error {
 	var lines []line
 	for key, object := range objects {
 		data, err := json.Marshal(object)
@@ -160,7 +160,7 @@ func (l *Ledger) Note(kind string, objects map[string]any) error {
 func (l *Ledger) Forget(kind string, keys ...string) error {
 	var lines []line
 	for _, key := range keys {
-		if l.Has(kind, key) != nil {
+		if l.Get(kind, key) != nil {
 			lines = append(lines, line{Kind: kind, Key: key})
 		}
 	}

@@ -35,7 +35,7 @@ func TestLedger(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := openLedger(t, dir)
-	if err := l.Note("route", map[string]any{"a": map[string]string{"via": "x"}, "b": 2}); err != nil {
+	if err := l.Record("route", map[string]any{"a": map[string]string{"via": "x"}, "b": 2}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Forget("route", "b", "never noted"); err != nil {
@@ -43,7 +43,7 @@ func TestLedger(t *testing.T) {
 	}
 	for i := range 3000 {
 		key := fmt.Sprint(i)
-		if err := l.Note("fdb", map[string]any{key: i}); err != nil {
+		if err := l.Record("fdb", map[string]any{key: i}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.Forget("fdb", key); err != nil {
@@ -59,13 +59,13 @@ func TestLedger(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := openLedger(t, dir)
-	if got := again.Has("route", "a"); string(got) != `{"via":"x"}` {
+	if got := again.Get("route", "a"); string(got) != `{"via":"x"}` {
 		t.Errorf("the ledger's entry of route a is %q after it was opened again", got)
 	}
 	if keys := again.Keys("route"); len(keys) != 1 || len(again.Keys("fdb")) != 0 {
 		t.Errorf("the recorded keys are %v and %v", keys, again.Keys("fdb"))
 	}
-	if err := again.Note("route", map[string]any{"d": 1}); err != nil {
+	if err := again.Record("route", map[string]any{"d": 1}); err != nil {
 		t.Fatal(err)
 	}
 	if third := openLedger(t, dir); len(third.Keys("route")) != 2 {
@@ -92,7 +92,7 @@ func TestLedgerFull(t *testing.T) {
 	}
 	l.file.Close()
 	l.file = full
-	if err := l.Note("route", map[string]any{"a": 1}); err == nil || l.Has("route", "a") != nil {
+	if err := l.Record("route", map[string]any{"a": 1}); err == nil || l.Get("route", "a") != nil {
 		t.Errorf("a record on a full disk gives %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestLedgerFull(t *testing.T) {
 func TestLedgerLater(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := openLedger(t, dir).Note("route", map[string]any{"a": 1}); err != nil {
+	if err := openLedger(t, dir).Record("route", map[string]any{"a": 1}); err != nil {
 		t.Fatal(err)
 	}
 	block := filepath.Join(dir, ledgerFile+".new")
@@ -110,16 +110,16 @@ func TestLedgerLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := openLedger(t, dir)
-	if l.Has("route", "a") == nil {
+	if l.Get("route", "a") == nil {
 		t.Error("a recorded object is forgotten")
 	}
-	if err := l.Note("route", map[string]any{"b": 1}); err == nil || l.Has("route", "b") != nil {
+	if err := l.Record("route", map[string]any{"b": 1}); err == nil || l.Get("route", "b") != nil {
 		t.Errorf("a record that cannot be written gives %v", err)
 	}
 	if err := os.Remove(block); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Note("route", map[string]any{"b": 1}); err != nil {
+	if err := l.Record("route", map[string]any{"b": 1}); err != nil {
 		t.Error(err)
 	}
 	if keys := openLedger(t, dir).Keys("route"); len(keys) != 2 {
@@ -133,7 +133,7 @@ func TestLedgerHalfWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := openLedger(t, dir)
-	if err := l.Note("route", map[string]any{"a": 1}); err != nil {
+	if err := l.Record("route", map[string]any{"a": 1}); err != nil {
 		t.Fatal(err)
 	}
 	good := l.file
@@ -146,10 +146,10 @@ func TestLedgerHalfWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.file = full
-	if err := l.Note("route", map[string]any{"b": 2}); err == nil {
+	if err := l.Record("route", map[string]any{"b": 2}); err == nil {
 		t.Fatal("a record on a full disk succeeds")
 	}
-	if err := l.Note("route", map[string]any{"c": 3}); err != nil {
+	if err := l.Record("route", map[string]any{"c": 3}); err != nil {
 		t.Fatal(err)
 	}
 	if keys := fmt.Sprint(openLedger(t, dir).Keys("route")); keys != "[a c]" {
