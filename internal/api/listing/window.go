@@ -3,6 +3,7 @@ package listing
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"loxilb/internal/lb"
@@ -47,4 +48,49 @@ func Cut[T any](list []T, w Window) []T {
 		list = list[:min(w.Limit, len(list))]
 	}
 	return list
+}
+
+// SortedPart collects the rows of a window from a long list in any order. It holds at most twice the
+// rows up to the end of the window, or twice Max of them.
+type SortedPart[R any] struct {
+	Window Window            // with a limit
+	Order  func(a, b *R) int // nil: in the order of Add
+	Max    int               // rows that are sorted; the window may begin behind them
+	Total  int               // added rows
+	rows   []R
+}
+
+// Add adds a row of the list.
+func (p *SortedPart[R]) Add(row *R) {
+	p.Total++
+	if p.Order == nil {
+		if p.Total > p.Window.Offset && !p.IsComplete() {
+			p.rows = append(p.rows, *row)
+		}
+		return
+	}
+	if p.rows = append(p.rows, *row); len(p.rows) >= 2*p.most() {
+		p.trim()
+	}
+}
+
+// IsComplete reports whether further rows cannot change the part.
+func (p *SortedPart[R]) IsComplete() bool { return p.Order == nil && len(p.rows) == p.Window.Limit }
+
+// most returns the number of rows that are needed.
+func (p *SortedPart[R]) most() int { return min(p.Max, p.Window.Offset+p.Window.Limit) }
+
+// trim keeps the needed rows, sorted.
+func (p *SortedPart[R]) trim() {
+	slices.SortStableFunc(p.rows, func(a, b R) int { return p.Order(&a, &b) })
+	p.rows = p.rows[:min(len(p.rows), p.most())]
+}
+
+// Rows returns the rows of the window.
+func (p *SortedPart[R]) Rows() []R {
+	if p.Order == nil {
+		return p.rows
+	}
+	p.trim()
+	return p.rows[min(p.Window.Offset, len(p.rows)):]
 }

@@ -40,3 +40,32 @@ func TestWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestSortedPartIsBounded checks that memory holds at most twice the rows up to the end of a window,
+// or twice the rows that are sorted.
+func TestSortedPartIsBounded(t *testing.T) {
+	t.Parallel()
+	const sorted = 10_000
+	down := func(a, b *int) int { return *b - *a }
+	for _, tc := range []struct {
+		window Window
+		order  func(a, b *int) int
+		most   int
+		want   []int
+	}{
+		{Window{1_000_000, 100}, down, 2 * sorted, nil},
+		{Window{sorted - 1, 100}, down, 2 * sorted, []int{90_000}},
+		{Window{100, 3}, down, 206, []int{99_899, 99_898, 99_897}},
+		{Window{100, 3}, nil, 3, []int{100, 101, 102}},
+	} {
+		p := SortedPart[int]{Window: tc.window, Order: tc.order, Max: sorted}
+		most := 0
+		for i := range 100_000 {
+			p.Add(&i)
+			most = max(most, len(p.rows))
+		}
+		if got := p.Rows(); most > tc.most || p.Total != 100_000 || !slices.Equal(got, tc.want) {
+			t.Errorf("%+v: got %v of %d, with %d rows in memory; want %v, with %d rows", tc.window, got, p.Total, most, tc.want, tc.most)
+		}
+	}
+}

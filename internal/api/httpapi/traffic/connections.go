@@ -32,28 +32,28 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		p.Write(w)
 		return
 	}
-	order, down, p := connectionOrder(params.Sort)
+	order, p := connectionOrder(params.Sort)
 	if p != nil {
 		p.Write(w)
 		return
 	}
 	query := f.query()
 	query.Requests = !query.All()
-	list := connectionPage{window: part, order: order, down: down}
+	list := listing.SortedPart[report.Connection]{Window: part, Order: order, Max: maxSorted}
 	walk := func() error {
 		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, query, func(c report.Connection) bool {
 			if !c.Reply && f.matches(&c) {
-				list.add(&c)
+				list.Add(&c)
 			}
-			return !params.Uncounted || order != nil || len(list.rows) < part.Limit
+			return !params.Uncounted || !list.IsComplete()
 		})
 		return err
 	}
 	if order != nil && !a.walkAll(w, r, walk) || order == nil && !replyError(w, walk()) {
 		return
 	}
-	out := v1.ConnectionList{Total: list.total, ConnectionAttr: []v1.Connection{}}
-	for _, c := range list.page() {
+	out := v1.ConnectionList{Total: list.Total, ConnectionAttr: []v1.Connection{}}
+	for _, c := range list.Rows() {
 		out.ConnectionAttr = append(out.ConnectionAttr, listedConnection(&c))
 	}
 	rest.JSON(w, out)
@@ -64,50 +64,6 @@ func listedConnection(c *report.Connection) v1.Connection {
 		Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
 		PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes, Age: c.Age.Seconds(), Idle: c.Idle.Seconds(),
 	}
-}
-
-// connectionPage collects a window of connections. With an order it holds at most twice the rows up
-// to the end of the window.
-type connectionPage struct {
-	window listing.Window
-	order  func(a, b *report.Connection) int // nil: none
-	down   bool
-	rows   []report.Connection
-	total  int
-}
-
-func (l *connectionPage) add(c *report.Connection) {
-	l.total++
-	if l.order == nil {
-		if l.total > l.window.Offset && len(l.rows) < l.window.Limit {
-			l.rows = append(l.rows, *c)
-		}
-		return
-	}
-	if l.rows = append(l.rows, *c); len(l.rows) >= 2*min(maxSorted, l.window.Offset+l.window.Limit) {
-		l.trim()
-	}
-}
-
-// trim keeps the first rows of the order, up to the end of the window.
-func (l *connectionPage) trim() {
-	slices.SortStableFunc(l.rows, func(a, b report.Connection) int {
-		by := l.order(&a, &b)
-		if l.down {
-			by = -by
-		}
-		return cmp.Or(by, a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
-	})
-	l.rows = l.rows[:min(len(l.rows), maxSorted, l.window.Offset+l.window.Limit)]
-}
-
-// page returns the connections of the window.
-func (l *connectionPage) page() []report.Connection {
-	if l.order == nil {
-		return l.rows
-	}
-	l.trim()
-	return l.rows[min(l.window.Offset, len(l.rows)):]
 }
 
 func connectionOrders() map[string]func(a, b *report.Connection) int {
@@ -123,16 +79,24 @@ func connectionOrders() map[string]func(a, b *report.Connection) int {
 	}
 }
 
-// connectionOrder returns the order of a name, or nil.
-func connectionOrder(word string) (order func(a, b *report.Connection) int, down bool, p *rest.Problem) {
+// connectionOrder returns the order of a name, or nil. Equal connections are in the order of their
+// addresses.
+func connectionOrder(word string) (order func(a, b *report.Connection) int, p *rest.Problem) {
 	if word == "" {
-		return nil, false, nil
+		return nil, nil
 	}
-	word, down = strings.CutPrefix(word, "-")
+	word, down := strings.CutPrefix(word, "-")
 	orders := connectionOrders()
-	if order = orders[word]; order == nil {
+	by := orders[word]
+	if by == nil {
 		allowed := strings.Join(slices.Sorted(maps.Keys(orders)), ", ")
-		return nil, false, rest.RefuseField(http.StatusBadRequest, "sort", word, "is not a sort order", allowed+", - before it")
+		return nil, rest.RefuseField(http.StatusBadRequest, "sort", word, "is not a sort order", allowed+", - before it")
 	}
-	return order, down, nil
+	return func(a, b *report.Connection) int {
+		first := by(a, b)
+		if down {
+			first = -first
+		}
+		return cmp.Or(first, a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	}, nil
 }

@@ -1,10 +1,12 @@
-package traffic
+package traffic_test
 
 import (
 	"net/netip"
 	"testing"
 
+	v1 "loxilb/api/v1"
 	"loxilb/internal/lb/report"
+	"loxilb/test/apitest"
 )
 
 // TestTranslationColumn checks that the translation of a connection is described as the existing
@@ -13,6 +15,7 @@ func TestTranslationColumn(t *testing.T) {
 	t.Parallel()
 	at := netip.MustParseAddrPort
 	client, vip, ours, endpoint := at("100.100.100.1:4000"), at("20.20.20.1:80"), at("31.31.31.254:4000"), at("31.31.31.1:8080")
+	b := apitest.New(t, nil)
 	for _, tc := range []struct {
 		c    report.Connection
 		want string
@@ -23,8 +26,9 @@ func TestTranslationColumn(t *testing.T) {
 		{report.Connection{Reply: true, Src: endpoint, Dst: ours, NewSrc: vip, NewDst: client, Endpoint: endpoint, Weight: 1}, "fsnat-20.20.20.1,100.100.100.1:80:w1"},
 		{report.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
 	} {
-		if got := action(&tc.c); got != tc.want {
-			t.Errorf("the translation of %+v is %q, want %q", tc.c, got, tc.want)
+		b.Fake.Conns = []report.Connection{tc.c}
+		if got := apitest.GetAs[v1.ConntrackList](b, "/config/conntrack/all").CtAttr; len(got) != 1 || got[0].ConntrackAct != tc.want {
+			t.Errorf("the translation of %+v is %+v, want %q", tc.c, got, tc.want)
 		}
 	}
 }

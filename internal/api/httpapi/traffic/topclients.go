@@ -17,6 +17,9 @@ import (
 // order: each takes memory and, with a million connections, a second of CPU.
 const WholeWalks = 2
 
+// maxClients is the number of clients counted at a time: 4 MB.
+const maxClients = 1 << 15
+
 // WalkWait bounds how long a request waits for its turn to read the whole table.
 const WalkWait = 5 * time.Second
 
@@ -66,9 +69,9 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 	if p == nil {
 		part, p = rest.Window(listing.Bounds{Limit: 100, MaxLimit: 1000}, 0, params.Limit)
 	}
-	order := byConnections
+	order := report.ByConnections
 	if p == nil && params.Sort != "" {
-		if order = clientOrder(params.Sort); !slices.Contains(clientOrders(), order) {
+		if order = report.ClientOrder(params.Sort); !slices.Contains(report.ClientOrders(), order) {
 			p = rest.RefuseField(http.StatusBadRequest, "sort", params.Sort, "is not a sort order", "connections, bytes or packets")
 		}
 	}
@@ -83,7 +86,7 @@ func (a *API) GetClients(w http.ResponseWriter, r *http.Request, params v1.GetCl
 		p.Write(w)
 		return
 	}
-	counter := newClientCounter(order, maxClients, bits4, bits6)
+	counter := report.NewClientCounter(order, maxClients, bits4, bits6)
 	ok := a.walkAll(w, r, func() error {
 		_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, f.query(), func(c report.Connection) bool {
 			if f.matches(&c) {
@@ -109,7 +112,7 @@ func prefixBits(name string, given int, bits *int) *rest.Problem {
 	return nil
 }
 
-func clientList(counter *clientCounter, limit int) v1.ClientList {
+func clientList(counter *report.ClientCounter, limit int) v1.ClientList {
 	all := counter.All()
 	out := v1.ClientList{
 		Total: counter.Clients(), Error: counter.Error(), Connections: all.Connections,

@@ -123,7 +123,7 @@ func (t *packetStream) write(p *report.PacketTrace) {
 func (t *packetStream) view(v *report.PacketView) v1.PacketView {
 	data := v.Data
 	if !t.query.payload {
-		data = data[:headerLength(data, v.Layer3)]
+		data = data[:v.HeaderLength()]
 	}
 	return v1.PacketView{Layer3: v.Layer3, Length: v.Length, Segment: v.Segment, Data: data}
 }

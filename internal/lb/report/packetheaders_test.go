@@ -1,4 +1,4 @@
-package traffic
+package report
 
 import (
 	"testing"
@@ -29,24 +29,25 @@ func TestHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		frame := p.Build()
-		if got := headerLength(frame, false); got != want {
+		if got := (&PacketView{Data: frame}).HeaderLength(); got != want {
 			t.Errorf("%s: %d bytes, want %d", packet, got, want)
 		}
 		for n := range frame { // truncated anywhere: never longer than the frame
-			if got := headerLength(frame[:n], false); got > n {
+			if got := (&PacketView{Data: frame[:n]}).HeaderLength(); got > n {
 				t.Errorf("%d bytes of %s: %d", n, packet, got)
 			}
-			if got := headerLength(frame[:n], true); got > n {
+			if got := (&PacketView{Data: frame[:n], Layer3: true}).HeaderLength(); got > n {
 				t.Errorf("%d bytes of %s: %d", n, packet, got)
 			}
 		}
 	}
 }
 
+// FuzzHeaders checks that any data has at most its own length of headers.
 func FuzzHeaders(f *testing.F) {
 	f.Add([]byte("\x45\x00"), true)
 	f.Fuzz(func(t *testing.T, b []byte, layer3 bool) {
-		if got := headerLength(b, layer3); got < 0 || got > len(b) {
+		if got := (&PacketView{Data: b, Layer3: layer3}).HeaderLength(); got < 0 || got > len(b) {
 			t.Errorf("%d of %d bytes", got, len(b))
 		}
 	})

@@ -1,36 +1,34 @@
-package traffic
+package report
 
 import (
 	"fmt"
 	"net/netip"
 	"testing"
-
-	"loxilb/internal/lb/report"
 )
 
-func connection(in, out uint64) (request, reply report.Connection) {
-	request.Traffic = report.Traffic{Packets: in / 100, Bytes: in}
-	reply.Reply, reply.Traffic = true, report.Traffic{Packets: out / 100, Bytes: out}
+func directions(in, out uint64) (request, reply Connection) {
+	request.Traffic = Traffic{Packets: in / 100, Bytes: in}
+	reply.Reply, reply.Traffic = true, Traffic{Packets: out / 100, Bytes: out}
 	return request, reply
 }
 
-// TestExact checks that with few clients all numbers are exact, in the requested order, by address
+// TestClientsExact checks that with few clients all numbers are exact, in the requested order, by address
 // or by network.
-func TestExact(t *testing.T) {
+func TestClientsExact(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		order        clientOrder
+		order        ClientOrder
 		bits4, bits6 int
 		want         string
 	}{
-		{byConnections, 32, 128, "[10.0.0.2/32 3 10.0.0.1/32 1 2001:db8::1/128 1]"},
-		{byBytes, 32, 128, "[10.0.0.1/32 1 10.0.0.2/32 3 2001:db8::1/128 1]"},
-		{byPackets, 24, 64, "[10.0.0.0/24 4 2001:db8::/64 1]"},
+		{ByConnections, 32, 128, "[10.0.0.2/32 3 10.0.0.1/32 1 2001:db8::1/128 1]"},
+		{ByBytes, 32, 128, "[10.0.0.1/32 1 10.0.0.2/32 3 2001:db8::1/128 1]"},
+		{ByPackets, 24, 64, "[10.0.0.0/24 4 2001:db8::/64 1]"},
 	} {
-		counter := newClientCounter(c.order, 100, c.bits4, c.bits6)
+		counter := NewClientCounter(c.order, 100, c.bits4, c.bits6)
 		for client, times := range map[string]int{"10.0.0.1": 1, "10.0.0.2": 3, "2001:db8::1": 1} {
 			for range times {
-				in, out := connection(100, 200)
+				in, out := directions(100, 200)
 				if client == "10.0.0.1" {
 					out.Traffic.Bytes += 9000
 				}
@@ -51,13 +49,13 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// TestBounded checks that a counter of 1,000 clients finds the 20 largest among a million. Their
+// TestClientsBounded checks that a counter of 1,000 clients finds the 20 largest among a million. Their
 // numbers are too small by at most the error, and the error is small.
-func TestBounded(t *testing.T) {
+func TestClientsBounded(t *testing.T) {
 	t.Parallel()
 	const clients, most, heavy = 1_000_000, 1000, 20
-	counter := newClientCounter(byConnections, most, 32, 128)
-	in, _ := connection(100, 0)
+	counter := NewClientCounter(ByConnections, most, 32, 128)
+	in, _ := directions(100, 0)
 	address := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}) }
 	for n := range clients {
 		counter.Add(address(n), &in)
