@@ -1,6 +1,5 @@
-// Command refdoc writes docs/man/loxilb-fields.7 from the fields of services and their descriptions
-// in the API, docs/man/loxilb-events.7 from the kinds of events, and the manual pages from commands
-// and flags, so they match the programs.
+// Command refdoc writes the reference pages from the code, so they match the programs: manual pages
+// of commands and flags, services' fields, events, metrics and promises, and docs/compatibility.md.
 package main
 
 import (
@@ -10,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"loxilb/internal/telemetry/metrics"
 	"loxilb/tools/markdown"
 )
 
@@ -24,27 +24,52 @@ func main() {
 	}
 }
 
+// run writes all pages of the project in a directory.
 func run(root string) error {
-	code, err := os.ReadFile(filepath.Join(root, "internal/event/event.go"))
+	pages, err := manuals(root)
 	if err != nil {
 		return err
+	}
+	pages["man/loxicmd.1"], pages["man/loxilb.8"] = manual(), daemonManual()
+	pages["compatibility.md"] = compatibility(false)
+	for name, text := range pages {
+		err = errors.Join(err, os.WriteFile(filepath.Join(root, "docs", name), []byte(text), 0o644))
+	}
+	return err
+}
+
+// manuals returns the pages of section 7, by their file below docs.
+func manuals(root string) (map[string]string, error) {
+	code, err := os.ReadFile(filepath.Join(root, "internal/event/event.go"))
+	if err != nil {
+		return nil, err
 	}
 	openapi, err := os.ReadFile(filepath.Join(root, "api/openapi.yaml"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	events, err := events(string(code))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	fields, err := fields(string(openapi))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(root, "docs/man/loxilb-fields.7"), []byte(markdown.Manual("loxilb-fields", fields)), 0o644),
-		os.WriteFile(filepath.Join(root, "docs/man/loxilb-events.7"), []byte(markdown.Manual("loxilb-events", events)), 0o644),
-		os.WriteFile(filepath.Join(root, "docs/man/loxicmd.1"), []byte(manual()), 0o644),
-		os.WriteFile(filepath.Join(root, "docs/man/loxilb.8"), []byte(daemonManual()), 0o644),
-	)
+	found, err := readPromises(root)
+	if err != nil {
+		return nil, err
+	}
+	promises, err := found.page()
+	if err != nil {
+		return nil, err
+	}
+	pages := map[string]string{}
+	for name, text := range map[string]string{
+		"loxilb-fields": fields, "loxilb-events": events, "loxilb-promises": promises,
+		"loxilb-metrics": metricsPage(metrics.Catalog()), "loxilb-compatibility": compatibility(true),
+	} {
+		pages["man/"+name+".7"] = markdown.Manual(name, text)
+	}
+	return pages, nil
 }

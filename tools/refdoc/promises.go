@@ -1,10 +1,7 @@
-// Command promisedoc writes the manual page loxilb-promises(7) from the comments of tests, so every
-// promise has a test.
 package main
 
 import (
 	"cmp"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -21,19 +18,11 @@ import (
 	"loxilb/tools/markdown"
 )
 
-//go:generate go run . -root ../.. -out ../../docs/man/loxilb-promises.7
+// promises are sentences by number.
+type promises map[int]string
 
-func main() {
-	root := flag.String("root", ".", "folder below which the tests are")
-	out := flag.String("out", "docs/man/loxilb-promises.7", "page to write")
-	flag.Parse()
-	if err := run(*root, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "promisedoc:", err)
-		os.Exit(1)
-	}
-}
-
-func run(root, out string) error {
+// readPromises collects the promises of all tests below a folder.
+func readPromises(root string) (promises, error) {
 	found := promises{}
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -48,18 +37,8 @@ func run(root, out string) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	page, err := found.page()
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(out, []byte(markdown.Manual("loxilb-promises", page)), 0o644)
+	return found, err
 }
-
-// promises are sentences by number.
-type promises map[int]string
 
 // collect takes the promises of a file of tests: in the comment of a test, P and a number at the
 // beginning of a line, and the sentence, to the end of the paragraph. Further tests of the promise
@@ -90,7 +69,7 @@ func (p promises) collect(source []byte) error {
 	return nil
 }
 
-const intro = `<!-- Generated from the comments of tests by tools/promisedoc (make generate). Do not edit. -->
+const promisesHead = `<!-- Generated from the comments of tests by tools/refdoc (make generate). Do not edit. -->
 
 # What loxilb promises
 
@@ -104,7 +83,7 @@ Each promise has tests: ` + "`git grep -w P1 -- '*_test.go'`" + ` finds those of
 // page returns the whole page. Numbers must have no gaps, so a lost promise is noticed.
 func (p promises) page() (string, error) {
 	var b strings.Builder
-	b.WriteString(intro)
+	b.WriteString(promisesHead)
 	for i, number := range slices.Sorted(maps.Keys(p)) {
 		if number != i+1 {
 			return "", fmt.Errorf("promise %d has no test, and %d has one", i+1, number)

@@ -1,43 +1,14 @@
-// Command metricdoc writes docs/metrics.md, an introduction for users, and the manual page
-// loxilb-metrics(7), which explains all metrics.
 package main
 
 import (
-	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"loxilb/internal/telemetry/metrics"
 	"loxilb/tools/markdown"
 )
 
-//go:generate go run . -root ../..
-
-func main() {
-	root := flag.String("root", ".", "directory of the project")
-	flag.Parse()
-	if err := run(*root); err != nil {
-		fmt.Fprintln(os.Stderr, "metricdoc:", err)
-		os.Exit(1)
-	}
-}
-
-func run(root string) error {
-	text, err := os.ReadFile(filepath.Join(root, "tools/metricdoc/intro.txt"))
-	if err != nil {
-		return err
-	}
-	page := markdown.Manual("loxilb-metrics", reference(metrics.Catalog()))
-	return errors.Join(
-		os.WriteFile(filepath.Join(root, "docs/metrics.md"), text, 0o644),
-		os.WriteFile(filepath.Join(root, "docs/man/loxilb-metrics.7"), []byte(page), 0o644),
-	)
-}
-
-const referenceHead = `<!-- Generated from internal/telemetry/metrics by tools/metricdoc (make generate). Do not edit. -->
+const metricsHead = `<!-- Generated from internal/telemetry/metrics by tools/refdoc (make generate). Do not edit. -->
 
 # Metrics of GET /netlox/v1/metrics
 
@@ -46,10 +17,10 @@ out (to clients). Metrics that are 0 have no series, unless ` + "`--metrics-deta
 their comment says so. Metrics of all services include deleted ones.
 `
 
-// reference explains the metrics of each group.
-func reference(list []metrics.Metric) string {
+// metricsPage explains the metrics of each group.
+func metricsPage(list []metrics.Metric) string {
 	var b strings.Builder
-	b.WriteString(referenceHead)
+	b.WriteString(metricsHead)
 	for _, group := range [...]struct {
 		title string
 		when  []metrics.When

@@ -10,7 +10,7 @@ import (
 	"loxilb/tools/markdown"
 )
 
-const intro = `<!-- Generated from internal/contract (make generate). Do not edit. -->
+const compatibilityHead = `<!-- Generated from internal/contract by tools/refdoc (make generate). Do not edit. -->
 
 # Compatibility
 
@@ -49,11 +49,11 @@ func phrases() *strings.Replacer {
 	)
 }
 
-// page returns docs/compatibility.md, or with isWhole the source of its manual page, which also
+// compatibility returns docs/compatibility.md, or with isWhole the source of its manual page, which also
 // lists improvements.
-func page(isWhole bool) string {
+func compatibility(isWhole bool) string {
 	w := &writer{isWhole: isWhole}
-	w.WriteString(intro)
+	w.WriteString(compatibilityHead)
 	chapter(w, "REST API", contract.Operations(), func(o contract.Operation) row { return row{code(o.Method + " " + o.Path), o.State, o.Note} })
 	chapter(w, "Properties", contract.Values(), func(v contract.Value) row { return row{code(v.Property), v.State, v.Note} })
 	chapter(w, "Metrics", contract.Metrics(), func(m contract.Metric) row { return row{code(m.Name), m.State, m.Note} })

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPage(t *testing.T) {
+func TestPromises(t *testing.T) {
 	t.Parallel()
 	const first = "package a\n\n// TestA does something.\n//\n// P1 nothing | ever\n// breaks\nfunc TestA(t *testing.T) {}\n\n// P2 more\nfunc TestB(t *testing.T) {}\n"
 	const second = "package b\n\n// P1\nfunc TestC(t *testing.T) {}\n\n// P3 no test\nfunc other() {}\n"
@@ -25,8 +25,8 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestRefused checks that errors that could hide a promise without a test are refused.
-func TestRefused(t *testing.T) {
+// TestPromisesRefused checks that errors that could hide a promise without a test are refused.
+func TestPromisesRefused(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
 		"// P2 a\nfunc TestA(t *testing.T) {}\n":                                         "promise 1 has no test, and 2 has one",

@@ -7,12 +7,12 @@ import (
 	"loxilb/internal/telemetry/metrics"
 )
 
-// TestReference checks that each metric has exactly one entry, except for names of the existing
+// TestMetrics checks that each metric has exactly one entry, except for names of the existing
 // loxilb, which GET /metrics explains.
-func TestReference(t *testing.T) {
+func TestMetrics(t *testing.T) {
 	t.Parallel()
 	list := metrics.Catalog()
-	page := reference(list)
+	page := metricsPage(list)
 	for _, m := range list {
 		want := 1
 		if m.When == metrics.Contract {
