@@ -89,6 +89,39 @@ func (b *Bench) Stored() (list []string) {
 	return list
 }
 
+// Unread answers a client that reads its response only when the test calls read. It returns once the
+// response has begun.
+func Unread(answer func(w http.ResponseWriter)) (read func() *httptest.ResponseRecorder) {
+	w := unreadWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		answer(w)
+	}()
+	<-w.begun
+	return func() *httptest.ResponseRecorder {
+		close(w.read)
+		<-ended
+		return w.ResponseRecorder
+	}
+}
+
+// unreadWriter is the connection to a client that does not read.
+type unreadWriter struct {
+	*httptest.ResponseRecorder
+	begun chan struct{} // gets a value when the response begins
+	read  chan struct{} // is closed when the client reads
+}
+
+func (w unreadWriter) Write(b []byte) (int, error) {
+	select {
+	case w.begun <- struct{}{}:
+		<-w.read
+	case <-w.read:
+	}
+	return w.ResponseRecorder.Write(b)
+}
+
 // Events starts a stream. The answer may be a refusal.
 func (b *Bench) Events(server *httptest.Server, query, lastEventID string) *streamed {
 	b.T.Helper()

@@ -48,22 +48,6 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// slowReader is a client that reads nothing until it is released.
-type slowReader struct {
-	*httptest.ResponseRecorder
-	waiting chan struct{} // gets a value when the answer begins
-	release chan struct{} // is closed when the client reads
-}
-
-func (s slowReader) Write(b []byte) (int, error) {
-	select {
-	case s.waiting <- struct{}{}:
-		<-s.release
-	case <-s.release:
-	}
-	return len(b), nil
-}
-
 // TestManyUnread checks that the number of large responses in memory is bounded although clients do
 // not read them, and that small ones are not limited.
 func TestManyUnread(t *testing.T) {
@@ -72,20 +56,10 @@ func TestManyUnread(t *testing.T) {
 	b := apitest.New(t, func(o *httpapi.Options) {
 		o.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size.Load())) })
 	})
-	wait := func() (read func()) {
-		client := slowReader{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	wait := func() (read func() *httptest.ResponseRecorder) {
 		r := httptest.NewRequest("GET", "http://127.0.0.1:11111/metrics", nil)
 		r = r.WithContext(transport.WithPeer(r.Context(), b.Peer))
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			b.Http.ServeHTTP(client, r)
-		}()
-		<-client.waiting
-		return func() {
-			close(client.release)
-			<-ended
-		}
+		return apitest.Unread(func(w http.ResponseWriter) { b.Http.ServeHTTP(w, r) })
 	}
 	ask := func(want int) {
 		t.Helper()

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -59,4 +60,20 @@ func isRemote(kind string) bool {
 		return true
 	}
 	return strings.HasPrefix(kind, "fuse")
+}
+
+// FormatSize formats like df -h: one decimal below 10.
+func FormatSize(bytes uint64) string {
+	if bytes < 1024 {
+		return strconv.FormatUint(bytes, 10)
+	}
+	v, unit := float64(bytes), -1
+	for v >= 1024 {
+		v, unit = v/1024, unit+1
+	}
+	digits := 0
+	if v < 10 {
+		digits = 1
+	}
+	return strconv.FormatFloat(v, 'f', digits, 64) + "KMGTPE"[unit:unit+1]
 }

@@ -110,3 +110,9 @@ func totalMemory(fs procfs.FS) (uint64, error) {
 	}
 	return *m.MemTotalBytes, nil
 }
+
+// FormatCPUTime formats like top: minutes, seconds and hundredths.
+func FormatCPUTime(d time.Duration) string {
+	hundredths := d.Milliseconds() / 10
+	return fmt.Sprintf("%d:%02d.%02d", hundredths/6000, hundredths/100%60, hundredths%100)
+}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,36 @@ import (
 
 func applied(key string) event.Object {
 	return event.Object{ObjectKind: "service", Key: key, Version: 1, Action: event.Applied}
+}
+
+// TestEventsOfService checks that the events of a service include health events of its endpoints
+// that name the service.
+func TestEventsOfService(t *testing.T) {
+	t.Parallel()
+	hub := event.NewHub()
+	b := apitest.New(t, func(o *httpapi.Options) { o.Events = hub })
+	var want []uint64
+	for i, c := range []struct {
+		of   event.Body
+		want bool
+	}{
+		{event.Health{Services: []string{"20.20.20.2:80/tcp", "20.20.20.1:80/tcp"}}, true},
+		{event.Health{Services: []string{"20.20.20.2:80/tcp"}}, false},
+		{applied("20.20.20.1:80/tcp"), true},
+		{applied("20.20.20.2:80/tcp"), false},
+	} {
+		hub.Publish(c.of)
+		if c.want {
+			want = append(want, uint64(i)+1)
+		}
+	}
+	var got []uint64
+	for _, e := range apitest.GetAs[v1.EventList](b, "/events?object=service+20.20.20.1:80/tcp").EventAttr {
+		got = append(got, e.Seq)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got events %v, want %v", got, want)
+	}
 }
 
 func TestListEvents(t *testing.T) {

@@ -1,4 +1,4 @@
-package observation
+package observation_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/diagnose/explain"
 )
 
@@ -38,7 +39,7 @@ func TestExplain(t *testing.T) {
 	a := &fixedAnswer{}
 	call := func(p v1.ExplainParams) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
-		(&API{Options: Options{Explainer: a}}).Explain(w, httptest.NewRequest("GET", "/", nil), p)
+		(&observation.API{Options: observation.Options{Explainer: a}}).Explain(w, httptest.NewRequest("GET", "/", nil), p)
 		return w
 	}
 	w := call(v1.ExplainParams{From: "1.1.1.1:7", To: "10.0.0.1:80", Proto: "udp", Interface: "eth0", Mark: 3, Length: 100})

@@ -1,7 +1,6 @@
 package observation
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -23,7 +22,7 @@ func (a *API) GetProcesses(w http.ResponseWriter, _ *http.Request) {
 		out.ProcessAttr[i] = v1.ProcessInfo{
 			Pid: strconv.Itoa(p.PID), User: p.User, Priority: strconv.Itoa(p.Priority), Nice: strconv.Itoa(p.Nice),
 			VirtMemory: kibi(p.Virtual), ResidentSize: kibi(p.Resident), SharedMemory: kibi(p.Shared), Status: p.State,
-			CPUUsage: percent(p.CPU), MemoryUsage: percent(p.Memory), Time: cpuTime(p.Time), Command: p.Command,
+			CPUUsage: percent(p.CPU), MemoryUsage: percent(p.Memory), Time: machine.FormatCPUTime(p.Time), Command: p.Command,
 		}
 	}
 	rest.JSON(w, out)
@@ -54,7 +53,7 @@ func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 		f := &list[i]
 		e := v1.FilesystemInfo{FileSystem: f.Source, Type: f.Type, MountedOn: f.MountedOn, Size: "-", Used: "-", Avail: "-", UsePercent: "-"}
 		if f.HasSizes {
-			e.Size, e.Used, e.Avail = size(f.Size), size(f.Used), size(f.Avail)
+			e.Size, e.Used, e.Avail = machine.FormatSize(f.Size), machine.FormatSize(f.Used), machine.FormatSize(f.Avail)
 			e.UsePercent = strconv.FormatUint(f.UsedPercent(), 10) + "%"
 		}
 		out.FilesystemAttr[i] = e
@@ -64,23 +63,3 @@ func (a *API) GetFilesystems(w http.ResponseWriter, _ *http.Request) {
 
 func kibi(bytes uint64) string { return strconv.FormatUint(bytes>>10, 10) }
 func percent(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }
-func cpuTime(d time.Duration) string {
-	hundredths := d.Milliseconds() / 10
-	return fmt.Sprintf("%d:%02d.%02d", hundredths/6000, hundredths/100%60, hundredths%100)
-}
-
-// size formats like df -h: one decimal below 10.
-func size(bytes uint64) string {
-	if bytes < 1024 {
-		return strconv.FormatUint(bytes, 10)
-	}
-	v, unit := float64(bytes), -1
-	for v >= 1024 {
-		v, unit = v/1024, unit+1
-	}
-	digits := 0
-	if v < 10 {
-		digits = 1
-	}
-	return strconv.FormatFloat(v, 'f', digits, 64) + "KMGTPE"[unit:unit+1]
-}

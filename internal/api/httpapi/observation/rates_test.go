@@ -1,4 +1,4 @@
-package observation
+package observation_test
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/api/access"
+	"loxilb/internal/api/httpapi/observation"
 	"loxilb/internal/api/httpapi/rest"
 	"loxilb/internal/control/desired"
 	"loxilb/internal/control/servicestate"
@@ -23,6 +24,7 @@ import (
 	"loxilb/internal/diagnose/rates"
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/report"
+	"loxilb/test/apitest"
 )
 
 // fake provides the rates and health states that a test sets.
@@ -93,7 +95,7 @@ func key(n int) lb.Key {
 
 // newRates creates services 1 to n with two endpoints each, the second one down. Service i has i
 // connections per second.
-func newRates(t testing.TB, n int) (*API, *fake) {
+func newRates(t testing.TB, n int) (*observation.API, *fake) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	st, err := desired.Open(t.TempDir(), log)
@@ -114,7 +116,7 @@ func newRates(t testing.TB, n int) (*API, *fake) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(Options{
+	return observation.New(observation.Options{
 		Sampler: f, Store: st, Health: health{key(2): true},
 		DataPath: counted{},
 		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.Applied },
@@ -140,7 +142,7 @@ func (counted) EachServiceStats(keys []lb.Key, yield func(int, *report.ServiceSt
 	}
 }
 
-func services(t testing.TB, a *API, params v1.GetServiceRatesParams) (out v1.ServiceRatesList) {
+func services(t testing.TB, a *observation.API, params v1.GetServiceRatesParams) (out v1.ServiceRatesList) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	a.GetServiceRates(w, nil, params)
@@ -353,19 +355,20 @@ func TestOneWindow(t *testing.T) {
 // simultaneous large responses is bounded.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	a, _ := newRates(t, maxWatched+1)
+	const watched, watchedWithEndpoints, largeAnswers = 1000, 50, 4
+	a, _ := newRates(t, watched+1)
 	ctx, leave := context.WithCancel(t.Context())
 	leave()
 	for _, c := range []struct {
 		params     v1.WatchRatesParams
 		code, want int
 	}{
-		{v1.WatchRatesParams{}, 200, maxWatched},
-		{v1.WatchRatesParams{Endpoints: true}, 200, maxWatchedWithEndpoints},
+		{v1.WatchRatesParams{}, 200, watched},
+		{v1.WatchRatesParams{Endpoints: true}, 200, watchedWithEndpoints},
 		{v1.WatchRatesParams{Endpoints: true, Limit: 7}, 200, 7},
 		{v1.WatchRatesParams{Endpoints: true, Service: "20.0.0.3:80/tcp"}, 200, 1},
-		{v1.WatchRatesParams{Limit: maxWatched + 1}, 400, 0},
-		{v1.WatchRatesParams{Limit: maxWatchedWithEndpoints + 1, Endpoints: true}, 400, 0},
+		{v1.WatchRatesParams{Limit: watched + 1}, 400, 0},
+		{v1.WatchRatesParams{Limit: watchedWithEndpoints + 1, Endpoints: true}, 400, 0},
 	} {
 		w := httptest.NewRecorder()
 		a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), c.params)
@@ -373,8 +376,9 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%+v: %d, %d services, want %d", c.params, w.Code, n, c.want)
 		}
 	}
-	for range maxLargeAnswers {
-		a.largeAnswers <- struct{}{} // simulates responses that clients do not read
+	for range largeAnswers {
+		read := apitest.Unread(func(w http.ResponseWriter) { a.GetServiceRates(w, nil, v1.GetServiceRatesParams{}) })
+		defer read()
 	}
 	for limit, code := range map[int]int{0: 503, 101: 503, 100: 200} {
 		w := httptest.NewRecorder()

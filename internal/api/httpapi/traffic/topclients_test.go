@@ -1,7 +1,6 @@
 package traffic_test
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -20,47 +19,26 @@ func walkPaths() []string {
 	return []string{httpapi.BaseURL + "/status/clients", httpapi.BaseURL + "/status/connections?sort=age"}
 }
 
-// stuckWriter is a client that does not read its response until it is released.
-type stuckWriter struct {
-	*httptest.ResponseRecorder
-	writing chan struct{}
-	may     context.Context
-}
-
-func (w stuckWriter) Write(b []byte) (int, error) {
-	w.writing <- struct{}{}
-	<-w.may.Done()
-	return w.ResponseRecorder.Write(b)
-}
-
 // TestSlowReadersHoldNoWalk checks that clients that do not read their responses do not block the
 // connection table for others.
 func TestSlowReadersHoldNoWalk(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	may, read := context.WithCancel(t.Context())
-	writing, done := make(chan struct{}), make(chan struct{})
-	const slow = 2 * traffic.WholeWalks
-	for i := range slow {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:11111"+walkPaths()[i%2], nil)
-			w := stuckWriter{httptest.NewRecorder(), writing, may}
-			b.Http.ServeHTTP(w, r.WithContext(transport.WithPeer(r.Context(), b.Peer)))
-			if w.Code != 200 {
-				t.Errorf("%s: got %d %s, want code 200", r.URL, w.Code, w.Body)
-			}
-		}()
-		<-writing
+	var read []func() *httptest.ResponseRecorder
+	for i := range 2 * traffic.WholeWalks {
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1:11111"+walkPaths()[i%2], nil)
+		r = r.WithContext(transport.WithPeer(r.Context(), b.Peer))
+		read = append(read, apitest.Unread(func(w http.ResponseWriter) { b.Http.ServeHTTP(w, r) }))
 	}
 	for _, path := range walkPaths() {
 		if w := b.Call("GET", path, ""); w.Code != 200 {
 			t.Errorf("%s: got %d %s, want code 200", path, w.Code, w.Body)
 		}
 	}
-	read()
-	for range slow {
-		<-done
+	for i, read := range read {
+		if w := read(); w.Code != 200 {
+			t.Errorf("%s: got %d %s, want code 200", walkPaths()[i%2], w.Code, w.Body)
+		}
 	}
 }
 
