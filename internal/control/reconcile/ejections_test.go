@@ -162,7 +162,7 @@ func TestNoRoute(t *testing.T) {
 	const text = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
 	r := newRig(t, newFakeKernel(), text)
 	s := service(t, text)
-	r.health.FollowRoutes(func(a netip.Addr) error {
+	r.health.SetRouteCheck(func(a netip.Addr) error {
 		if a == s.Endpoints[0].Addr {
 			return errors.New("there is no route")
 		}

@@ -66,9 +66,9 @@ func (h *Health) HasAsymmetricReply(at netip.AddrPort) bool {
 // be called before anything runs.
 func (h *Health) FollowAsymmetricReplies(f func()) { h.asymmetricChanged = f }
 
-// FollowRoutes sets the function that returns an error if an endpoint has no route. Such endpoints
+// SetRouteCheck sets the function that returns an error if an endpoint has no route. Such endpoints
 // count as down. It must be called before anything runs.
-func (h *Health) FollowRoutes(f func(netip.Addr) error) { h.routeError = f }
+func (h *Health) SetRouteCheck(f func(netip.Addr) error) { h.routeError = f }
 
 // noRoute returns why an endpoint has no route; nil if it has one or that is unknown.
 func (h *Health) noRoute(a netip.Addr) error {

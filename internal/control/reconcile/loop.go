@@ -295,18 +295,18 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	})
 	l.hub.Publish(n.events...)
 	for _, f := range n.failed[:min(len(n.failed), loggedOutcomes)] {
-		l.log.Error("object is not in the data path as it should be; trying again", "kind", f.ObjectKind, "key", f.Key,
+		l.log.Error("object cannot be applied; trying again", "kind", f.ObjectKind, "key", f.Key,
 			"error", f.Error, "next_try", nextTry(f.next))
 	}
 	if more := len(n.failed) - loggedOutcomes; more > 0 {
-		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", more,
+		l.log.Error("more objects cannot be applied", "kind", l.kind, "count", more,
 			"hint", "loxicmd get status --failed")
 	}
 	for _, key := range n.recovered[:min(len(n.recovered), loggedOutcomes)] {
-		l.log.Info("object is in the data path again", "kind", l.kind, "key", key)
+		l.log.Info("object is applied again", "kind", l.kind, "key", key)
 	}
 	if more := len(n.recovered) - loggedOutcomes; more > 0 {
-		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", more)
+		l.log.Info("more objects are applied again", "kind", l.kind, "count", more)
 	}
 }
 

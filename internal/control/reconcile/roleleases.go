@@ -140,6 +140,6 @@ func (r *RoleLeases) demote(instance string) {
 	case err != nil:
 		r.Log.Error("role cannot be stored; trying again", "instance", instance, "error", err)
 	default:
-		r.Log.Warn("this node is MASTER no longer", "instance", instance, "why", why)
+		r.Log.Warn("this node is no longer MASTER", "instance", instance, "why", why)
 	}
 }

@@ -63,8 +63,8 @@ func services() []message {
 		{"backups get new connections: too few endpoints before them are up", "The service now uses its next level of backups.", "loxicmd get endpoint shows which are down"},
 		{"probes are delayed: too few file descriptors", "Endpoints that go down or come up are noticed later.", "raise LimitNOFILE of the unit, or probe less often (--period)"},
 		{"probe file cannot be used", "A CA, certificate or key of an https probe is missing or invalid.", "fix the file below --probe-files; it is read again"},
-		{"object is not in the data path as it should be; trying again", "error is the reason, next_try the time of the next attempt, if it does not wait for another object.", "loxicmd get status --failed; fix what error names, or delete the object"},
-		{"more objects are not in the data path as they should be", "", "loxicmd get status --failed lists them"},
+		{"object cannot be applied; trying again", "error is the reason, next_try the time of the next attempt, if it does not wait for another object.", "loxicmd get status --failed; fix what error names, or delete the object"},
+		{"more objects cannot be applied", "", "loxicmd get status --failed lists them"},
 		{"services of an earlier start are still in the data path; trying again", "Deleted services could not be removed, and still balance.", ifItGoesOn},
 		{"VIP cannot be removed; trying again", "", "if it stays: ip address del VIP dev INTERFACE"},
 		{"counters cannot be read", "", ifItGoesOn},
@@ -168,7 +168,7 @@ func packets() []message {
 
 func network() []message {
 	return []message{
-		{"this node is MASTER no longer", "Its daemon did not run for longer than the lease of its role; another node may own the VIPs.", "if no node is MASTER: loxicmd set hastate MASTER"},
+		{"this node is no longer MASTER", "Its daemon did not run for longer than the lease of its role; another node may own the VIPs.", "if no node is MASTER: loxicmd set hastate MASTER"},
 		{"problem", "what stops packets.", "see the hint in the line"},
 		{"not working; trying again", "what names a component that follows or changes the network.", "see error; it resumes automatically after the fix"},
 		{"reading the whole network state again", "The kernel sent more changes than the buffer holds; nothing is lost.", ""},

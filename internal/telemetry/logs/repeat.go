@@ -44,7 +44,7 @@ func changes() []string {
 		"backups get new connections: too few endpoints before them are up",
 		"connections are under pressure",
 		"not working; trying again",
-		"object is not in the data path as it should be; trying again",
+		"object cannot be applied; trying again",
 		"problem",
 		"a request could not be written to the audit log",
 		"the level of the log was changed",
