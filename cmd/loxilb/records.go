@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev"
 	"loxilb/internal/lb/report"
-	"loxilb/internal/telemetry/flowlog"
 	"loxilb/internal/telemetry/logs"
+	"loxilb/internal/telemetry/pcapng"
 )
 
 const (
@@ -20,7 +20,7 @@ const (
 
 // recordPackets writes the packets that firewall rules record, until ctx ends.
 func (p *daemon) recordPackets(ctx context.Context) {
-	w := &recordWriter{daemon: p, files: flowlog.RecordIn(filepath.Join(p.config.StateDir, "records"))}
+	w := &recordWriter{daemon: p, files: pcapng.RecordIn(filepath.Join(p.config.StateDir, "records"))}
 	for ctx.Err() == nil {
 		changed := p.state.Changed()
 		if w.findRules(); len(w.rules) > 0 {
@@ -37,7 +37,7 @@ func (p *daemon) recordPackets(ctx context.Context) {
 // recordWriter writes packets to files while rules record.
 type recordWriter struct {
 	*daemon
-	files    *flowlog.Recording
+	files    *pcapng.Recording
 	seen     uint64            // revision that rules were read from
 	rules    map[uint64]string // keys of recording rules, by identity
 	logged   report.Omitted    // omissions that were logged
@@ -83,14 +83,14 @@ func (w *recordWriter) run(ctx context.Context) {
 
 // named returns the copies with the names of rules and interfaces. Copies of deleted rules have no
 // names.
-func (w *recordWriter) named(list []report.PacketCopy) []flowlog.RecordedPacket {
+func (w *recordWriter) named(list []report.PacketCopy) []pcapng.Packet {
 	if len(list) == 0 {
 		return nil
 	}
 	devices := interfaceNames(w.network)
-	out := make([]flowlog.RecordedPacket, len(list))
+	out := make([]pcapng.Packet, len(list))
 	for i, c := range list {
-		out[i] = flowlog.RecordedPacket{PacketCopy: c, Rule: w.rules[c.Rule], Interface: devices[c.Interface]}
+		out[i] = pcapng.Packet{PacketCopy: c, Rule: w.rules[c.Rule], Interface: devices[c.Interface]}
 	}
 	return out
 }

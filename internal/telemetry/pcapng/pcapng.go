@@ -1,4 +1,5 @@
-package flowlog
+// Package pcapng writes packets that firewall rules select to files for tcpdump and Wireshark.
+package pcapng
 
 import (
 	"errors"
@@ -23,8 +24,8 @@ const (
 	snapLength = 512
 )
 
-// RecordedPacket is a copied packet with the names of its interface, rule and others.
-type RecordedPacket struct {
+// Packet is a copied packet with the names of its interface, rule and others.
+type Packet struct {
 	report.PacketCopy
 	Rule      string // as --firewallRule writes it
 	Interface string
@@ -53,7 +54,7 @@ type Recording struct {
 func RecordIn(dir string) *Recording { return &Recording{dir: dir, limit: maxFileBytes} }
 
 // Write writes packets.
-func (f *Recording) Write(list []RecordedPacket) error {
+func (f *Recording) Write(list []Packet) error {
 	for i := range list {
 		if err := f.write(&list[i]); err != nil {
 			return errors.Join(err, f.giveUp())
@@ -99,7 +100,7 @@ func (f *Recording) giveUp() error {
 	return errors.Join(err, file.Close())
 }
 
-func (f *Recording) write(p *RecordedPacket) error {
+func (f *Recording) write(p *Packet) error {
 	if f.file != nil && f.written >= f.limit {
 		if err := f.Close(); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package flowlog
+package pcapng
 
 import (
 	"bytes"
@@ -17,8 +17,8 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-func packet(rule string, n int, layer3 bool) RecordedPacket {
-	return RecordedPacket{Rule: rule, Interface: "eth0", PacketCopy: report.PacketCopy{
+func packet(rule string, n int, layer3 bool) Packet {
+	return Packet{Rule: rule, Interface: "eth0", PacketCopy: report.PacketCopy{
 		Time: time.Unix(1700000000, int64(n)), Action: policy.RuleDrop, Layer3: layer3, Length: 1500, Data: bytes.Repeat([]byte{byte(n)}, 60+n),
 	}}
 }
@@ -62,7 +62,7 @@ func TestFiles(t *testing.T) {
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder is there before any packet: %v", err)
 	}
-	if err := f.Write([]RecordedPacket{packet("preference:0", 1, false), packet("portName:eth0", 2, true), packet("preference:0", 3, false)}); err != nil {
+	if err := f.Write([]Packet{packet("preference:0", 1, false), packet("portName:eth0", 2, true), packet("preference:0", 3, false)}); err != nil {
 		t.Fatal(err)
 	}
 	n, read := contents(t, filepath.Join(dir, "firewall.pcapng"))
@@ -91,7 +91,7 @@ func TestBounded(t *testing.T) {
 		f := RecordIn(dir)
 		f.limit = 4096
 		for range 500 {
-			if err := f.Write([]RecordedPacket{packet("preference:0", 5, false)}); err != nil {
+			if err := f.Write([]Packet{packet("preference:0", 5, false)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -123,13 +123,13 @@ func TestNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := RecordIn(dir)
-	if err := f.Write([]RecordedPacket{packet("preference:0", 1, false)}); err == nil {
+	if err := f.Write([]Packet{packet("preference:0", 1, false)}); err == nil {
 		t.Error("a missing folder is not an error")
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Write([]RecordedPacket{packet("preference:0", 1, false)}); err != nil {
+	if err := f.Write([]Packet{packet("preference:0", 1, false)}); err != nil {
 		t.Error(err)
 	}
 }
@@ -147,7 +147,7 @@ func TestFullDisk(t *testing.T) {
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	f := RecordIn(dir)
 	f.limit = 16 << 10
-	some := []RecordedPacket{packet("preference:0", 5, false)}
+	some := []Packet{packet("preference:0", 5, false)}
 	for range 4 * 200 { // fills all kept files
 		if err := f.Write(some); err != nil {
 			t.Fatal(err)
