@@ -3367,7 +3367,7 @@ type DeleteEndpointParams struct {
 
 // ExportConfigParams defines parameters for ExportConfig.
 type ExportConfigParams struct {
-	// Components Which, with commas between: loadbalancer, cluster, endpoint, firewall, mirror, policy; absent, all.
+	// Components Kinds, separated by commas: loadbalancer, cluster, endpoint, firewall, mirror, policy; absent, all.
 	Components string `form:"components,omitempty" json:"components,omitempty"`
 }
 
@@ -3481,7 +3481,7 @@ type DeleteLoadbalancerHostParams struct {
 
 // GetObjectsParams defines parameters for GetObjects.
 type GetObjectsParams struct {
-	// Kind Only these kinds, with commas between them.
+	// Kind Only these kinds, separated by commas.
 	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// Managed Managed services too.

@@ -41,7 +41,7 @@ type clusterFlags struct {
 func (f *clusterFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	fs.StringVar(&f.nodes, "cluster", "none",
-		"exchange connections with the nodes at these addresses, so they survive a node: IP, HOST:PORT or DNS name, with commas between; this node's own address is ignored")
+		"exchange connections with the nodes at these addresses, so they survive a node: IP, HOST:PORT or DNS name, separated by commas; this node's own address is ignored")
 	fs.IntVar(&f.self, "self", 0, "unique number of this node in --cluster; 0 to 7 also reserve source ports for it")
 	fs.StringVar(&f.key, "cluster-key", "", "file with a secret that all nodes of --cluster share, such as from openssl rand -hex 32; nodes use it instead of certificates. Additional lines are accepted secrets, for replacing the first; reread every second")
 	fs.StringVar(&f.ca, "cluster-ca", "", "file with the CA certificates (PEM) that certify nodes of --cluster, instead of --cluster-key")

@@ -42,31 +42,31 @@ type noCounters struct{ rates.Source }
 
 func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 
-// fake is a data path whose state tests set.
+// fake is a data path. Tests set its state.
 type fake struct {
 	*status.Table
 	Stats           map[lb.Key]report.ServiceStats
 	Hits            map[string]report.Traffic // of firewall rules
-	Accepted        []policy.Session          // that rules must not cut
-	SessionsErr     error
-	Asking          func()       // called when sessions are requested
-	SessionRequests atomic.Int32 // how often
+	Accepted        []policy.Session          // result of Sessions
+	SessionsErr     error                     // error of Sessions
+	OnSessions      func()                    // called by Sessions
+	SessionRequests atomic.Int32              // number of calls of Sessions
 	Conns           []report.Connection
-	Sought          report.ConnectionQuery // by the last request for them
-	ApplyErr        error
-	Meanwhile       func() // is called by Wait
-	Waits           bool   // until the table has it
+	Query           report.ConnectionQuery // of the last request for connections
+	ApplyErr        error                  // error of Wait
+	OnWait          func()                 // called by Wait
+	WaitsForTable   bool                   // Wait waits for the statuses in Table
 	ConnErr         error
-	Events          []report.ConnectionEvent // all at once, and then nothing
+	Events          []report.ConnectionEvent // sent at once to each watch
 	Omitted         report.Omitted
 	WatchErr        error
-	WatchLasts      bool          // until its context ends
+	WatchBlocks     bool          // a watch lasts until its context ends
 	TraceBegins     time.Duration // traces begin after this time, and last until their context ends
 	WatchRate       int           // of the last request
 	EndRate         int           // of the last request
 	Health          []*report.EndpointHealth
-	Built           int      // of health, for answers
-	Said            []string // by SetHostState
+	Built           int      // number of elements of Health in answers
+	HostStates      []string // arguments of SetHostState
 	Dropped         map[string]uint64
 	Policed         policy.PolicerStats
 	Mirrored        policy.MirrorStats
@@ -119,7 +119,7 @@ func (f *fake) EndpointCount() (count report.HealthCount) {
 }
 
 func (f *fake) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
-	f.Said = append(f.Said, fmt.Sprint(a, " ", port, " ", t, " ", out))
+	f.HostStates = append(f.HostStates, fmt.Sprint(a, " ", port, " ", t, " ", out))
 	for _, h := range f.Health {
 		if h.Addr == a {
 			found++
@@ -155,8 +155,8 @@ func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
 
 func (f *fake) Sessions(...netip.Addr) ([]policy.Session, error) {
 	f.SessionRequests.Add(1)
-	if f.Asking != nil {
-		f.Asking()
+	if f.OnSessions != nil {
+		f.OnSessions()
 	}
 	return f.Accepted, f.SessionsErr
 }
@@ -176,8 +176,8 @@ func (f *fake) Connections(_ context.Context, yield func(report.Connection) bool
 }
 
 // ConnectionsFrom uses the index of a connection as its place in the table.
-func (f *fake) ConnectionsFrom(_ context.Context, from int, sought report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
-	f.Sought = sought
+func (f *fake) ConnectionsFrom(_ context.Context, from int, query report.ConnectionQuery, yield func(report.Connection) bool) (next int, err error) {
+	f.Query = query
 	for i := from; i < len(f.Conns); i++ {
 		if !yield(f.Conns[i]) {
 			return i, nil
@@ -209,13 +209,13 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*r
 }
 
 func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]report.ConnectionEvent, report.Omitted) bool) error {
-	if !f.WatchLasts { // several at once
+	if !f.WatchBlocks { // several at once
 		f.WatchRate = rate
 	}
 	if f.WatchErr == nil {
 		yield(f.Events, f.Omitted)
 	}
-	if f.WatchLasts {
+	if f.WatchBlocks {
 		<-ctx.Done()
 	}
 	return f.WatchErr
@@ -235,11 +235,11 @@ func (f *fake) TracePackets(ctx context.Context, _ report.TraceFilter, yield fun
 }
 
 func (f *fake) Wait(ctx context.Context, version uint64, ids []status.ID) error {
-	if f.Waits {
+	if f.WaitsForTable {
 		return f.Table.Wait(ctx, version, ids)
 	}
-	if f.Meanwhile != nil {
-		f.Meanwhile()
+	if f.OnWait != nil {
+		f.OnWait()
 	}
 	return f.ApplyErr
 }

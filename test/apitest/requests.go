@@ -251,7 +251,7 @@ func (b *Bench) Policies() []v1.Policy {
 
 // Follow acts as a reconciler until the test ends. Services of TCP port 666 fail.
 func (b *Bench) Follow() {
-	b.Fake.Waits = true
+	b.Fake.WaitsForTable = true
 	table, done := b.Fake.Table, make(chan struct{})
 	b.T.Cleanup(func() { close(done) })
 	go func() {

@@ -68,8 +68,8 @@ func Object(n int, rest string, endpoints ...string) string {
 	return fmt.Sprintf(`{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.%d","port":80,"protocol":"tcp"%s},"endpoints":[%s]}}`, n, rest, strings.Join(endpoints, ","))
 }
 
-// Said returns the part of an answer that describes changes.
-func Said(r v1.ApplyResult) string {
+// DescribeChanges returns the changes of an answer as text.
+func DescribeChanges(r v1.ApplyResult) string {
 	var b strings.Builder
 	for _, c := range r.Changes {
 		fmt.Fprintf(&b, "%s %s %s", c.Action, c.Kind, c.Name)

@@ -16,7 +16,7 @@ import (
 func TestHalfClosed(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.WatchLasts = true
+	b.Fake.WatchBlocks = true
 	closed, end := context.WithCancel(transport.WithPeer(t.Context(), b.Peer))
 	end()
 	call := func(method, path, body string, headers ...string) *httptest.ResponseRecorder {

@@ -23,7 +23,7 @@ const (
 	maxValues       = 1000 // of all requirements
 )
 
-// ParseSelector parses requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a
+// ParseSelector parses requirements separated by commas: a=b, a!=b, a^=b (it begins with b), a
 // in (b,c), a notin (b,c), a (it is not empty), !a. A value that contains a comma, parentheses or
 // quotes is in quotes.
 func ParseSelector(text string) (s Selector, err error) {

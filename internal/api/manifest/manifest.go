@@ -197,7 +197,7 @@ func (r *reader) typed(v, kind value) {
 		seen[fold(name)] = true
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, name) {
 			at, _ := v.member(name)
-			r.addError(at, "%s does not go with spec: an object has apiVersion, kind, metadata and spec", name)
+			r.addError(at, "%s cannot be combined with spec: an object has apiVersion, kind, metadata and spec", name)
 		}
 	}
 	metadata, _ := v.member("metadata")

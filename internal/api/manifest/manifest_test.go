@@ -33,7 +33,7 @@ func TestRead(t *testing.T) {
 			"bfd\nspec: {}\n": "Firewall {\"name\":\"x\"} {}\n" +
 			"VlanMember {\"vid\":5} {\"dev\":\"eth0\"}\nBFD  {}\n",
 		"base: &b {x: 1, y: 2}\n" + head +
-			"lb\nspec: {}": "f:1:7: base does not go with spec: an object has apiVersion, kind, metadata and spec\n",
+			"lb\nspec: {}": "f:1:7: base cannot be combined with spec: an object has apiVersion, kind, metadata and spec\n",
 		head + "lb\nspec: {a: &b {x: 1, y: [1]}, c: {<<: *b, x: 3}, d: *b}":                        `Loadbalancer  {"a":{"x":1,"y":[1]},"c":{"x":3,"y":[1]},"d":{"x":1,"y":[1]}}` + "\n",
 		head + "lb\nspec: {a: .nan, b: .inf}":                                                      "f:3:11: .nan is not a JSON number\nf:3:20: .inf is not a JSON number\n",
 		head + "lb\nspec: {[1]: 2}":                                                                "f:3:8: the name of a property is not a string\n",

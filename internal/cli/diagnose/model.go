@@ -168,7 +168,7 @@ func (m *model) status() string {
 	case m.typing:
 		text = "filter: " + m.typed + "_"
 	case m.lost != nil:
-		text = m.style(red, "NO NEWS: "+printable(m.lost.Error())+"; trying again")
+		text = m.style(red, "NOT UPDATED: "+printable(m.lost.Error())+"; trying again")
 	case m.service != "":
 		text = m.serviceLine(m.lastUpdate)
 	}

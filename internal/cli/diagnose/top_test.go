@@ -268,7 +268,7 @@ func TestTopLosesDaemon(t *testing.T) {
 	d.leave(true)
 	d.CloseClientConnections()
 	b.awaitResponse()
-	b.expect("NO NEWS: ", "; trying again", "20.0.0.4:80/tcp")
+	b.expect("NOT UPDATED: ", "; trying again", "20.0.0.4:80/tcp")
 	d.leave(false)
 	for b.lost != nil {
 		b.awaitResponse()

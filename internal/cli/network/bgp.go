@@ -80,7 +80,7 @@ func (f *neighborFlags) complete(o *session.Options, args []string) (err error) 
 	}
 	if f.passwordFile != "" {
 		if f.noPassword {
-			return errors.New("--no-password does not go with --password-file")
+			return errors.New("--no-password cannot be combined with --password-file")
 		}
 		password, err := o.ReadSecret("password-file", f.passwordFile)
 		if err != nil {

@@ -114,9 +114,9 @@ func (q *Question) SetConnectionID(text, protocol string) error {
 func (q *Question) implyUDP(field, text, protocol string) error {
 	switch {
 	case protocol != "" && q.Protocol != lb.UDP:
-		return lb.NewFieldError(field, text, "does not go with proto "+protocol, "udp, which it implies")
+		return lb.NewFieldError(field, text, "cannot be combined with proto "+protocol, "udp, which it implies")
 	case q.Reverse:
-		return lb.NewFieldError(field, text, "does not go with client and endpoint", "from and to")
+		return lb.NewFieldError(field, text, "cannot be combined with client and endpoint", "from and to")
 	}
 	q.Protocol = lb.UDP
 	return nil
@@ -140,7 +140,7 @@ func (q *Question) SetTEID(text, protocol string) error {
 		return err
 	}
 	if len(q.ConnectionID) > 0 {
-		return lb.NewFieldError("teid", text, "does not go with a connection ID", "one of them")
+		return lb.NewFieldError("teid", text, "cannot be combined with a connection ID", "one of them")
 	}
 	q.TEID = uint32(teid)
 	q.From = netip.AddrPortFrom(q.From.Addr(), lb.TunnelPort(q.TEID))

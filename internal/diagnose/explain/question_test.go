@@ -61,7 +61,7 @@ func TestConnectionID(t *testing.T) {
 		{longest + "0a", "", `connectionID "` + longest + `0a" is not a connection ID` + allowed},
 		{"000", "", `connectionID "000" is not a connection ID` + allowed},
 		{"x0", "", `connectionID "x0" is not a connection ID` + allowed},
-		{"00", "tcp", `connectionID "00" does not go with proto tcp (allowed: udp, which it implies)`},
+		{"00", "tcp", `connectionID "00" cannot be combined with proto tcp (allowed: udp, which it implies)`},
 	} {
 		q, err := Parse("1.1.1.1", "10.0.0.1:443", c.protocol, "")
 		if err != nil {
@@ -79,9 +79,9 @@ func TestConnectionID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.SetConnectionID("00", ""); err == nil || err.Error() != `connectionID "00" does not go with client and endpoint (allowed: from and to)` {
+	if err := q.SetConnectionID("00", ""); err == nil || err.Error() != `connectionID "00" cannot be combined with client and endpoint (allowed: from and to)` {
 		t.Errorf("got %v, want an error, "+
-			"the error `connectionID \"00\" does not go with client and endpoint (allowed: from and to)`",
+			"the error `connectionID \"00\" cannot be combined with client and endpoint (allowed: from and to)`",
 			err)
 	}
 }
@@ -107,7 +107,7 @@ func TestTEID(t *testing.T) {
 		{"0", "", 0, `teid "0" is not a TEID` + allowed},
 		{"0x100000000", "", 0, `teid "0x100000000" is not a TEID` + allowed},
 		{"-1", "", 0, `teid "-1" is not a TEID` + allowed},
-		{"9", "sctp", 0, `teid "9" does not go with proto sctp (allowed: udp, which it implies)`},
+		{"9", "sctp", 0, `teid "9" cannot be combined with proto sctp (allowed: udp, which it implies)`},
 	} {
 		q, err := Parse("1.1.1.1", "10.0.0.1", c.protocol, "")
 		if err != nil {
@@ -134,7 +134,7 @@ func TestTEID(t *testing.T) {
 	if err := q.SetTEID("9", ""); err != nil || q.To.Port() != 2153 {
 		t.Errorf("a given port becomes %d, %v", q.To.Port(), err)
 	}
-	const both = `teid "9" does not go with a connection ID (allowed: one of them)`
+	const both = `teid "9" cannot be combined with a connection ID (allowed: one of them)`
 	if err := (&Question{ConnectionID: []byte{0}}).SetTEID("9", ""); err == nil || err.Error() != both {
 		t.Errorf("a packet with a connection ID and a TEID: got %v, want %s", err, both)
 	}

@@ -70,7 +70,7 @@ func TestNeighbor(t *testing.T) {
 		{bgp.Neighbor{Interface: "eth0", ASN: 1}, ""},
 		{bgp.Neighbor{ASN: 1}, `ipAddress is missing (allowed: ` + unicast + `, or interface for a neighbor without an address)`},
 		{bgp.Neighbor{Interface: "eth/0", ASN: 1}, `interface "eth/0" is not the name of an interface (allowed: 1 to 15 characters without /, : and space)`},
-		{bgp.Neighbor{Addr: peer, Interface: "eth0", ASN: 1}, `interface "eth0" does not go with ipAddress 10.0.0.2 (allowed: one of the two)`},
+		{bgp.Neighbor{Addr: peer, Interface: "eth0", ASN: 1}, `interface "eth0" cannot be combined with ipAddress 10.0.0.2 (allowed: one of the two)`},
 		{bgp.Neighbor{Addr: addr("224.0.0.1"), ASN: 1}, `ipAddress "224.0.0.1" is not the address of a router (allowed: ` + unicast + `)`},
 		{bgp.Neighbor{Addr: addr("fe80::1"), ASN: 1}, `ipAddress "fe80::1" is link-local, and has no interface (allowed: fe80::1%INTERFACE)`},
 		{bgp.Neighbor{Addr: addr("2001:db8::1%eth0"), ASN: 1}, `ipAddress "2001:db8::1%eth0" has an interface, and is not link-local (allowed: 2001:db8::1)`},
@@ -78,9 +78,9 @@ func TestNeighbor(t *testing.T) {
 		{bgp.Neighbor{Addr: peer}, `remoteAs "0" is not an AS number (allowed: 1 to 4294967295, but not 23456)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Source: addr("::1")}, `source "::1" is of another IP version than 10.0.0.2 (allowed: an address of this node)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Source: addr("0.0.0.0")}, `source "0.0.0.0" is not the source of a session (allowed: an address of this node)`},
-		{bgp.Neighbor{Interface: "eth0", ASN: 1, Source: peer}, `source "10.0.0.2" does not go with interface eth0 (allowed: none)`},
-		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 1}, `multihopTTL "1" does not go with a neighbor on a link (allowed: 0)`},
-		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 2}, `multihopTTL "2" does not go with a neighbor on a link (allowed: 0)`},
+		{bgp.Neighbor{Interface: "eth0", ASN: 1, Source: peer}, `source "10.0.0.2" cannot be combined with interface eth0 (allowed: none)`},
+		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 1}, `multihopTTL "1" cannot be combined with a neighbor on a link (allowed: 0)`},
+		{bgp.Neighbor{Interface: "eth0", ASN: 1, Multihop: 2}, `multihopTTL "2" cannot be combined with a neighbor on a link (allowed: 0)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Password: strings.Repeat("x", 81)}, `password "(hidden)" has 81 bytes (allowed: up to 80 printable ASCII characters, other than ********)`},
 		{
 			bgp.Neighbor{Addr: peer, ASN: 1, Password: "pässword"},
@@ -90,9 +90,9 @@ func TestNeighbor(t *testing.T) {
 		{bgp.Neighbor{Addr: peer, ASN: 1, Hold: 3500 * time.Millisecond}, `holdTime "3.5s" is not whole seconds (allowed: 3s to 65535s, whole seconds, or 0s for 90s)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Keepalive: 90 * second}, `keepaliveTime "1m30s" is not less than holdTime 1m30s (allowed: a third of holdTime)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, Retry: -second}, `connectRetry "-1s" is out of range (allowed: 1s to 65535s, whole seconds, or 0s for the default)`},
-		{bgp.Neighbor{Addr: peer, ASN: 1, BFD: bgp.BFD{Multiplier: 3}}, `bfd.multiplier "3" does not go without bfd.interval (allowed: both, or none)`},
+		{bgp.Neighbor{Addr: peer, ASN: 1, BFD: bgp.BFD{Multiplier: 3}}, `bfd.multiplier "3" needs bfd.interval (allowed: both, or none)`},
 		{bgp.Neighbor{Addr: peer, ASN: 1, BFD: bgp.BFD{Interval: time.Millisecond}}, `bfd.interval "1ms" is out of range (allowed: 10ms to 1m, whole milliseconds)`},
-		{bgp.Neighbor{Addr: peer, ASN: 1, Multihop: 2, BFD: bgp.BFD{Interval: second}}, `bfd.interval "1s" does not go with multihop: BFD here covers one hop (RFC 5881) (allowed: 0s)`},
+		{bgp.Neighbor{Addr: peer, ASN: 1, Multihop: 2, BFD: bgp.BFD{Interval: second}}, `bfd.interval "1s" cannot be combined with multihop: BFD here covers one hop (RFC 5881) (allowed: 0s)`},
 	} {
 		refused(t, c.n, c.want)
 	}

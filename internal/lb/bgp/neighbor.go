@@ -94,7 +94,7 @@ func (n Neighbor) validatePlace() error {
 	case !a.IsValid():
 		return netobj.ValidateDevice(FieldInterface, n.Interface)
 	case n.Interface != "":
-		return lb.NewFieldError(FieldInterface, n.Interface, "does not go with ipAddress "+a.String(), "one of the two")
+		return lb.NewFieldError(FieldInterface, n.Interface, "cannot be combined with ipAddress "+a.String(), "one of the two")
 	case a.Is4In6():
 		return lb.NewFieldError(FieldNeighbor, a.String(), "is an IPv4 address written as IPv6", a.Unmap().String())
 	case a.IsUnspecified(), a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
@@ -113,7 +113,7 @@ func (n Neighbor) validatePath() error {
 	switch s := n.Source; {
 	case !s.IsValid():
 	case !n.Addr.IsValid():
-		return lb.NewFieldError(FieldSource, s.String(), "does not go with interface "+n.Interface, "none")
+		return lb.NewFieldError(FieldSource, s.String(), "cannot be combined with interface "+n.Interface, "none")
 	case s.Is4() != n.Addr.Is4():
 		return lb.NewFieldError(FieldSource, s.String(), "is of another IP version than "+n.Addr.String(), "an address of this node")
 	case s.IsUnspecified(), s.IsMulticast(), s.Zone() != "", s.Is4In6():
@@ -122,7 +122,7 @@ func (n Neighbor) validatePath() error {
 		return lb.NewFieldError(FieldSource, s.String(), "is the address of the neighbor", "an address of this node")
 	}
 	if n.Multihop > 0 && (!n.Addr.IsValid() || n.Addr.IsLinkLocalUnicast()) {
-		return lb.NewFieldError(FieldMultihop, strconv.Itoa(int(n.Multihop)), "does not go with a neighbor on a link", "0")
+		return lb.NewFieldError(FieldMultihop, strconv.Itoa(int(n.Multihop)), "cannot be combined with a neighbor on a link", "0")
 	}
 	return nil
 }
@@ -184,12 +184,12 @@ func (n Neighbor) validateBFD() error {
 	b := n.BFD
 	switch {
 	case b.Interval == 0 && b.Multiplier > 0:
-		return lb.NewFieldError(FieldMultiplier, strconv.Itoa(int(b.Multiplier)), "does not go without bfd.interval", "both, or none")
+		return lb.NewFieldError(FieldMultiplier, strconv.Itoa(int(b.Multiplier)), "needs bfd.interval", "both, or none")
 	case b.Interval == 0:
 	case b.Interval < minInterval || b.Interval > maxInterval || b.Interval%time.Millisecond != 0:
 		return lb.NewFieldError(FieldInterval, b.Interval.String(), "is out of range", "10ms to 1m, whole milliseconds")
 	case n.Multihop > 0:
-		return lb.NewFieldError(FieldInterval, b.Interval.String(), "does not go with multihop: BFD here covers one hop (RFC 5881)", "0s")
+		return lb.NewFieldError(FieldInterval, b.Interval.String(), "cannot be combined with multihop: BFD here covers one hop (RFC 5881)", "0s")
 	}
 	return nil
 }

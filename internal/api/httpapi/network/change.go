@@ -13,27 +13,31 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netKind is a kind of network objects, with the objects that users created here and the kernel's.
+// netKind is a kind of network objects: those that users created by loxilb, and all of the kernel.
 type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
-	found  func() ([]T, error) // objects besides All that can be deleted, since the kernel learned them itself; nil: none
-	of     func(key string) T  // an object with the key, if the kernel may have too many to read all; nil: all are read
-	inUse  func(T) bool        // loxilb also uses it for another purpose, which may end earlier; nil: never
+	// found returns further objects that can be deleted, which the kernel has learned itself;
+	// nil: there are none.
+	found func() ([]T, error)
+	// of returns an object with a key, to find the kernel's objects with that key without
+	// reading all of them; nil: all are read.
+	of    func(key string) T
+	inUse func(T) bool // loxilb also uses the object for another purpose; nil: never
 }
 
 // named returns the kernel's objects with a key.
 func (k netKind[T]) named(key string) ([]T, error) {
-	have, err := k.haveOf(key)
-	if err != nil || len(have[key]) > 0 || k.found == nil {
-		return have[key], err
+	byKey, err := k.kernelObjects(key)
+	if err != nil || len(byKey[key]) > 0 || k.found == nil {
+		return byKey[key], err
 	}
 	found, err := k.found()
 	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
 }
 
-// haveOf returns the kernel's objects with the key, and perhaps others.
-func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
+// kernelObjects returns the kernel's objects with a key, and perhaps others, by key.
+func (k netKind[T]) kernelObjects(key string) (map[string][]T, error) {
 	if k.of == nil {
 		return k.kernel.All()
 	}
@@ -41,9 +45,9 @@ func (k netKind[T]) haveOf(key string) (map[string][]T, error) {
 	return map[string][]T{key: list}, err
 }
 
-// createNet creates the object that parse makes of a body in the kernel. An existing object of
-// another owner stays theirs and is not stored. If the kernel refuses the object, the
-// store gets the former one back, or none: a refused request changes nothing.
+// createNet creates the object in a body, which parse parses. An object that exists in the kernel
+// but was created by others is not stored. If the kernel refuses the object, the change of the
+// store is undone.
 func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
 	o, p := rest.DecodeLenient(a.Reader, w, r, func(data []byte) (o T, p *rest.Problem) {
 		body, p := rest.Unmarshal[Body](data)
@@ -96,7 +100,7 @@ func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *h
 }
 
 // putProblem refuses objects that the kernel already has, and objects on missing interfaces. The
-// interfaces of a stored object may be missing for a while: it is made when they appear.
+// interfaces of a stored object may be missing for a while: it is created when they appear.
 func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	if stored, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		has := stored.Needs()
@@ -105,27 +109,28 @@ func (k netKind[T]) putProblem(a *API, o T) *rest.Problem {
 	if p := a.needsDevices(o.Needs()); p != nil {
 		return p
 	}
-	there, err := netobj.Find(k.kernel, o)
+	existing, err := netobj.Find(k.kernel, o)
 	if err != nil {
 		return objects.KernelProblem(err)
 	}
-	met, p := k.metBy(o, there)
-	if met {
+	present, p := k.isPresent(o, existing)
+	if present {
 		id := k.table.ID(o.Key())
 		return a.Objects.Exists(id.Kind, id)
 	}
 	return p
 }
 
-// metBy reports whether the kernel already has the object, and refuses a conflicting one.
-func (k netKind[T]) metBy(o T, there []T) (bool, *rest.Problem) {
+// isPresent reports whether one of the kernel's objects is the object already. It refuses an object
+// that conflicts with them.
+func (k netKind[T]) isPresent(o T, existing []T) (bool, *rest.Problem) {
 	switch {
 	case k.inUse != nil && k.inUse(o):
 		return false, nil
-	case slices.ContainsFunc(there, o.SatisfiedBy):
+	case slices.ContainsFunc(existing, o.SatisfiedBy):
 		return true, nil
-	case len(there) > 0:
-		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.Name(), Has: there[0].String()})
+	case len(existing) > 0:
+		return false, objects.KernelProblem(&netobj.ForeignError{Kind: k.table.Name(), Has: existing[0].String()})
 	}
 	return false, nil
 }
@@ -143,7 +148,8 @@ func (a *API) needsDevices(names []string) *rest.Problem {
 	return nil
 }
 
-// undo removes a stored object that the kernel refused, by restore, and replies with the reason.
+// undo runs restore to undo the change of an object that the kernel refused, and returns the
+// reason.
 func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied, p *rest.Problem, restore func(*store.Tx) error) *rest.Problem {
 	why := refused.Failed.Failures[0].Err
 	revision, _, err := a.Store.Commit(objects.Owner, func(tx *store.Tx) error {

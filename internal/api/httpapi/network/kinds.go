@@ -44,7 +44,7 @@ func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Tabl
 			if p := a.needsDevices(missing); p != nil {
 				return false, p
 			}
-			return kind.metBy(o, have[w.Key])
+			return kind.isPresent(o, have[w.Key])
 		}
 	}
 	return row

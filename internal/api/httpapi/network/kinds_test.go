@@ -35,18 +35,18 @@ func TestApplyNetwork(t *testing.T) {
 	code, r, e := b.Apply(`{"objects":[` + all + `]}`)
 	if want := "add IPaddress 10.0.0.1/24 eth0; add Neighbor 10.0.0.7 eth0; add Route 10.1.0.0/16; add Policy p; add Firewall sourceIP:10.0.0.0/8," +
 		"preference:5; 1 unchanged"; code != 200 ||
-		apitest.Said(r) != want {
-		t.Fatalf("got code %d, changes %s and problem %+v, want the changes %s", code, apitest.Said(r), e, want)
+		apitest.DescribeChanges(r) != want {
+		t.Fatalf("got code %d, changes %s and problem %+v, want the changes %s", code, apitest.DescribeChanges(r), e, want)
 	}
 	saved := b.Call("GET", httpapi.BaseURL+"/config/objects", "").Body.String()
 	if strings.Contains(saved, "10.0.0.9") || strings.Count(saved, `"kind"`) != 5 {
 		t.Errorf("got %v, want no \"10.0.0.9\" in saved, `\"kind\"` 5 times in saved", saved)
 	}
-	if code, r, e := b.Apply(saved); code != 200 || apitest.Said(r) != "5 unchanged" {
-		t.Errorf(`got %d %s %+v, want code 200, "5 unchanged"`, code, apitest.Said(r), e)
+	if code, r, e := b.Apply(saved); code != 200 || apitest.DescribeChanges(r) != "5 unchanged" {
+		t.Errorf(`got %d %s %+v, want code 200, "5 unchanged"`, code, apitest.DescribeChanges(r), e)
 	}
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + all + `]}`); code != 200 || len(r.Changes) != 5 {
-		t.Errorf("got %d %s, want code 200, 5 elements in r.Changes", code, apitest.Said(r))
+		t.Errorf("got %d %s, want code 200, 5 elements in r.Changes", code, apitest.DescribeChanges(r))
 	}
 	for spec, want := range map[string]string{
 		`{"kind":"ip","spec":{"dev":"eth9","ipAddress":"10.0.0.1/24"}}`:                               " there is no interface eth9",
@@ -91,7 +91,7 @@ func TestUndoLeavesWhatOthersChanged(t *testing.T) {
 	b.Fake.ApplyErr = &status.Error{Failures: []status.Status{{
 		ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: fmt.Errorf("the kernel refuses it: %w", unix.EOPNOTSUPP), Next: time.Now(),
 	}}}
-	b.Fake.Meanwhile = func() {
+	b.Fake.OnWait = func() {
 		if _, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
 			for s := range b.Store.Services.All(tx) {
 				s.Endpoints = slices.Clone(s.Endpoints) // owned by the store

@@ -33,15 +33,15 @@ func TestApply(t *testing.T) {
 		{apitest.Object(1, "", "10.0.0.1") + "," + apitest.Object(2, `,"sel":1`, "10.0.0.1") + "," + endpoint, "change Loadbalancer 20.20.20.2:80/tcp; 2 unchanged"},
 		{apitest.Object(1, "", "10.0.0.1") + "," + drain, "2 unchanged"},
 	} {
-		if code, r, e := b.Apply(`{"objects":[` + c.body + `]}`); code != 200 || apitest.Said(r) != c.want || r.Result != "Success" {
-			t.Errorf("%s\n%d %s %+v, want %s", c.body, code, apitest.Said(r), e, c.want)
+		if code, r, e := b.Apply(`{"objects":[` + c.body + `]}`); code != 200 || apitest.DescribeChanges(r) != c.want || r.Result != "Success" {
+			t.Errorf("%s\n%d %s %+v, want %s", c.body, code, apitest.DescribeChanges(r), e, c.want)
 		}
 	}
 	if code, r, _ := b.Apply(`{"remove":true,"objects":[` + apitest.Object(1, "") + "," + apitest.Object(9, "") + "," + endpoint + `]}`); code != 200 ||
-		apitest.Said(r) != "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged" {
+		apitest.DescribeChanges(r) != "remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged" {
 		t.Errorf("got %d %s, want code 200, "+
 			`"remove Endpoint 10.0.0.9_ping_0; remove Loadbalancer 20.20.20.1:80/tcp; 1 unchanged"`,
-			code, apitest.Said(r))
+			code, apitest.DescribeChanges(r))
 	}
 	if list := b.List(); len(list) != 1 || list[0].ServiceArguments.ExternalIP != "20.20.20.2" {
 		t.Errorf(`got %+v, want 1 element, list[0].ServiceArguments.ExternalIP == "20.20.20.2"`, list)
@@ -63,8 +63,8 @@ func TestApplyMetadata(t *testing.T) {
 		{`{"kind":"Vlan","metadata":{"name":"v","vid":100}}`, "add Vlan 100; 0 unchanged"},
 		{`{"kind":"Vlan","metadata":{"vid":101},"spec":{}}`, "add Vlan 101; 0 unchanged"},
 	} {
-		if code, r, e := b.Apply(`{"objects":[` + c.object + `]}`); code != 200 || apitest.Said(r) != c.want {
-			t.Errorf("%s: %d %s %+v, want %s", c.object, code, apitest.Said(r), e, c.want)
+		if code, r, e := b.Apply(`{"objects":[` + c.object + `]}`); code != 200 || apitest.DescribeChanges(r) != c.want {
+			t.Errorf("%s: %d %s %+v, want %s", c.object, code, apitest.DescribeChanges(r), e, c.want)
 		}
 	}
 	for i, want := range []string{"test", "own"} {
@@ -160,7 +160,7 @@ func TestPlan(t *testing.T) {
 		" [endpoints[10.0.0.3 80].endpointIP:  -> 10.0.0.3] [endpoints[10.0.0.3 80].targetPort:  -> 80] [endpoints[10.0.0.3 80].weight:  -> 1]" +
 		" [serviceArguments.name:  -> web] [serviceArguments.sel: 0 -> 1] 2 of 3; " +
 		"remove Loadbalancer 20.20.20.2:80/tcp pruned; add Loadbalancer 20.20.20.5:80/tcp; 1 unchanged"
-	if diff := cmp.Diff(want, apitest.Said(r)); diff != "" {
+	if diff := cmp.Diff(want, apitest.DescribeChanges(r)); diff != "" {
 		t.Errorf("the changes differ (-want +got):\n%s", diff)
 	}
 	if now := b.Store.Snapshot().Revision(); now != before {
@@ -168,7 +168,7 @@ func TestPlan(t *testing.T) {
 	}
 	// Applied, prune keeps the managed service and other kinds.
 	_, r, _ = b.Apply(`{"prune":["all"],"objects":[` + apitest.Object(1, "", "10.0.0.1", "10.0.0.2") + `]}`)
-	if got := apitest.Said(r); got != "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged" {
+	if got := apitest.DescribeChanges(r); got != "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged" {
 		t.Errorf("got %v, "+
 			`want "remove Loadbalancer 20.20.20.2:80/tcp pruned; remove Loadbalancer 20.20.20.4:80/tcp pruned; 1 unchanged"`,
 			got)
@@ -239,11 +239,11 @@ func TestConfirmAndRollback(t *testing.T) {
 	lateConfirm(t, b)
 	var plan v1.ApplyResult
 	if err := json.Unmarshal([]byte(post("/config/rollback", `{"revision":1,"dryRun":true}`, 200)), &plan); err != nil ||
-		apitest.Said(plan) != "change Loadbalancer 20.20.20.1:80/tcp "+
+		apitest.DescribeChanges(plan) != "change Loadbalancer 20.20.20.1:80/tcp "+
 			"[endpoints[10.0.0.1 80].endpointIP:  -> 10.0.0.1] [endpoints[10.0.0.1 80].targetPort:  -> 80] [endpoints[10.0.0.1 80].weight:  -> 1] "+
 			"[endpoints[10.0.0.2 80].endpointIP: 10.0.0.2 -> ] [endpoints[10.0.0.2 80].targetPort: 80 -> ] [endpoints[10.0.0.2 80].weight: 1 -> ]; "+
 			"remove Loadbalancer 20.20.20.2:80/tcp; 0 unchanged" || fmt.Sprint(plan.Kept) != "[service 20.20.20.3:80/tcp]" {
-		t.Errorf("got error %v, the plan %s, and kept objects %v", err, apitest.Said(plan), plan.Kept)
+		t.Errorf("got error %v, the plan %s, and kept objects %v", err, apitest.DescribeChanges(plan), plan.Kept)
 	}
 	post("/config/rollback", `{"revision":1}`, 200)
 	if list := b.List(); len(list) != 2 || list[0].Endpoints[0].EndpointIP != "10.0.0.1" {
@@ -310,8 +310,8 @@ func TestObjectsRoundTrip(t *testing.T) {
 			t.Errorf("%s became %s", s, got)
 		}
 	}
-	if code, r, _ := b.Apply(saved); code != 200 || apitest.Said(r) != "302 unchanged" {
-		t.Errorf(`got %d %s, want code 200, "302 unchanged"`, code, apitest.Said(r))
+	if code, r, _ := b.Apply(saved); code != 200 || apitest.DescribeChanges(r) != "302 unchanged" {
+		t.Errorf(`got %d %s, want code 200, "302 unchanged"`, code, apitest.DescribeChanges(r))
 	}
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=ep,drain", ""); strings.Count(w.Body.String(), `"kind"`) != 2 {
 		t.Errorf("got %v, want `\"kind\"` twice in the body", w.Body)

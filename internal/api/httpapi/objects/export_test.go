@@ -42,18 +42,18 @@ func TestExportImport(t *testing.T) {
 	b.Apply(`{"objects":[` + apitest.Object(7, "", "10.0.0.7") + `]}`)
 	code, out, message := b.Upload("configuration", file)
 	if want := "add Loadbalancer 20.20.20.1:80/tcp; add Loadbalancer 20.20.20.2:80/tcp; remove Loadbalancer 20.20.20.7:80/tcp pruned; 2 unchanged"; code != 200 ||
-		apitest.Said(out) != want {
-		t.Errorf("%d %s%s, want %s", code, apitest.Said(out), message, want)
+		apitest.DescribeChanges(out) != want {
+		t.Errorf("%d %s%s, want %s", code, apitest.DescribeChanges(out), message, want)
 	}
-	if code, out, message = b.Upload("configuration", file); code != 200 || apitest.Said(out) != "4 unchanged" {
-		t.Errorf("the second import is answered %d %s%s", code, apitest.Said(out), message)
+	if code, out, message = b.Upload("configuration", file); code != 200 || apitest.DescribeChanges(out) != "4 unchanged" {
+		t.Errorf("the second import is answered %d %s%s", code, apitest.DescribeChanges(out), message)
 	}
 	only := b.Call("GET", httpapi.BaseURL+"/config/export?components=endpoint", "").Body.String()
 	if strings.Contains(only, "loadbalancer") || !strings.Contains(only, "10.0.0.9") {
 		t.Errorf(`got %v, want no "loadbalancer" in only, "10.0.0.9" in only`, only)
 	}
-	if code, out, message = b.Upload("configuration", `{"endpoint":[]}`); code != 200 || apitest.Said(out) != "remove Endpoint 10.0.0.9_ping_0; 0 unchanged" {
-		t.Errorf("a file of endpoints: %d %s%s", code, apitest.Said(out), message)
+	if code, out, message = b.Upload("configuration", `{"endpoint":[]}`); code != 200 || apitest.DescribeChanges(out) != "remove Endpoint 10.0.0.9_ping_0; 0 unchanged" {
+		t.Errorf("a file of endpoints: %d %s%s", code, apitest.DescribeChanges(out), message)
 	}
 }
 

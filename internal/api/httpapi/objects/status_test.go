@@ -37,7 +37,7 @@ func TestOwnObjects(t *testing.T) {
 func TestStillAtWork(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, func(o *httpapi.Options) { o.ApplyWait = 20 * time.Millisecond })
-	b.Fake.Waits = true
+	b.Fake.WaitsForTable = true
 	w := b.Post(apitest.Demo)
 	if e := apitest.ProblemOf(t, w); w.Code != 503 || e.Message != "stored as version 1, but not applied yet: the data path is still processing it" {
 		t.Errorf(`got %d %+v, want code 503, message == "stored as version 1, `+

@@ -210,7 +210,7 @@ func TestStuckStream(t *testing.T) {
 func TestStreamOfEndedToken(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
-	b.Fake.WatchLasts = true
+	b.Fake.WatchBlocks = true
 	server := httptest.NewServer(b.Http)
 	t.Cleanup(server.Close)
 	t.Cleanup(b.API.Observation.Streams.Close) // runs before the server's cleanup, and ends open streams

@@ -38,7 +38,7 @@ type Outline struct {
 
 // Part is some of the elements of a list.
 type Part struct {
-	Data  []byte // with commas between them
+	Data  []byte // the objects, separated by commas
 	First int    // index of the first one
 	Count int    // number of elements
 }

@@ -120,7 +120,7 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *res
 		return s, nil
 	}
 	if err := s.Validate(); err != nil {
-		return s, entryProblem(at, c.faulty(&s, err), err)
+		return s, entryProblem(at, c.refusedEndpoint(&s, err), err)
 	}
 	return s, nil
 }
@@ -275,9 +275,10 @@ func PropertyOf(field string, endpoint int) string {
 	return field
 }
 
-// faulty finds the endpoint that validation refused: the last one with its value, since of two
-// equal ones the second is refused. It returns -1 if the error concerns none.
-func (c *codec) faulty(s *lb.Service, err error) int {
+// refusedEndpoint returns the index of the endpoint that validation refused: the last one with the
+// error's value, as validation refuses the second of two equal endpoints. It returns -1 if the
+// error does not concern an endpoint.
+func (c *codec) refusedEndpoint(s *lb.Service, err error) int {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) {
 		return -1
@@ -296,7 +297,7 @@ func (c *codec) faulty(s *lb.Service, err error) int {
 	return -1
 }
 
-// entryProblem converts an error's field to the API's name. endpoint is the index of the faulty
+// entryProblem converts an error's field to the API's name. endpoint is the index of the refused
 // endpoint, or -1.
 func entryProblem(at string, endpoint int, err error) *rest.Problem {
 	var fe *lb.FieldError

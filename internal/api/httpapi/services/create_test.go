@@ -126,7 +126,7 @@ func TestRefuse(t *testing.T) {
 		{apitest.Demo + `{}`, "", "there is text after the end of the object"},
 		{`[]`, "body", `body "array" is of the wrong type (line 1, column 1) (allowed: an object)`},
 		{`{}`, "serviceArguments", `serviceArguments is missing`},
-		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr does not go with another property"},
+		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr cannot be combined with another property"},
 		{arg(`,"colour":"red"`), "colour", `unknown property "colour"`},
 		{arg(`,"name":5`), "serviceArguments.name", `serviceArguments.name "number" is of the wrong type`},
 		{arg(`,"port":80.5`), "serviceArguments.port", `"number 80.5" is of the wrong type`},

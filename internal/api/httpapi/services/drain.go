@@ -176,7 +176,7 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 // GetDrains replies with the drained endpoints, and their remaining connections.
 func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
-	left, sockets, err := a.leftOf(r.Context(), drains)
+	left, sockets, err := a.remainingConnections(r.Context(), drains)
 	if err != nil {
 		rest.Refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).Write(w)
 		return
@@ -191,16 +191,17 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	rest.JSON(w, out)
 }
 
-// leftOf counts the connections of drained endpoints, and flows of this machine's own sockets.
-func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
+// remainingConnections counts, for each drain, the connections of its endpoints, and the
+// connections of this machine's own sockets to them.
+func (a *API) remainingConnections(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
 	left, sockets = make([]int, len(drains)), make([]int, len(drains))
 	if len(drains) == 0 {
 		return left, sockets, nil
 	}
-	sought := report.ConnectionQuery{Requests: true, MatchEndpoint: func(_ string, at netip.AddrPort) bool {
+	query := report.ConnectionQuery{Requests: true, MatchEndpoint: func(_ string, at netip.AddrPort) bool {
 		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Matches(at.Addr(), at.Port()) })
 	}}
-	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c report.Connection) bool {
+	_, err = a.DataPath.ConnectionsFrom(ctx, 0, query, func(c report.Connection) bool {
 		for i := range drains {
 			if !c.Reply && c.State != "closed" && drains[i].Matches(c.ConfiguredEndpoint.Addr(), c.ConfiguredEndpoint.Port()) {
 				left[i]++
@@ -208,7 +209,7 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 		}
 		return true
 	})
-	own, failed := a.DataPath.OwnSockets()
+	own, socketsErr := a.DataPath.OwnSockets()
 	for at, n := range own {
 		for i := range drains {
 			if drains[i].Matches(at.Addr(), at.Port()) {
@@ -216,7 +217,7 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 			}
 		}
 	}
-	return left, sockets, errors.Join(err, failed)
+	return left, sockets, errors.Join(err, socketsErr)
 }
 
 func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {

@@ -227,13 +227,13 @@ func TestEndpointHostState(t *testing.T) {
 		{`{"hostName":"x","state":"red"}`, 400, `hostName "x" is not an IP address`},
 		{`{"hostName":"31.31.31.1","state":"red","more":1}`, 400, `unknown property "more"`},
 	} {
-		before := len(b.Fake.Said)
+		before := len(b.Fake.HostStates)
 		w := b.Call("POST", statePath, tc.body, "Content-Type", "application/json")
 		switch {
 		case w.Code != tc.code:
 			t.Errorf("%s: got %d %s, want code %d", tc.body, w.Code, w.Body, tc.code)
 		case w.Code == 200:
-			if got := b.Fake.Said[before:]; fmt.Sprint(got) != "["+tc.want+"]" {
+			if got := b.Fake.HostStates[before:]; fmt.Sprint(got) != "["+tc.want+"]" {
 				t.Errorf("%s: got %q, want [%s]", tc.body, got, tc.want)
 			}
 		case !strings.Contains(apitest.ProblemOf(t, w).Message, tc.want):

@@ -18,7 +18,7 @@ import (
 func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool, p *rest.Problem) {
 	if req.LbAttr != nil {
 		if !req.Alone() {
-			return nil, true, rest.Refuse(http.StatusBadRequest, "lbAttr does not go with another property: write either one service or lbAttr alone")
+			return nil, true, rest.Refuse(http.StatusBadRequest, "lbAttr cannot be combined with another property: write either one service or lbAttr alone")
 		}
 		return req.LbAttr, true, nil
 	}

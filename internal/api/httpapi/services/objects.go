@@ -111,7 +111,7 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (objects.Wanted, *rest.Pro
 		var notes rest.Warnings // the answer lists the changes
 		err := r.put(tx, a.Store.Services, a.codec, &notes)
 		if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
-			return entryProblem("", a.codec.faulty(&r.Service, err), err)
+			return entryProblem("", a.codec.refusedEndpoint(&r.Service, err), err)
 		}
 		return err
 	}}, nil

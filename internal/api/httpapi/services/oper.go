@@ -44,20 +44,20 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *rest.Problem) {
 // put applies the request in a transaction.
 func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *rest.Warnings) error {
 	s := r.Service
-	old, there := services.Get(tx, s.Key)
+	old, exists := services.Get(tx, s.Key)
 	switch {
-	case r.oper == operDetach && !there:
+	case r.oper == operDetach && !exists:
 		notes.Add("service %s does not exist", s.Key)
 		return nil
-	case r.oper != operReplace && there:
-		r.unlike(&old, c, notes)
+	case r.oper != operReplace && exists:
+		r.noteIgnored(&old, c, notes)
 		all := r.endpoints(old.Endpoints, notes)
 		if len(all) == 0 {
 			return services.Delete(tx, s.Key)
 		}
 		s = old
 		s.Endpoints = all
-	case there:
+	case exists:
 		for i := range c.fields {
 			if f := &c.fields[i]; f.Fixed {
 				f.Copy(&s, &old)
@@ -85,10 +85,10 @@ func (c *codec) setOwnerTime(s, old *lb.Service) {
 	}
 }
 
-// unlike lists properties of a request to attach or detach endpoints that differ from both the
-// service's and the default. They are ignored: several controllers may maintain one service, with
-// different settings.
-func (r *request) unlike(old *lb.Service, c *codec, notes *rest.Warnings) {
+// noteIgnored adds a warning for each property that a request to attach or detach endpoints sets to
+// another value than the service has. These properties are ignored: several controllers with
+// different settings may maintain one service.
+func (r *request) noteIgnored(old *lb.Service, c *codec, notes *rest.Warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]
 		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
@@ -108,14 +108,14 @@ func (r *request) endpoints(have []lb.Endpoint, notes *rest.Warnings) []lb.Endpo
 	out := slices.Clone(have)
 	gone := make(map[netip.AddrPort]bool, len(r.Endpoints))
 	for i, e := range r.Endpoints {
-		place, there := at[e.AddrPort()]
+		index, exists := at[e.AddrPort()]
 		switch {
-		case r.oper == operDetach && !there:
+		case r.oper == operDetach && !exists:
 			notes.Add("%s does not exist: %s is not an endpoint of service %s", r.at+PropertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
 		case r.oper == operDetach:
 			gone[e.AddrPort()] = true
-		case there:
-			out[place] = e
+		case exists:
+			out[index] = e
 		default:
 			out = append(out, e)
 		}

@@ -38,13 +38,13 @@ func TestSought(t *testing.T) {
 		if w := b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?"+query, ""); w.Code != 200 {
 			t.Errorf("%s: got %d %s, want code 200", query, w.Code, w.Body)
 		}
-		if diff := cmp.Diff(want, b.Fake.Sought, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		if diff := cmp.Diff(want, b.Fake.Query, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 			t.Errorf("%s: %s", query, diff)
 		}
 	}
 	for _, query := range []string{"service=web", "servName=web&state=est"} {
 		b.Call("GET", httpapi.BaseURL+"/config/conntrack/all?"+query, "")
-		if of := b.Fake.Sought.MatchEndpoint; of == nil || !of("web", netip.AddrPort{}) || of("other", netip.AddrPort{}) {
+		if of := b.Fake.Query.MatchEndpoint; of == nil || !of("web", netip.AddrPort{}) || of("other", netip.AddrPort{}) {
 			t.Errorf("%s: endpoints of the service are not sought alone", query)
 		}
 	}

@@ -64,7 +64,7 @@ func decodeRules(data []byte) (list []policy.Rule, bulk bool, p *rest.Problem) {
 		return []policy.Rule{rule}, false, nil
 	}
 	if req.RuleArguments != (v1.FirewallArguments{}) || req.Opts != (v1.FirewallOptions{}) {
-		return nil, true, rest.Refuse(http.StatusBadRequest, "fwAttr does not go with another property: write either one rule or fwAttr alone")
+		return nil, true, rest.Refuse(http.StatusBadRequest, "fwAttr cannot be combined with another property: write either one rule or fwAttr alone")
 	}
 	first := make(map[string]int, len(req.FwAttr))
 	for i := range req.FwAttr {
@@ -140,7 +140,7 @@ func verdictOf(opts *v1.FirewallOptions) (v policy.RuleVerdict, err error) {
 			continue
 		}
 		if chosen != "" {
-			return v, lb.NewFieldError(o.name, "true", "does not go with "+chosen, "one action")
+			return v, lb.NewFieldError(o.name, "true", "cannot be combined with "+chosen, "one action")
 		}
 		v.Action, chosen = o.action, o.name
 	}

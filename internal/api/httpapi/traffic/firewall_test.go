@@ -91,7 +91,7 @@ func TestFirewallRefused(t *testing.T) {
 		{`"protocol":256`, ``, "protocol", `"256" is out of range (allowed: 0 to 255)`},
 		{`"preference":65536`, ``, "preference", `"65536" is out of range`},
 		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
-		{``, `"allow":true,"drop":true`, "drop", `does not go with allow`},
+		{``, `"allow":true,"drop":true`, "drop", `cannot be combined with allow`},
 		{``, `"redirect":true`, "redirectPortName", `is missing`},
 		{``, `"doSnat":true`, "toIP", `toIP is missing (allowed: an IPv4`},
 		{``, `"doSnat":true,"toIP":"20.20.20.1","toPort":5`, "toPort", `"5" is a port of our choice`},
@@ -199,7 +199,7 @@ func TestFirewallAsks(t *testing.T) {
 	if code, text := b.PostRule(allow); code != 200 || b.Fake.SessionRequests.Load() != 0 {
 		t.Fatalf("got %v %v %v, want code 200, b.Fake.SessionRequests.Load() == 0", code, text, b.Fake.SessionRequests.Load())
 	}
-	b.Fake.Asking = func() {
+	b.Fake.OnSessions = func() {
 		_, _, err := b.Store.Commit(objects.Owner, func(tx *store.Tx) error {
 			if _, there := b.Store.Rules.Get(tx, "sourceIP:203.0.113.0/24,preference:9"); !there {
 				return nil
@@ -213,7 +213,7 @@ func TestFirewallAsks(t *testing.T) {
 	if code, text := b.PostRule(all); code != 409 || b.Fake.SessionRequests.Load() != 2 {
 		t.Errorf("sessions were requested %d times: %d %s", b.Fake.SessionRequests.Load(), code, text)
 	}
-	b.Fake.Asking = nil
+	b.Fake.OnSessions = nil
 	b.Fake.SessionRequests.Store(0)
 	if w := b.Call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
 		t.Fatalf("got %v %v, want code 200", w.Code, w.Body)

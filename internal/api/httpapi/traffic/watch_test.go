@@ -70,7 +70,7 @@ data: {"sampled":3,"lost":2}
 func TestWatchersAreShared(t *testing.T) {
 	t.Parallel()
 	b, tokens := apitest.Secured(t)
-	b.Fake.WatchLasts = true
+	b.Fake.WatchBlocks = true
 	if _, err := b.API.Access.Add(t.Context(), "second", apitest.Passphrase, access.View); err != nil {
 		t.Fatal(err)
 	}
