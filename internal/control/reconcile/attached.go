@@ -43,29 +43,29 @@ func NewAttached(s *desired.State, table Attacher, links func() []netdev.Link) *
 func (a *Attached) apply() (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	now := a.desired.Snapshot()
+	snapshot := a.desired.Snapshot()
 	all := &bpf.Attached{
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
 		Sources: map[netip.Prefix]bpf.TcAttachments{}, Rules: map[uint64]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
 	}
 	a.policerPlaces, a.mirrorPlaces = map[uint64]int{}, map[uint64]int{}
-	for p := range a.desired.Policers.All(now) {
+	for p := range a.desired.Policers.All(snapshot) {
 		all.Policers[p.Name] = compile.Policer(&p)
 		key := bpf.NameKey(p.Name)
-		a.policerPlaces[key] = a.attach(all, now, p.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }, key)
+		a.policerPlaces[key] = a.attach(all, snapshot, p.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Policers }, key)
 	}
 	indices := map[string]int{}
 	for _, l := range a.links() {
 		indices[l.Name] = l.Index
 	}
-	for m := range a.desired.Mirrors.All(now) {
+	for m := range a.desired.Mirrors.All(snapshot) {
 		index := indices[mirrorPort(&m)]
 		if index == 0 {
 			continue // LinksChanged applies it once the interface exists
 		}
 		all.Mirrors[m.Name] = bpf.TcMirror{Ifindex: uint32(index), OneOf: m.OneOf, Vlan: uint32(m.VLAN)}
 		key := bpf.NameKey(m.Name)
-		a.mirrorPlaces[key] = a.attach(all, now, m.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }, key)
+		a.mirrorPlaces[key] = a.attach(all, snapshot, m.Attachment, func(row *bpf.TcAttachments) *[2]uint64 { return &row.Mirrors }, key)
 	}
 	return a.table.SetAttached(all)
 }
@@ -85,7 +85,7 @@ func tapOf(m *policy.Mirror) netdev.Tap {
 
 // attach adds a key to all rows that match an attachment, and returns their number. An attachment
 // to a service by its key takes precedence over one by its name.
-func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
+func (a *Attached) attach(all *bpf.Attached, snapshot *store.Snapshot, at policy.Attachment, keys func(*bpf.TcAttachments) *[2]uint64, key uint64) (places int) {
 	assign := func(row bpf.TcAttachments, override bool) bpf.TcAttachments {
 		list := keys(&row)
 		for i, back := range []bool{false, true} {
@@ -108,12 +108,12 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Atta
 			all.Sources[p] = assign(all.Sources[p], true)
 		}
 	case policy.AttachRule:
-		if rule, exists := a.desired.Rules.Get(now, at.Name); exists {
+		if rule, exists := a.desired.Rules.Get(snapshot, at.Name); exists {
 			identity := compile.RuleIdentity(&rule)
 			all.Rules[identity] = assign(all.Rules[identity], true)
 		}
 	case policy.AttachService:
-		for _, k := range a.services(now, at) {
+		for _, k := range a.services(snapshot, at) {
 			key := compile.Key(k)
 			all.Services[key] = assign(all.Services[key], at.Name == k.String())
 		}
@@ -122,18 +122,18 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at policy.Atta
 }
 
 // services returns the keys of the services that an attachment names.
-func (a *Attached) services(now *store.Snapshot, at policy.Attachment) (keys []lb.Key) {
+func (a *Attached) services(snapshot *store.Snapshot, at policy.Attachment) (keys []lb.Key) {
 	name, key, err := at.Service()
 	if err != nil {
 		return nil
 	}
 	if name == "" {
-		if _, exists := a.desired.Services.Get(now, key); exists {
+		if _, exists := a.desired.Services.Get(snapshot, key); exists {
 			keys = append(keys, key)
 		}
 		return keys
 	}
-	for _, s := range a.desired.Services.ByName(now, name) {
+	for _, s := range a.desired.Services.ByName(snapshot, name) {
 		keys = append(keys, s.Key)
 	}
 	return keys
@@ -193,9 +193,9 @@ func NewPolicers(s *desired.State, a *Attached, o Observers) *Policers {
 
 // Apply applies all policers and mirrors, whatever the keys: unchanged rows are not written.
 func (p *Policers) Apply(_ context.Context, keys []string) []Outcome[string] {
-	now := p.desired.Snapshot()
+	snapshot := p.desired.Snapshot()
 	failed, err := p.attached.apply()
-	return p.applyEach(now, keys, func(_ policy.Policer, _ bool, key string) error {
+	return p.applyEach(snapshot, keys, func(_ policy.Policer, _ bool, key string) error {
 		return cmp.Or(failed.Policers[key], err)
 	})
 }
@@ -224,9 +224,9 @@ func NewMirrors(s *desired.State, a *Attached, taps Taps, o Observers) *Mirrors 
 
 // Apply applies all policers and mirrors, whatever the keys: unchanged rows are not written.
 func (m *Mirrors) Apply(_ context.Context, keys []string) []Outcome[string] {
-	now := m.desired.Snapshot()
+	snapshot := m.desired.Snapshot()
 	wanted, tunnels := map[string]bool{}, map[string]error{}
-	for one := range m.desired.Mirrors.All(now) {
+	for one := range m.desired.Mirrors.All(snapshot) {
 		if one.Tunneled() {
 			wanted[tapOf(&one).Name()] = true
 			tunnels[one.Name] = m.taps.MakeTap(tapOf(&one))
@@ -236,7 +236,7 @@ func (m *Mirrors) Apply(_ context.Context, keys []string) []Outcome[string] {
 	if err == nil {
 		err = m.taps.KeepTaps(func(name string) bool { return wanted[name] })
 	}
-	return m.applyEach(now, keys, func(_ policy.Mirror, _ bool, key string) error {
+	return m.applyEach(snapshot, keys, func(_ policy.Mirror, _ bool, key string) error {
 		return cmp.Or(tunnels[key], failed.Mirrors[key], err)
 	})
 }

@@ -62,7 +62,9 @@ func (r *attachedRig) commit(edit func(*store.Tx) error) {
 // toWeb returns a policer that is attached to all services of the name web.
 func toWeb(name string) policy.Policer {
 	rate := policy.Rate{PerSecond: 1e6}
-	return policy.Policer{Name: name, Committed: rate, Peak: rate, Attachment: policy.Attachment{To: policy.AttachService, Name: "web"}}.Normal()
+	return policy.Policer{
+		Name: name, Committed: rate, Peak: rate, Attachment: policy.Attachment{To: policy.AttachService, Name: "web"},
+	}.Normal()
 }
 
 // TestAttachedToNewServices checks that policers are due after each new service, also if it is
@@ -113,7 +115,10 @@ func TestAttachedInOrder(t *testing.T) {
 	t.Parallel()
 	r := newAttachedRig(t)
 	r.commit(func(tx *store.Tx) error {
-		m := policy.Mirror{Name: "m", Type: policy.ERSPAN, Remote: netip.MustParseAddr("10.0.0.2"), Source: netip.MustParseAddr("10.0.0.1"), TunnelID: 1, Attachment: policy.Attachment{To: policy.AttachPort, Name: "eth0"}}
+		m := policy.Mirror{
+			Name: "m", Type: policy.ERSPAN, Remote: netip.MustParseAddr("10.0.0.2"), Source: netip.MustParseAddr("10.0.0.1"), TunnelID: 1,
+			Attachment: policy.Attachment{To: policy.AttachPort, Name: "eth0"},
+		}
 		return r.Mirrors.Put(tx, m.Normal())
 	})
 	r.onTap = func() {

@@ -41,10 +41,10 @@ func (s *Services) Audit(ctx context.Context, data Comparer, repair bool) report
 	}
 	for part := range slices.Chunk(keys, auditBatch) {
 		err := s.betweenPasses(ctx, func() {
-			now := s.Desired.Snapshot()
-			resolver := compile.NewResolver(s.Desired.Services.At(now))
+			snapshot := s.Desired.Snapshot()
+			resolver := compile.NewResolver(s.Desired.Services.At(snapshot))
 			for _, key := range part {
-				s.auditOne(now, resolver, key, data, &out)
+				s.auditOne(snapshot, resolver, key, data, &out)
 			}
 		})
 		if err != nil {
@@ -64,8 +64,8 @@ func (s *Services) Audit(ctx context.Context, data Comparer, repair bool) report
 }
 
 // auditOne compares one service. It must be called between passes.
-func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *report.Compared) {
-	service, version := s.Desired.Services.Shared(now, key)
+func (s *Services) auditOne(snapshot *store.Snapshot, resolver *compile.Resolver, key lb.Key, data Comparer, out *report.Compared) {
+	service, version := s.Desired.Services.Shared(snapshot, key)
 	if service == nil {
 		return // it was deleted meanwhile
 	}
@@ -80,7 +80,7 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 		return
 	}
 	resolved, _, _ := resolver.Resolve(*service)
-	resolved = s.roles.sourced(s.Desired.Drains.Apply(now, resolved))
+	resolved = s.roles.sourced(s.Desired.Drains.Apply(snapshot, resolved))
 	table := s.tableOf(&resolved)
 	list := data.Compare(&table)
 	if len(list) > 0 && s.Health.probes.changedWithin(&resolved, healthDelay) {

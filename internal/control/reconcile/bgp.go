@@ -95,8 +95,8 @@ func (b *BGP) applySpeaker(ctx context.Context, keys []string) []Outcome[string]
 // applyNeighbors applies policies first: a session that began without them would leak routes. The
 // loops of policies report their errors.
 func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[string] {
-	now, _ := b.setPolicies(ctx, b.neighbors.desired)
-	return b.neighbors.applyEach(now, keys, func(n bgp.Neighbor, exists bool, key string) error {
+	snapshot, _ := b.setPolicies(ctx, b.neighbors.desired)
+	return b.neighbors.applyEach(snapshot, keys, func(n bgp.Neighbor, exists bool, key string) error {
 		switch {
 		case b.speaker == nil:
 			return b.offError(exists)
@@ -110,54 +110,54 @@ func (b *BGP) applyNeighbors(ctx context.Context, keys []string) []Outcome[strin
 }
 
 func (b *BGP) applySets(ctx context.Context, keys []string) []Outcome[string] {
-	now, err := b.setPolicies(ctx, b.sets.desired)
-	return b.sets.applyEach(now, keys, func(_ bgp.DefinedSet, exists bool, _ string) error {
+	snapshot, err := b.setPolicies(ctx, b.sets.desired)
+	return b.sets.applyEach(snapshot, keys, func(_ bgp.DefinedSet, exists bool, _ string) error {
 		return errors.Join(err, b.offError(exists))
 	})
 }
 
 func (b *BGP) applyPolicies(ctx context.Context, keys []string) []Outcome[string] {
-	now, err := b.setPolicies(ctx, b.policies.desired)
-	return b.policies.applyEach(now, keys, func(p bgp.Policy, exists bool, _ string) error {
-		return errors.Join(err, b.offError(exists), missingSet(b.policies.desired, now, &p))
+	snapshot, err := b.setPolicies(ctx, b.policies.desired)
+	return b.policies.applyEach(snapshot, keys, func(p bgp.Policy, exists bool, _ string) error {
+		return errors.Join(err, b.offError(exists), missingSet(b.policies.desired, snapshot, &p))
 	})
 }
 
 func (b *BGP) applyApplications(ctx context.Context, keys []string) []Outcome[string] {
-	now, err := b.setPolicies(ctx, b.applications.desired)
-	return b.applications.applyEach(now, keys, func(a bgp.Application, exists bool, _ string) error {
-		return errors.Join(err, b.offError(exists), missingPolicy(b.applications.desired, now, &a))
+	snapshot, err := b.setPolicies(ctx, b.applications.desired)
+	return b.applications.applyEach(snapshot, keys, func(a bgp.Application, exists bool, _ string) error {
+		return errors.Join(err, b.offError(exists), missingPolicy(b.applications.desired, snapshot, &a))
 	})
 }
 
 // setPolicies applies all policies whose sets exist, and all applications of these policies. It
 // returns the snapshot that it applied.
-func (b *BGP) setPolicies(ctx context.Context, s *desired.State) (now *store.Snapshot, err error) {
+func (b *BGP) setPolicies(ctx context.Context, s *desired.State) (snapshot *store.Snapshot, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now = s.Snapshot()
+	snapshot = s.Snapshot()
 	if b.speaker == nil {
-		return now, nil
+		return snapshot, nil
 	}
 	var policies []bgp.Policy
-	for p := range s.BGPPolicies.All(now) {
-		if missingSet(s, now, &p) == nil {
+	for p := range s.BGPPolicies.All(snapshot) {
+		if missingSet(s, snapshot, &p) == nil {
 			policies = append(policies, p)
 		}
 	}
 	var applications []bgp.Application
-	for a := range s.Applications.All(now) {
-		if missingPolicy(s, now, &a) == nil {
+	for a := range s.Applications.All(snapshot) {
+		if missingPolicy(s, snapshot, &a) == nil {
 			applications = append(applications, a)
 		}
 	}
-	return now, b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(now)), policies, applications)
+	return snapshot, b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(snapshot)), policies, applications)
 }
 
 // missingSet returns an error if a policy refers to a set that does not exist.
-func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
+func missingSet(s *desired.State, snapshot *store.Snapshot, p *bgp.Policy) error {
 	for _, ref := range p.Sets() {
-		if _, exists := s.BGPSets.Get(now, ref.Key()); !exists {
+		if _, exists := s.BGPSets.Get(snapshot, ref.Key()); !exists {
 			return fmt.Errorf("set %s does not exist: create it, or change the policy", ref.Key())
 		}
 	}
@@ -166,13 +166,13 @@ func missingSet(s *desired.State, now *store.Snapshot, p *bgp.Policy) error {
 
 // missingPolicy returns an error if a policy of an application is missing, or refers to a missing
 // set. The application then has no effect at all: a part of a filter would let routes through.
-func missingPolicy(s *desired.State, now *store.Snapshot, a *bgp.Application) error {
+func missingPolicy(s *desired.State, snapshot *store.Snapshot, a *bgp.Application) error {
 	for _, name := range a.Policies {
-		p, exists := s.BGPPolicies.Get(now, name)
+		p, exists := s.BGPPolicies.Get(snapshot, name)
 		if !exists {
 			return fmt.Errorf("policy %s does not exist: create it, or delete it here", name)
 		}
-		if err := missingSet(s, now, &p); err != nil {
+		if err := missingSet(s, snapshot, &p); err != nil {
 			return fmt.Errorf("policy %s: %w", name, err)
 		}
 	}
@@ -186,8 +186,8 @@ func newPolicyLoop[T any](w Worker[string], s *desired.State, table *store.Table
 	l.affects = func(kind string) bool {
 		return kind != l.kind && slices.Contains([]string{kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName}, kind)
 	}
-	l.markAffected = func(now *store.Snapshot) {
-		for object := range table.All(now) {
+	l.markAffected = func(snapshot *store.Snapshot) {
+		for object := range table.All(snapshot) {
 			l.Mark(table.Key(object))
 		}
 	}

@@ -31,11 +31,11 @@ func NewClusterNodes(c Cluster, d *desired.State, o Observers) *ClusterNodes {
 
 // Apply passes all nodes.
 func (n *ClusterNodes) Apply(_ context.Context, keys []string) []Outcome[string] {
-	now := n.desired.Snapshot()
+	snapshot := n.desired.Snapshot()
 	if n.cluster != nil {
 		n.cluster.SetNodes(ClusterAddresses(n.desired))
 	}
-	return n.applyEach(now, keys, func(_ lb.ClusterNode, exists bool, _ string) error {
+	return n.applyEach(snapshot, keys, func(_ lb.ClusterNode, exists bool, _ string) error {
 		if n.cluster == nil && exists {
 			return errNoCluster
 		}

@@ -97,7 +97,8 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 		if upCount == 0 && eff.unconfirmed() {
 			return true
 		}
-		return !eff.probeDown() && eff.refused == nil && (!eff.ejected || panicked && (!eff.certain || upCount == 0) && e.Backup >= firstLevel)
+		stays := !eff.ejected || panicked && (!eff.certain || upCount == 0) && e.Backup >= firstLevel
+		return stays && !eff.probeDown() && eff.refused == nil
 	}
 }
 

@@ -81,8 +81,8 @@ func (e *Elections) Follow(ctx context.Context) {
 // Owning reports whether this node owns VIPs that a peer could take over, by stored and elected
 // roles.
 func (e *Elections) Owning() bool {
-	now := e.desired.Snapshot()
-	stored := e.desired.Instances.Assigned(now)
+	snapshot := e.desired.Snapshot()
+	stored := e.desired.Instances.Assigned(snapshot)
 	for instance, s := range e.manager.Roles() {
 		if s.BFD.State == bfd.Up && s.MakesClaims && (s.Role == lb.RoleMaster || stored[instance].Role.Owns()) {
 			return true
@@ -93,21 +93,21 @@ func (e *Elections) Owning() bool {
 
 // Apply passes all sessions to the manager.
 func (e *Elections) Apply(_ context.Context, keys []string) []Outcome[string] {
-	now := e.desired.Snapshot()
-	e.set(now)
-	return e.applyEach(now, keys, func(netobj.BFDSession, bool, string) error { return nil })
+	snapshot := e.desired.Snapshot()
+	e.set(snapshot)
+	return e.applyEach(snapshot, keys, func(netobj.BFDSession, bool, string) error { return nil })
 }
 
-func (e *Elections) set(now *store.Snapshot) {
+func (e *Elections) set(snapshot *store.Snapshot) {
 	var list []election.Session
-	for s := range e.table.All(now) {
+	for s := range e.table.All(snapshot) {
 		list = append(list, election.Session{
 			Key: s.Key(), Instance: lb.InstanceKey(s.Instance), Priority: s.Priority, Preempt: s.Preempt,
 			Path: bfd.Config{Remote: s.Remote, Source: s.Source, Interval: s.Interval, Multiplier: s.Retry, Multihop: s.Multihop},
 		})
 	}
 	roles := map[string]lb.Role{}
-	for key, one := range e.desired.Instances.Assigned(now) {
+	for key, one := range e.desired.Instances.Assigned(snapshot) {
 		roles[key] = one.Role
 	}
 	e.manager.Set(list, roles)
@@ -116,9 +116,9 @@ func (e *Elections) set(now *store.Snapshot) {
 
 // leasedInstances returns the instances whose VIPs this node owns only while a lease lasts: elected
 // instances, and instances whose role was set with a lease.
-func leasedInstances(d *desired.State, now *store.Snapshot) leased {
-	list := leased(electedInstances(d, now))
-	for key, one := range d.Instances.Assigned(now) {
+func leasedInstances(d *desired.State, snapshot *store.Snapshot) leased {
+	list := leased(electedInstances(d, snapshot))
+	for key, one := range d.Instances.Assigned(snapshot) {
 		if one.Lease > 0 {
 			list[key] = true
 		}
@@ -127,9 +127,9 @@ func leasedInstances(d *desired.State, now *store.Snapshot) leased {
 }
 
 // electedInstances returns the instances with a BFD session, whose owner is elected.
-func electedInstances(d *desired.State, now *store.Snapshot) map[string]bool {
+func electedInstances(d *desired.State, snapshot *store.Snapshot) map[string]bool {
 	list := map[string]bool{}
-	for s := range d.BFD.All(now) {
+	for s := range d.BFD.All(snapshot) {
 		list[lb.InstanceKey(s.Instance)] = true
 	}
 	return list
@@ -137,9 +137,9 @@ func electedInstances(d *desired.State, now *store.Snapshot) map[string]bool {
 
 // follow passes roles that operators set to the elections, and stores elected roles.
 func (e *Elections) follow() error {
-	now := e.desired.Snapshot()
-	instances := e.desired.Instances.Assigned(now)
-	if maintenance := e.desired.Maintenance.OfThisNode(now) != nil; maintenance != e.maintained {
+	snapshot := e.desired.Snapshot()
+	instances := e.desired.Instances.Assigned(snapshot)
+	if maintenance := e.desired.Maintenance.OfThisNode(snapshot) != nil; maintenance != e.maintained {
 		e.maintained = maintenance
 		e.manager.Decline(maintenance)
 	}

@@ -86,10 +86,10 @@ func newGTPLoop[T any](g *GTP, table *store.Table[T], o Observers) *gtpLoop[T] {
 func (l *gtpLoop[T]) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	l.gtp.mu.Lock()
 	defer l.gtp.mu.Unlock()
-	now := l.desired.Snapshot()
-	problems, err := l.gtp.apply(now)
+	snapshot := l.desired.Snapshot()
+	problems, err := l.gtp.apply(snapshot)
 	for _, key := range keys {
-		meta, exists := l.table.Meta(now, key)
+		meta, exists := l.table.Meta(snapshot, key)
 		o := Outcome[string]{Key: key, Version: meta.Version}
 		if exists || key == allObjects {
 			o.Err = err
@@ -135,8 +135,8 @@ func (g *GTP) markOutdated(problems map[string]error) {
 // apply applies the desired state. problems has, by key, why classifiers are not applied: the
 // session does not exist, another classifier has the same user and address, or the addresses are of
 // different IP versions.
-func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) {
-	flows, users, problems := g.wanted(now)
+func (g *GTP) apply(snapshot *store.Snapshot) (problems map[string]error, err error) {
+	flows, users, problems := g.wanted(snapshot)
 	// Users must have no routes to interfaces without programs: the programs are loaded before the
 	// routes are added, and flows are removed before the interfaces.
 	if len(flows) == 0 {
@@ -156,14 +156,14 @@ func (g *GTP) apply(now *store.Snapshot) (problems map[string]error, err error) 
 
 // wanted returns the classifiers that have a session, and their users. If any session of a user has
 // an IPv6 tunnel, the MTU of its route is that of IPv6 tunnels.
-func (g *GTP) wanted(now *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, problems map[string]error) {
+func (g *GTP) wanted(snapshot *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, problems map[string]error) {
 	type pair struct{ user, peer netip.Addr }
 	seen := map[pair]string{}
 	outer6 := map[netip.Addr]bool{}
 	problems = map[string]error{}
-	list := slices.SortedFunc(g.desired.SessionFlows.All(now), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
+	list := slices.SortedFunc(g.desired.SessionFlows.All(snapshot), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
 	for _, f := range list {
-		s, exists := g.desired.Sessions.Get(now, f.Session)
+		s, exists := g.desired.Sessions.Get(snapshot, f.Session)
 		if !exists {
 			problems[f.Key()] = fmt.Errorf("session %q does not exist: create it, or delete the classifier", f.Session)
 			continue

@@ -256,7 +256,7 @@ func (h *Health) EndpointsNamed(names []string, yield func(*report.EndpointHealt
 	var keys []string
 	p.mu.Lock()
 	for _, name := range names {
-		if _, is := p.names[name]; is {
+		if _, exists := p.names[name]; exists {
 			keys = append(keys, name)
 		}
 		if a, ok := lb.AddressOf(name); ok {

@@ -98,8 +98,8 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 		chosen[l.Index] = true
 	}
 	for _, index := range i.expand(keys, present) {
-		link, here := present[index]
-		if !here {
+		link, exists := present[index]
+		if !exists {
 			outcomes = append(outcomes, i.forget(index))
 			continue
 		}
@@ -230,7 +230,7 @@ func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]b
 	id := status.ID{Kind: TaskKind, Key: "interfaces of an earlier start"}
 	err := errors.Join(
 		i.Hooks.DetachOrphans(func(index int) bool { return chosen[index] }),
-		i.Hooks.ForgetOtherLinks(func(index int) bool { _, here := present[index]; return here }),
+		i.Hooks.ForgetOtherLinks(func(index int) bool { _, exists := present[index]; return exists }),
 	)
 	i.orphans = err != nil
 	if err == nil {

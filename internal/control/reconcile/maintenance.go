@@ -94,13 +94,13 @@ func (m *Maintenance) Run(ctx context.Context) {
 
 // Apply starts or ends a drain, or puts the node into service again.
 func (m *Maintenance) Apply(ctx context.Context, keys []string) []Outcome[string] {
-	now := m.desired.Snapshot()
-	one := m.desired.Maintenance.OfThisNode(now)
+	snapshot := m.desired.Snapshot()
+	one := m.desired.Maintenance.OfThisNode(snapshot)
 	err := m.enter(ctx, m.stage, one)
 	if err == nil {
 		m.stage = one.Stage()
 	}
-	return m.applyEach(now, keys, func(lb.Maintenance, bool, string) error { return err })
+	return m.applyEach(snapshot, keys, func(lb.Maintenance, bool, string) error { return err })
 }
 
 // enter enters a stage. Other loops make routes, roles and readiness follow the object.

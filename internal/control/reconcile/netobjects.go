@@ -64,12 +64,12 @@ func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], 
 // nil. A router's table changes constantly, so a key that is not desired costs only a lookup in the
 // snapshot.
 func (n *NetObjects[T]) KernelChanged(keys []string) {
-	now := n.desired.Snapshot()
+	snapshot := n.desired.Snapshot()
 	news := keys == nil
 	n.mu.Lock()
 	n.allChanged = n.allChanged || news
 	for _, key := range keys {
-		if _, wanted := n.table.Get(now, key); wanted {
+		if _, wanted := n.table.Get(snapshot, key); wanted {
 			n.changed[key] = struct{}{}
 			news = true
 		}
@@ -102,13 +102,13 @@ func (n *NetObjects[T]) feed(ctx context.Context) {
 
 // markMissing marks desired objects that are missing in the kernel: of the keys, or all.
 func (n *NetObjects[T]) markMissing(all bool, keys map[string]struct{}) {
-	now := n.desired.Snapshot()
+	snapshot := n.desired.Snapshot()
 	var wanted []T
 	if all {
-		wanted = slices.Collect(n.table.All(now))
+		wanted = slices.Collect(n.table.All(snapshot))
 	} else {
 		for key := range keys {
-			if o, ok := n.table.Get(now, key); ok {
+			if o, ok := n.table.Get(snapshot, key); ok {
 				wanted = append(wanted, o)
 			}
 		}
@@ -170,10 +170,10 @@ type pass[T netobj.Object[T]] struct {
 // longer desired.
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
-	now := n.desired.Snapshot()
+	snapshot := n.desired.Snapshot()
 	wanted := make([]T, 0, len(keys))
 	for _, key := range keys {
-		if o, ok := n.table.Get(now, key); ok {
+		if o, ok := n.table.Get(snapshot, key); ok {
 			wanted = append(wanted, o)
 		}
 	}
@@ -184,7 +184,7 @@ func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string
 	for i, key := range keys {
 		out[i].Key = key
 		p.outcomes[key] = &out[i]
-		out[i].Err = p.plan(now, key)
+		out[i].Err = p.plan(snapshot, key)
 	}
 	p.removeAll()
 	p.createAll()
@@ -192,9 +192,9 @@ func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string
 }
 
 // plan decides how to handle one object.
-func (p *pass[T]) plan(now *store.Snapshot, key string) error {
-	want, wanted := p.table.Get(now, key)
-	meta, _ := p.table.Meta(now, key)
+func (p *pass[T]) plan(snapshot *store.Snapshot, key string) error {
+	want, wanted := p.table.Get(snapshot, key)
+	meta, _ := p.table.Meta(snapshot, key)
 	p.outcomes[key].Version = meta.Version
 	made, ours, err := p.recorded(key)
 	if err != nil {
@@ -245,18 +245,18 @@ func (p *pass[T]) recorded(key string) (o T, ours bool, err error) {
 }
 
 func (p *pass[T]) removeAll() {
-	var gone []string
+	var removed []string
 	for key, o := range p.remove {
 		if err := p.kernel.Remove(o); err != nil {
 			p.outcomes[key].Err = err
 			delete(p.create, key)
 			continue
 		}
-		if _, again := p.create[key]; !again {
-			gone = append(gone, key)
+		if _, recreated := p.create[key]; !recreated {
+			removed = append(removed, key)
 		}
 	}
-	p.fail(gone, p.ledger.Forget(p.kind, gone...))
+	p.fail(removed, p.ledger.Forget(p.kind, removed...))
 }
 
 func (p *pass[T]) createAll() {

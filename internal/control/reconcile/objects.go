@@ -33,54 +33,54 @@ func newObjectLoop[T any](w Worker[string], s *desired.State, table *store.Table
 
 // feed marks objects that changed since the last call, or all objects if that is unknown.
 func (l *objectLoop[T]) feed(context.Context) {
-	now, changed, ok := l.desired.Since(l.seen)
+	snapshot, changed, ok := l.desired.Since(l.seen)
 	all := !ok || !l.started
 	if !all && len(changed) == 0 {
 		return
 	}
 	l.Statuses.Update(func(w *status.Writer) {
 		if all {
-			l.wantAll(w, now)
+			l.wantAll(w, snapshot)
 		}
 		for _, id := range changed {
 			if id.Kind == l.kind {
-				l.want(w, now, id.Key)
+				l.want(w, snapshot, id.Key)
 			}
 		}
-		l.started, l.seen = true, now.Revision()
+		l.started, l.seen = true, snapshot.Revision()
 		w.Seen(l.kind, l.seen)
 	})
 	if !all && l.affects != nil && slices.ContainsFunc(changed, func(id store.ID) bool { return l.affects(id.Kind) }) {
-		l.markAffected(now)
+		l.markAffected(snapshot)
 	}
 }
 
-// applyEach calls apply for each object, and returns the errors as outcomes. now must not be newer
-// than the state that apply applies: otherwise a version counts as applied too early.
-func (l *objectLoop[T]) applyEach(now *store.Snapshot, keys []string, apply func(object T, exists bool, key string) error) []Outcome[string] {
+// applyEach calls apply for each object, and returns the errors as outcomes. snapshot must not be
+// newer than the state that apply applies: otherwise a version counts as applied too early.
+func (l *objectLoop[T]) applyEach(snapshot *store.Snapshot, keys []string, apply func(object T, exists bool, key string) error) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	for i, key := range keys {
-		object, exists := l.table.Get(now, key)
-		meta, _ := l.table.Meta(now, key)
+		object, exists := l.table.Get(snapshot, key)
+		meta, _ := l.table.Meta(snapshot, key)
 		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: apply(object, exists, key)}
 	}
 	return out
 }
 
-func (l *objectLoop[T]) wantAll(w *status.Writer, now *store.Snapshot) {
-	for object := range l.table.All(now) {
-		l.want(w, now, l.table.Key(object))
+func (l *objectLoop[T]) wantAll(w *status.Writer, snapshot *store.Snapshot) {
+	for object := range l.table.All(snapshot) {
+		l.want(w, snapshot, l.table.Key(object))
 	}
 	if l.applied == nil {
 		return
 	}
 	for _, key := range l.applied() {
-		l.want(w, now, key)
+		l.want(w, snapshot, key)
 	}
 }
 
-func (l *objectLoop[T]) want(w *status.Writer, now *store.Snapshot, key string) {
-	meta, _ := l.table.Meta(now, key)
+func (l *objectLoop[T]) want(w *status.Writer, snapshot *store.Snapshot, key string) {
+	meta, _ := l.table.Meta(snapshot, key)
 	w.Want(status.ID(l.table.ID(key)), meta.Version) // version 0: deleted
 	l.MarkFirst(key)
 }

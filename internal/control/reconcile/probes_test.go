@@ -126,7 +126,7 @@ func TestAgentReportLasts(t *testing.T) {
 		t.Helper()
 		var got []string
 		for _, line := range fake.calls() {
-			if call, is := strings.CutPrefix(line, "override 192.168.1."); is {
+			if call, ok := strings.CutPrefix(line, "override 192.168.1."); ok {
 				got = append(got, call)
 			}
 		}

@@ -112,10 +112,10 @@ func (r *RoleLeases) renew() time.Duration {
 func (r *RoleLeases) isOver(end time.Duration) bool { return r.uptime() >= end }
 
 // leased returns the instances whose roles have a lease and are not elected.
-func (r *RoleLeases) leased(now *store.Snapshot) map[string]lb.Instance {
+func (r *RoleLeases) leased(snapshot *store.Snapshot) map[string]lb.Instance {
 	list := map[string]lb.Instance{}
-	elected := electedInstances(r.desired, now)
-	for key, one := range r.desired.Instances.Assigned(now) {
+	elected := electedInstances(r.desired, snapshot)
+	for key, one := range r.desired.Instances.Assigned(snapshot) {
 		if one.Lease > 0 && !elected[key] {
 			list[key] = one
 		}

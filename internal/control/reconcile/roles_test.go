@@ -115,8 +115,8 @@ func TestManyRoles(t *testing.T) {
 	took := time.Since(began)
 	r.mu.Lock()
 	owned := 0
-	for _, is := range r.vips {
-		if is {
+	for _, isOwned := range r.vips {
+		if isOwned {
 			owned++
 		}
 	}
@@ -142,7 +142,7 @@ func TestDependents(t *testing.T) {
 	clusterVIP, drain := netip.MustParseAddr("10.9.9.9"), lb.Drain{Addr: netip.MustParseAddr("10.2.0.1"), Rate: 1}
 	for _, c := range []struct {
 		kind, key string
-		gone      bool
+		deleted   bool
 		has       func(datapath.Change) bool
 		edit      func(*store.Tx) error
 	}{
@@ -168,7 +168,7 @@ func TestDependents(t *testing.T) {
 		w.mu.Lock()
 		w.onWrite = func(change datapath.Change) {
 			done[change.Key] = c.has(change)
-			if s, known := r.statuses.Get(status.ID{Kind: c.kind, Key: c.key}); !known || !c.gone && s.Applied == s.Desired {
+			if s, known := r.statuses.Get(status.ID{Kind: c.kind, Key: c.key}); !known || !c.deleted && s.Applied == s.Desired {
 				late++
 			}
 		}

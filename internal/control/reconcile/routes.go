@@ -163,8 +163,8 @@ func (r *Routes) recheck(ctx context.Context) {
 // feed marks the task if roles or maintenance have changed. FollowPasses of Services marks services
 // once the data path has them.
 func (r *Routes) feed(context.Context) {
-	now := r.Desired.Snapshot()
-	if r.stage != r.Desired.Maintenance.OfThisNode(now).Stage() || !maps.Equal(r.roles, r.Desired.Instances.OfThisNode(now)) {
+	snapshot := r.Desired.Snapshot()
+	if r.stage != r.Desired.Maintenance.OfThisNode(snapshot).Stage() || !maps.Equal(r.roles, r.Desired.Instances.OfThisNode(snapshot)) {
 		r.task.Mark()
 	}
 }
@@ -243,9 +243,9 @@ func (r *Routes) firstEvents() (events []event.Body) {
 }
 
 // updateClaims updates the claims, and returns the prefixes that must be decided.
-func (r *Routes) updateClaims(now *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
+func (r *Routes) updateClaims(snapshot *store.Snapshot, dirty map[lb.Key]struct{}, all bool) map[netip.Prefix]struct{} {
 	touched := map[netip.Prefix]struct{}{}
-	if stage := r.Desired.Maintenance.OfThisNode(now).Stage(); stage != r.stage {
+	if stage := r.Desired.Maintenance.OfThisNode(snapshot).Stage(); stage != r.stage {
 		r.stage = stage
 		touched = keySetOf(r.prefixes)
 	}
@@ -256,23 +256,23 @@ func (r *Routes) updateClaims(now *store.Snapshot, dirty map[lb.Key]struct{}, al
 		}
 		touched = keySetOf(r.prefixes)
 	}
-	if roles := r.Desired.Instances.OfThisNode(now); !maps.Equal(roles, r.roles) {
+	if roles := r.Desired.Instances.OfThisNode(snapshot); !maps.Equal(roles, r.roles) {
 		r.roles = roles
 		r.assignRoles(touched)
 	}
-	drains := servicestate.DrainsOf(r.Desired.Drains.All(now))
+	drains := servicestate.DrainsOf(r.Desired.Drains.All(snapshot))
 	if all {
 		for key := range r.services {
 			dirty[key] = struct{}{}
 		}
-		for s := range r.Desired.Services.EachShared(now) {
+		for s := range r.Desired.Services.EachShared(snapshot) {
 			if s.BGP {
 				dirty[s.Key] = struct{}{}
 			}
 		}
 	}
 	for key := range dirty {
-		r.updateClaim(now, key, drains, touched)
+		r.updateClaim(snapshot, key, drains, touched)
 	}
 	return touched
 }
@@ -299,10 +299,10 @@ func (r *Routes) assignRoles(touched map[netip.Prefix]struct{}) {
 }
 
 // updateClaim updates the claims of one service.
-func (r *Routes) updateClaim(now *store.Snapshot, key lb.Key, drains servicestate.Drains, touched map[netip.Prefix]struct{}) {
+func (r *Routes) updateClaim(snapshot *store.Snapshot, key lb.Key, drains servicestate.Drains, touched map[netip.Prefix]struct{}) {
 	before := r.services[key]
 	var after claimant
-	if s, _ := r.Desired.Services.Shared(now, key); s != nil && s.BGP {
+	if s, _ := r.Desired.Services.Shared(snapshot, key); s != nil && s.BGP {
 		after.prefixes = s.AnnouncedPrefixes()
 		after.Announcement, after.Instance = s.Announcement, s.Instance()
 		after.Role = r.roles[after.Instance].Role

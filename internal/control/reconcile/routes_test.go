@@ -416,11 +416,11 @@ func TestRandomRoutes(t *testing.T) {
 
 // desiredRoutes returns the routes of all services, decided at once.
 func (r *routeRig) desiredRoutes() string {
-	now := r.state.Snapshot()
+	snapshot := r.state.Snapshot()
 	claims := map[netip.Prefix][]compile.Claim{}
-	roles := r.state.Instances.OfThisNode(now)
-	for s := range r.state.Services.All(now) {
-		weighed := r.state.Drains.Apply(now, s)
+	roles := r.state.Instances.OfThisNode(snapshot)
+	for s := range r.state.Services.All(snapshot) {
+		weighed := r.state.Drains.Apply(snapshot, s)
 		for _, p := range s.AnnouncedPrefixes() {
 			claims[p] = append(claims[p], compile.Claim{
 				Announcement: s.Announcement, Role: roles[s.Instance()].Role, InPlace: true, Serving: weighed.Endpoints[0].Weight > 0,
@@ -429,7 +429,7 @@ func (r *routeRig) desiredRoutes() string {
 	}
 	all := &routers{routes: map[netip.Prefix]bgp.Attributes{}}
 	for p, list := range claims {
-		if d := compile.Decide(list, r.state.Maintenance.OfThisNode(now).Stage()); d.Announced {
+		if d := compile.Decide(list, r.state.Maintenance.OfThisNode(snapshot).Stage()); d.Announced {
 			all.routes[p] = d.Attributes
 		}
 	}

@@ -89,15 +89,15 @@ func (r *Rules) keys() []string {
 
 // Apply compiles all rules, whichever have changed. They take effect together, or not at all.
 func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
-	now := r.desired.Snapshot()
-	list := slices.Collect(r.desired.Rules.All(now))
-	instances := r.desired.Instances.OfThisNode(now)
-	var elsewhere []string
+	snapshot := r.desired.Snapshot()
+	list := slices.Collect(r.desired.Rules.All(snapshot))
+	instances := r.desired.Instances.OfThisNode(snapshot)
+	var foreign []string
 	var tunnels map[string]error // by key
 	if r.gateways != nil {
 		egress := egressOf(list, instances, r.isStatic)
 		tunnels = r.setGateways(list, &egress)
-		list, elsewhere = egress.rules, egress.servicesOfOthers()
+		list, foreign = egress.rules, egress.servicesOfOthers()
 	}
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
@@ -107,15 +107,15 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	}
 	if err == nil { // the rules are in force, whatever happens to addresses and tunnels
 		r.record(list, named)
-		r.endBy(ctx, table, elsewhere)
+		r.endBy(ctx, table, foreign)
 		err = r.ownSources(ctx, ownedSources(table.Sources, instances), func(a netip.Addr) []string {
-			return leasedInstances(r.desired, now).ifSource(a, instances)
+			return leasedInstances(r.desired, snapshot).ifSource(a, instances)
 		})
 	}
 	due := unique(slices.AppendSeq(slices.Clone(keys), maps.Keys(tunnels))) // a change of an interface marks any rule
 	out := make([]Outcome[string], len(due))
 	for i, key := range due {
-		meta, _ := r.desired.Rules.Meta(now, key)
+		meta, _ := r.desired.Rules.Meta(snapshot, key)
 		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: cmp.Or(err, tunnels[key])}
 	}
 	return out
@@ -143,10 +143,10 @@ func (r *Rules) ownSources(ctx context.Context, sources []netip.Addr, leaseInsta
 	if len(sources) > 0 {
 		failed(r.vips.add(ctx, leaseInstances, sources), "acquire")
 	}
-	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
+	former := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
 	r.owned = slices.Clone(sources)
-	if len(gone) > 0 {
-		left := r.vips.remove(ctx, gone)
+	if len(former) > 0 {
+		left := r.vips.remove(ctx, former)
 		failed(left, "release")
 		r.owned = slices.AppendSeq(r.owned, maps.Keys(left))
 	}
@@ -162,9 +162,9 @@ func (r *Rules) cancelOutdated(t bpf.RuleTable) {
 }
 
 // endBy makes endDropped end the connections that the new rules drop, and connections from source
-// addresses that other nodes own: answers to these no longer arrive here. elsewhere has the
-// services of the latter.
-func (r *Rules) endBy(ctx context.Context, t bpf.RuleTable, elsewhere []string) {
+// addresses that other nodes own: answers to these no longer arrive here. foreign has the services
+// of the latter.
+func (r *Rules) endBy(ctx context.Context, t bpf.RuleTable, foreign []string) {
 	if t.Equal(&r.last) {
 		return
 	}
@@ -174,11 +174,11 @@ func (r *Rules) endBy(ctx context.Context, t bpf.RuleTable, elsewhere []string) 
 	default:
 	}
 	d := compile.NewDropper(t)
-	if d == nil && len(elsewhere) == 0 {
+	if d == nil && len(foreign) == 0 {
 		return
 	}
 	next := ending{ends: func(c *report.Connection) bool {
-		return d != nil && d.Drops(c) || slices.Contains(elsewhere, c.Service)
+		return d != nil && d.Drops(c) || slices.Contains(foreign, c.Service)
 	}}
 	next.valid, r.cancelEnding = context.WithCancel(ctx)
 	r.endings <- next

@@ -299,7 +299,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 // write writes the tables: deletions first, to make room. It returns the VIPs before and after, and
 // whether something was written.
 func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, wrote bool) {
-	var gone, put []*item
+	var deletions, puts []*item
 	for n := range items {
 		i := &items[n]
 		if i.Err != nil {
@@ -310,26 +310,26 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		}
 		wrote = true
 		if i.service == nil {
-			gone = append(gone, i)
+			deletions = append(deletions, i)
 			continue
 		}
 		touched = append(touched, i.service.OwnAddresses()...)
 		s.index.add(i.indexed())
-		put = append(put, i)
+		puts = append(puts, i)
 	}
 	s.Health.probes.applyRequests() // writeTables uses the states of the new probes
-	s.adopted.await(ctx, s.Health.probes, put)
+	s.adopted.await(ctx, s.Health.probes, puts)
 	// A port range with a new end reuses the row of the range that it replaces, unless that
 	// fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var deferred []*item
-	gone = slices.DeleteFunc(gone, func(i *item) bool {
+	deletions = slices.DeleteFunc(deletions, func(i *item) bool {
 		if replaced(i) {
 			deferred = append(deferred, i)
 		}
 		return replaced(i)
 	})
-	touched = append(touched, s.writeTables(append(gone, put...))...)
+	touched = append(touched, s.writeTables(append(deletions, puts...))...)
 	touched = append(touched, s.writeTables(slices.DeleteFunc(deferred, replaced))...)
 	s.forgetSources(items)
 	return touched, wrote
@@ -450,15 +450,15 @@ func (s *Services) removeOrphans(snapshot *store.Snapshot) {
 	for _, key := range s.index.keys() {
 		wanted[compile.Key(key)] = true // the loop removes it
 	}
-	var gone []datapath.Change
+	var deletions []datapath.Change
 	for _, key := range s.Tables.Services() {
 		if !wanted[key] {
-			gone = append(gone, datapath.Change{Key: key})
+			deletions = append(deletions, datapath.Change{Key: key})
 		}
 	}
 	id := status.ID{Kind: TaskKind, Key: "services of an earlier start"}
-	err := errors.Join(s.Tables.Apply(gone)...)
-	if len(gone) > 0 {
+	err := errors.Join(s.Tables.Apply(deletions)...)
+	if len(deletions) > 0 {
 		s.Ended()
 	}
 	if err == nil {

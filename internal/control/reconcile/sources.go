@@ -124,7 +124,7 @@ func (s *sources) refresh(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	for _, a := range hosts {
-		if _, still := s.known[a]; still {
+		if _, exists := s.known[a]; exists {
 			s.set(a, found[a])
 		}
 	}

@@ -127,7 +127,7 @@ func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
 		present[l.Index] = l.Generation
 	}
 	x.links = present
-	maps.DeleteFunc(x.refused, func(index int, _ refusal) bool { _, still := present[index]; return !still })
+	maps.DeleteFunc(x.refused, func(index int, _ refusal) bool { _, exists := present[index]; return !exists })
 	return errs
 }
 
