@@ -288,8 +288,8 @@ static __always_inline bool sweep_read_key(struct __sk_buff *ctx, __u32 n,
 	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
 }
 
-/* Removes key n of a pass if its service no longer remembers the client. Returns false
- * after the last key. Global (verifier: globals). */
+/* Removes key n of a pass if its service no longer remembers the client. Returns whether
+ * it has. Global (verifier: globals). */
 __noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 {
 	void *table = lazy_hash_get(&persists);
@@ -299,29 +299,33 @@ __noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 	if (!table || !sweep_read_key(ctx, n, &key, sizeof(key)))
 		return false;
 	e = bpf_map_lookup_elem(table, &key);
-	if (e && persist_is_removable(&key, e))
-		bpf_map_delete_elem(table, &key);
-	return true;
+	return e && persist_is_removable(&key, e) &&
+	       !bpf_map_delete_elem(table, &key);
 }
 
-/* Removes the clients that services no longer remember, of those that user space passes. */
+/* Removes the clients that services no longer remember, of those that user space passes.
+ * Returns their number: the kernel frees all rows that were removed in a grace period at
+ * once, so user space pauses after some. */
 SEC("tc")
 int loxilb_sweep_persists(struct __sk_buff *ctx)
 {
+	int removed = 0;
+
 	NO_UNROLL
-	for (__u32 n = 0; n < SWEPT_KEYS && sweep_persist(ctx, n); n++)
-		;
-	return 0;
+	for (__u32 n = 0; n < SWEPT_KEYS && n < ctx->mark; n++)
+		removed += sweep_persist(ctx, n);
+	return removed;
 }
 
 /* Removes the rows of snat_usages that count no connection, of those that user space
- * passes. */
+ * passes. Returns their number. */
 SEC("tc")
 int loxilb_sweep_snat(struct __sk_buff *ctx)
 {
 	void *usages = lazy_hash_get(&snat_usages);
 	struct snat_usage *u;
 	struct snat_pair key;
+	int removed = 0;
 
 	if (!usages)
 		return 0;
@@ -329,10 +333,12 @@ int loxilb_sweep_snat(struct __sk_buff *ctx)
 	for (__u32 n = 0;
 	     n < SWEPT_KEYS && sweep_read_key(ctx, n, &key, sizeof(key)); n++) {
 		u = bpf_map_lookup_elem(usages, &key);
-		if (u && !u->count)
-			snat_usage_retire(usages, &key, u);
+		if (!u || u->count)
+			continue;
+		snat_usage_retire(usages, &key, u);
+		removed++;
 	}
-	return 0;
+	return removed;
 }
 
 /* Gathers the active connections of the endpoint of the mark. */

@@ -37,6 +37,9 @@ const (
 	sweptKeys = 64
 	// markTimer is SWEEP_START_TIMER there.
 	markTimer = math.MaxUint32
+	// sweptRemoved is the number of removed keys after which it pauses: the kernel frees all rows
+	// that were removed in a grace period at once, while packets on that CPU wait.
+	sweptRemoved = 256
 	// pause between slices lets packets and other programs have the CPU.
 	pause = 500 * time.Microsecond
 )
@@ -75,9 +78,11 @@ func (t *Table) sweep(ctx context.Context) error {
 		t.shared.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
-		if _, _, err := sweepMap[bpf.TcSnatPair, bpf.TcSnatUsage](ctx, t, sweepSNAT, usages); err != nil {
+		_, slice, err := sweepMap[bpf.TcSnatPair, bpf.TcSnatUsage](ctx, t, sweepSNAT, usages)
+		if err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)
 		}
+		longest = max(longest, slice)
 	}
 	return t.tables.Reap(t.quiesce, func() error {
 		more, slice, err := t.forgetClients(ctx)
@@ -149,13 +154,14 @@ func yieldCPU(ctx context.Context) error {
 	return nil
 }
 
-// sweepMap runs the program for the keys of a hash table. It pauses after some thousand keys.
+// sweepMap runs the program for the keys of a hash table. It pauses after some thousand keys, or
+// sweptRemoved that the program has removed.
 func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
 	if _, err := t.programs.Program(program); err != nil { // loading it is no slice
 		return 0, 0, err
 	}
 	start := monotime.ThreadCPU()
-	began, frame := start, make([]byte, etherBytes)
+	began, frame, removed := start, make([]byte, etherBytes), uint32(0)
 	read := rows.EachBatch(m, rows.All, func(keys []K, _ []V) {
 		longest = max(longest, monotime.ThreadCPU()-began) // of reading the keys
 		t.keepPromise()
@@ -165,8 +171,12 @@ func sweepMap[K, V any](ctx context.Context, t *Table, program string, m *ebpf.M
 			}
 			began = monotime.ThreadCPU()
 			frame = appendKeys(frame[:etherBytes], some)
-			_, err = t.programs.run(program, &ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(len(some))}})
+			var n uint32
+			n, err = t.programs.run(program, &ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(len(some))}})
 			longest = max(longest, monotime.ThreadCPU()-began)
+			if removed += n; removed >= sweptRemoved && err == nil {
+				removed, err = 0, yieldCPU(ctx)
+			}
 		}
 		if err == nil {
 			err = yieldCPU(ctx)

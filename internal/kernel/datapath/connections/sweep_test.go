@@ -1,11 +1,17 @@
 package connections
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"loxilb/internal/kernel/datapath/bpf"
 	"loxilb/internal/kernel/datapath/loader"
+	"loxilb/internal/kernel/datapath/rows"
+	"loxilb/internal/kernel/datapath/testrun"
 	"loxilb/internal/lb/report"
 	"loxilb/test/dptest"
 )
@@ -89,6 +95,60 @@ func TestPauseAfterEnds(t *testing.T) {
 	}
 	if pause, _ := d.sweepPause(0); pause > 100*(d.cost-s.Last/2) {
 		t.Errorf("a pause of %v after a sweep that cost %v, of which its slices were %v", pause, d.cost, s.Last)
+	}
+}
+
+// TestRemovedKeys checks that the programs that sweep hashes return how many keys they have removed:
+// user space pauses after some, since the kernel would free all rows at once while packets wait.
+func TestRemovedKeys(t *testing.T) {
+	t.Parallel()
+	d := open(t, loader.Settings{Connections: 1024})
+	if err := errors.Join(d.shared.Persists.Make(), d.shared.SNATUsages.Make()); err != nil {
+		t.Fatal(err)
+	}
+	clients, pairs := make([]bpf.TcPersistKey, sweptKeys), make([]bpf.TcSnatPair, sweptKeys)
+	for i := range clients {
+		clients[i].Client.Word[3], pairs[i].Endpoint.Word[3] = uint32(i), uint32(i)
+	}
+	_, err := d.shared.Persists.Table().BatchUpdate(clients, make([]bpf.TcPersistEntry, sweptKeys), nil)
+	_, err2 := d.shared.SNATUsages.Table().BatchUpdate(pairs, make([]bpf.TcSnatUsage, sweptKeys), nil)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	frame := make([]byte, etherBytes)
+	for program, keys := range map[string][]byte{sweepPersists: appendKeys(frame, clients), sweepSNAT: appendKeys(frame, pairs)} {
+		for _, want := range []uint32{sweptKeys, 0} {
+			n, err := d.programs.run(program, &ebpf.RunOptions{Data: keys, Context: testrun.SKB{Mark: sweptKeys}})
+			if err != nil || n != want {
+				t.Errorf("%s returns %d, %v; want %d", program, n, err, want)
+			}
+		}
+	}
+}
+
+// TestPauseOfRemoval checks that a sweep of clients pauses after some that it has removed: when it
+// is stopped, it notices that in a pause.
+func TestPauseOfRemoval(t *testing.T) {
+	t.Parallel()
+	const n = 4 * sweptRemoved
+	d := open(t, loader.Settings{Connections: n})
+	if err := d.shared.Persists.Make(); err != nil {
+		t.Fatal(err)
+	}
+	keys, table := make([]bpf.TcPersistKey, n), d.shared.Persists.Table()
+	for i := range keys {
+		keys[i].Client.Word[3] = uint32(i)
+	}
+	if _, err := table.BatchUpdate(keys, make([]bpf.TcPersistEntry, n), nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := sweepMap[bpf.TcPersistKey, bpf.TcPersistEntry](ctx, d, sweepPersists, table); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a stopped sweep: %v", err)
+	}
+	if left, err := rows.Read[bpf.TcPersistKey, bpf.TcPersistEntry](table); err != nil || len(left) != n-sweptRemoved {
+		t.Errorf("%d of %d clients remain, %v; want %d removed", len(left), n, err, sweptRemoved)
 	}
 }
 
