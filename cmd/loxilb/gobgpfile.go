@@ -46,7 +46,7 @@ func loadGobgpFile(state *desired.State, dir, host string, log *slog.Logger) {
 }
 
 // putAll stores objects. A refused object does not keep the others from being stored.
-func putAll[T any](tx *store.Tx, table *store.Table[T], list []T, report func(kind, key string, err error)) {
+func putAll[T any](tx *store.Tx, table store.Table[T], list []T, report func(kind, key string, err error)) {
 	for _, object := range list {
 		report(table.Name(), table.Key(object), table.Put(tx, object))
 	}

@@ -8,7 +8,7 @@ import (
 
 // AttachedAt finds the policer or mirror that is attached to a target by name, for packets towards
 // endpoints, or back.
-func AttachedAt[T any](t *store.Table[T], now *store.Snapshot, to policy.AttachTo, name string, back bool) (found T, there bool) {
+func AttachedAt[T any](t store.Table[T], now *store.Snapshot, to policy.AttachTo, name string, back bool) (found T, there bool) {
 	for one := range t.Find(now, byUniqueValue, kinds.TargetOf(to, name, back)) {
 		return one, true
 	}

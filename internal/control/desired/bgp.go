@@ -52,7 +52,7 @@ func (s *State) checkPolicies(_, after *store.Snapshot, changed []store.ID) erro
 }
 
 // deletedKeys returns the keys of the objects of a kind that a commit deletes.
-func deletedKeys[T any](t *store.Table[T], kind string, after *store.Snapshot, changed []store.ID) (keys []string) {
+func deletedKeys[T any](t store.Table[T], kind string, after *store.Snapshot, changed []store.ID) (keys []string) {
 	for _, id := range changed {
 		if id.Kind != kind {
 			continue

@@ -17,30 +17,30 @@ import (
 type State struct {
 	*store.Store
 	Services  *Services
-	Endpoints *store.Table[lb.EndpointProbe]
+	Endpoints store.Table[lb.EndpointProbe]
 	Drains    *Drains
-	Policers  *store.Table[policy.Policer]
-	Mirrors   *store.Table[policy.Mirror]
-	Addresses *store.Table[netobj.Address]
-	Routes    *store.Table[netobj.Route]
-	Neighbors *store.Table[netobj.Neighbor]
-	Rules     *store.Table[policy.Rule]
-	FDBs      *store.Table[netobj.FDB]
-	VLANs     *store.Table[netobj.VLAN]
-	Members   *store.Table[netobj.VLANMember] // of VLANs
-	VXLANs    *store.Table[netobj.VXLAN]
-	Peers     *store.Table[netobj.VXLANPeer]
+	Policers  store.Table[policy.Policer]
+	Mirrors   store.Table[policy.Mirror]
+	Addresses store.Table[netobj.Address]
+	Routes    store.Table[netobj.Route]
+	Neighbors store.Table[netobj.Neighbor]
+	Rules     store.Table[policy.Rule]
+	FDBs      store.Table[netobj.FDB]
+	VLANs     store.Table[netobj.VLAN]
+	Members   store.Table[netobj.VLANMember] // of VLANs
+	VXLANs    store.Table[netobj.VXLAN]
+	Peers     store.Table[netobj.VXLANPeer]
 	Instances *Instances
 
-	Speakers     *store.Table[bgp.Speaker] // of BGP: at most one
-	BGPNeighbors *store.Table[bgp.Neighbor]
-	BGPSets      *store.Table[bgp.DefinedSet]
-	BGPPolicies  *store.Table[bgp.Policy]
-	Applications *store.Table[bgp.Application]   // of policies
-	BFD          *store.Table[netobj.BFDSession] // with other nodes
-	Sessions     *store.Table[lb.Session]        // of mobile users
-	SessionFlows *store.Table[lb.SessionFlow]    // their classifiers
-	ClusterNodes *store.Table[lb.ClusterNode]    // besides those of --cluster
+	Speakers     store.Table[bgp.Speaker] // of BGP: at most one
+	BGPNeighbors store.Table[bgp.Neighbor]
+	BGPSets      store.Table[bgp.DefinedSet]
+	BGPPolicies  store.Table[bgp.Policy]
+	Applications store.Table[bgp.Application]   // of policies
+	BFD          store.Table[netobj.BFDSession] // with other nodes
+	Sessions     store.Table[lb.Session]        // of mobile users
+	SessionFlows store.Table[lb.SessionFlow]    // their classifiers
+	ClusterNodes store.Table[lb.ClusterNode]    // besides those of --cluster
 
 	Maintenance *Maintenance
 

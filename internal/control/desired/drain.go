@@ -11,7 +11,7 @@ import (
 )
 
 // Drains is the table of endpoints that take no new connections.
-type Drains struct{ *store.Table[lb.Drain] }
+type Drains struct{ store.Table[lb.Drain] }
 
 // Apply returns the service with weight 0 for drained endpoints. After the deadline, they have no
 // server ID either: otherwise, each QUIC connection would return with its client's next packet.

@@ -7,7 +7,7 @@ import (
 
 // Instances is the table of roles.
 type Instances struct {
-	*store.Table[lb.Instance]
+	store.Table[lb.Instance]
 	origin string // where this process is
 	node   *Maintenance
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Maintenance is the table of this node's maintenance: one object, or none.
-type Maintenance struct{ *store.Table[lb.Maintenance] }
+type Maintenance struct{ store.Table[lb.Maintenance] }
 
 // OfThisNode returns the maintenance of this node, or nil if the node is in service.
 func (m *Maintenance) OfThisNode(v store.View) *lb.Maintenance {

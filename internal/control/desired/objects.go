@@ -27,7 +27,7 @@ type Objects interface {
 // objectsOf are the objects of a kind in its table.
 type objectsOf[T, B any] struct {
 	kinds.Kind[T, B]
-	table *store.Table[T]
+	table store.Table[T]
 }
 
 func (o objectsOf[T, B]) ID(key string) store.ID { return o.table.ID(key) }

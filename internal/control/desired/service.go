@@ -29,7 +29,7 @@ const (
 )
 
 // Services is the table of services.
-type Services struct{ *store.Table[lb.Service] }
+type Services struct{ store.Table[lb.Service] }
 
 func newServices(admit Admission) *Services {
 	s, kind := &Services{}, storeKind(kinds.Service())

@@ -9,18 +9,18 @@ import (
 const byUniqueValue = "unique value"
 
 // add adds the table of a kind.
-func add[T, B any](s *State, k kinds.Kind[T, B]) *store.Table[T] {
+func add[T, B any](s *State, k kinds.Kind[T, B]) store.Table[T] {
 	return addTable(s, k, store.NewTable(storeKind(k)))
 }
 
 // addChecked adds the table of a kind whose commits are checked.
-func addChecked[T, B any](s *State, k kinds.Kind[T, B], check func(before, after *store.Snapshot, changed []store.ID) error) *store.Table[T] {
+func addChecked[T, B any](s *State, k kinds.Kind[T, B], check func(before, after *store.Snapshot, changed []store.ID) error) store.Table[T] {
 	kind := storeKind(k)
 	kind.Check = check
 	return addTable(s, k, store.NewTable(kind))
 }
 
-func addTable[T, B any](s *State, k kinds.Kind[T, B], t *store.Table[T]) *store.Table[T] {
+func addTable[T, B any](s *State, k kinds.Kind[T, B], t store.Table[T]) store.Table[T] {
 	s.tables = append(s.tables, t)
 	s.objects = append(s.objects, objectsOf[T, B]{k, t})
 	return t

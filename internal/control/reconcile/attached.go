@@ -165,7 +165,7 @@ type attachedLoop[T any] struct {
 // process. No object has it as a name.
 const allObjects = ""
 
-func newAttachedLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) attachedLoop[T] {
+func newAttachedLoop[T any](w Worker[string], s *desired.State, table store.Table[T], o Observers) attachedLoop[T] {
 	l := attachedLoop[T]{newObjectLoop(w, s, table, o)}
 	l.applied = func() []string { return []string{allObjects} }
 	l.affects = func(kind string) bool { return kind == kinds.ServiceName || kind == kinds.RuleName }

@@ -181,7 +181,7 @@ func missingPolicy(s *desired.State, snapshot *store.Snapshot, a *bgp.Applicatio
 
 // newPolicyLoop returns the loop of a kind of policy objects. A change of one kind may affect all
 // objects of the others.
-func newPolicyLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) *objectLoop[T] {
+func newPolicyLoop[T any](w Worker[string], s *desired.State, table store.Table[T], o Observers) *objectLoop[T] {
 	l := newObjectLoop(w, s, table, o)
 	l.affects = func(kind string) bool {
 		return kind != l.kind && slices.Contains([]string{kinds.BGPSetName, kinds.BGPPolicyName, kinds.BGPApplicationName}, kind)

@@ -75,7 +75,7 @@ type gtpLoop[T any] struct {
 	gtp *GTP
 }
 
-func newGTPLoop[T any](g *GTP, table *store.Table[T], o Observers) *gtpLoop[T] {
+func newGTPLoop[T any](g *GTP, table store.Table[T], o Observers) *gtpLoop[T] {
 	l := &gtpLoop[T]{gtp: g}
 	l.objectLoop = newObjectLoop(l, g.desired, table, o)
 	l.together = true

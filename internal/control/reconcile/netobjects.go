@@ -52,7 +52,7 @@ type NetObjects[T netobj.Object[T]] struct {
 }
 
 // NewNetObjects returns the loop of a kind.
-func NewNetObjects[T netobj.Object[T]](s *desired.State, table *store.Table[T], k netobj.Kernel[T], ledger Ledger, o Observers) *NetObjects[T] {
+func NewNetObjects[T netobj.Object[T]](s *desired.State, table store.Table[T], k netobj.Kernel[T], ledger Ledger, o Observers) *NetObjects[T] {
 	n := &NetObjects[T]{kernel: k, ledger: ledger, changed: map[string]struct{}{}}
 	n.objectLoop = newObjectLoop(n, s, table, o)
 	n.applied = func() []string { return ledger.Keys(n.kind) }

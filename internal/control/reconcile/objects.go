@@ -14,7 +14,7 @@ type objectLoop[T any] struct {
 	*Loop[string]
 	Observers
 	desired *desired.State
-	table   *store.Table[T]
+	table   store.Table[T]
 	// affects, if set, reports whether a change of an object of another kind affects objects of
 	// this kind; markAffected then marks them.
 	affects      func(kind string) bool
@@ -24,7 +24,7 @@ type objectLoop[T any] struct {
 	started      bool
 }
 
-func newObjectLoop[T any](w Worker[string], s *desired.State, table *store.Table[T], o Observers) *objectLoop[T] {
+func newObjectLoop[T any](w Worker[string], s *desired.State, table store.Table[T], o Observers) *objectLoop[T] {
 	l := &objectLoop[T]{Observers: o, desired: s, table: table}
 	l.Loop = newLoop(table.Name(), func(key string) string { return key }, w, o)
 	l.Loop.watch, l.Loop.feed = s.Changed, l.feed

@@ -133,7 +133,7 @@ type kindInfo struct {
 	shared     bool
 }
 
-// AnyTable is a Table of any kind. Only Table implements it.
+// AnyTable is a Table of any kind. Only NewTable makes them.
 type AnyTable interface {
 	attach(table int) error
 	info() kindInfo

@@ -79,7 +79,7 @@ func closeStore(t testing.TB, s *Store) {
 }
 
 // items returns the table of a view of a store of items.
-func items(s *Snapshot) *Table[item] { return s.tables[0].(*Table[item]) }
+func items(s *Snapshot) Table[item] { return s.tables[0].(Table[item]) }
 
 // numbered returns item number i, with n parts.
 func numbered(i, n int) item {

@@ -20,7 +20,7 @@ func TestCommitWithoutRevision(t *testing.T) {
 		}
 		return encode(i)
 	}
-	open := func() (*Store, *Table[item]) {
+	open := func() (*Store, Table[item]) {
 		table := NewTable(kind)
 		s, err := Open(dir, slog.New(slog.DiscardHandler), table)
 		if err != nil {

@@ -17,8 +17,8 @@ import (
 type node struct {
 	*Store
 	t     *testing.T
-	items *Table[item]
-	rules *Table[rule]
+	items Table[item]
+	rules Table[rule]
 	stop  func()
 }
 

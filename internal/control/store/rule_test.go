@@ -45,7 +45,7 @@ func ruleKind(format int) Kind[rule] {
 		Check: func(_, after *Snapshot, changed []ID) error {
 			for _, id := range changed {
 				for _, t := range after.tables {
-					if rules, ok := t.(*Table[rule]); ok && id.Kind == "item" {
+					if rules, ok := t.(Table[rule]); ok && id.Kind == "item" {
 						for r := range rules.Find(after, "item", id.Key) {
 							if _, there := after.Meta(id); !there {
 								return fmt.Errorf("item %s has rule %d", id.Key, r.Number)
@@ -59,7 +59,7 @@ func ruleKind(format int) Kind[rule] {
 	}
 }
 
-func rules(s *Snapshot) *Table[rule] { return s.tables[1].(*Table[rule]) }
+func rules(s *Snapshot) Table[rule] { return s.tables[1].(Table[rule]) }
 
 func putRules(list ...rule) func(*Tx) error {
 	return func(tx *Tx) error {

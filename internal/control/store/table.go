@@ -7,27 +7,72 @@ import (
 )
 
 // Table gives access to the objects of one kind, in all views of a store. It is created once, and
-// passed to Open.
-type Table[T any] struct {
+// passed to Open. It is an interface because Go compiles all methods of a generic struct in each
+// package that can see it: with 25 kinds, that took most of the time of many packages.
+type Table[T any] interface {
+	AnyTable
+	// Name returns the name of the kind.
+	Name() string
+	// ID returns the ID of the object with a key.
+	ID(key string) ID
+	// Key returns the key of an object.
+	Key(value T) string
+	// Get returns the object with a key. The result shares memory with the store: do not change it.
+	Get(v View, key string) (T, bool)
+	// GetSorted is Get by the sort key.
+	GetSorted(v View, sortKey string) (T, bool)
+	// Shared returns a pointer to the store's object, and its metadata, for readers that keep many
+	// objects: do not change the object. nil: it does not exist.
+	Shared(v View, sortKey string) (*T, Meta)
+	// Meta returns the owner and version of an object; false: it does not exist.
+	Meta(v View, key string) (Meta, bool)
+	// All yields the objects in the order of their sort keys, as they are when the loop begins. The
+	// loop may change them in its transaction.
+	All(v View) iter.Seq[T]
+	// EachShared yields pointers to all objects, like Shared, in the order of their sort keys.
+	EachShared(v View) iter.Seq[*T]
+	// Prefix yields, in order, the objects whose sort key begins with prefix.
+	Prefix(v View, prefix string) iter.Seq[T]
+	// Find yields the objects with a value in an index, in the order of their sort keys.
+	Find(v View, index, value string) iter.Seq[T]
+	// FindPrefix yields the objects with a value in an index that begins with prefix, in the order of
+	// these values. It yields an object once for each such value.
+	FindPrefix(v View, index, prefix string) iter.Seq[T]
+	// First returns the first object of Prefix.
+	First(v View, prefix string) (T, bool)
+	// Len returns the number of objects.
+	Len(s *Snapshot) int
+	// Total returns the sum of the i-th function of Kind.Totals over all objects.
+	Total(s *Snapshot, i int) int
+	// Put creates an object, or replaces the one with its key. It returns the error of Kind.Validate,
+	// and ErrOwner if the existing object has another owner. Kind.Check runs when the transaction ends.
+	Put(tx *Tx, value T) error
+	// Delete removes an object. It returns ErrNotFound if the object is missing, and ErrOwner if it has
+	// another owner.
+	Delete(tx *Tx, key string) error
+	// Differences yields the objects of this kind that the transaction has changed so far, in the order
+	// of their sort keys: before and after, nil if missing. The cost is proportional to the size of the
+	// transaction. Do not change the objects.
+	Differences(tx *Tx) iter.Seq2[*T, *T]
+}
+
+// table is the Table of a kind.
+type table[T any] struct {
 	kind  Kind[T]
 	table int  // index in Snapshot.tables
 	open  bool // it belongs to a store
 }
 
 // NewTable returns the table of a kind.
-func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
+func NewTable[T any](kind Kind[T]) Table[T] { return &table[T]{kind: kind} }
 
-// Name returns the name of the kind.
-func (t *Table[T]) Name() string { return t.kind.Name }
+func (t *table[T]) Name() string { return t.kind.Name }
 
-// ID returns the ID of the object with a key.
-func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
+func (t *table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
-// Key returns the key of an object.
-func (t *Table[T]) Key(value T) string { return t.kind.Key(value) }
+func (t *table[T]) Key(value T) string { return t.kind.Key(value) }
 
-// Get returns the object with a key. The result shares memory with the store: do not change it.
-func (t *Table[T]) Get(v View, key string) (T, bool) {
+func (t *table[T]) Get(v View, key string) (T, bool) {
 	sortKey, ok := t.sortKeyOf(key)
 	if !ok {
 		var none T
@@ -36,14 +81,11 @@ func (t *Table[T]) Get(v View, key string) (T, bool) {
 	return t.GetSorted(v, sortKey)
 }
 
-// GetSorted is Get by the sort key.
-func (t *Table[T]) GetSorted(v View, sortKey string) (T, bool) {
+func (t *table[T]) GetSorted(v View, sortKey string) (T, bool) {
 	return t.value(v.row(t.table, sortKey))
 }
 
-// Shared returns a pointer to the store's object, and its metadata, for readers that keep many
-// objects: do not change the object. nil: it does not exist.
-func (t *Table[T]) Shared(v View, sortKey string) (*T, Meta) {
+func (t *table[T]) Shared(v View, sortKey string) (*T, Meta) {
 	r := v.row(t.table, sortKey)
 	if r == nil {
 		return nil, Meta{}
@@ -51,20 +93,16 @@ func (t *Table[T]) Shared(v View, sortKey string) (*T, Meta) {
 	return &r.(*object[T]).value, r.header().Meta
 }
 
-// Meta returns the owner and version of an object; false: it does not exist.
-func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
+func (t *table[T]) Meta(v View, key string) (Meta, bool) {
 	if sortKey, ok := t.sortKeyOf(key); ok {
 		return metaOf(v.row(t.table, sortKey))
 	}
 	return Meta{}, false
 }
 
-// All yields the objects in the order of their sort keys, as they are when the loop begins. The
-// loop may change them in its transaction.
-func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
+func (t *table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
-// EachShared yields pointers to all objects, like Shared, in the order of their sort keys.
-func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
+func (t *table[T]) EachShared(v View) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for r := range v.rows(t.table, primaryIndex, "") {
 			if !yield(&r.(*object[T]).value) {
@@ -74,36 +112,27 @@ func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
 	}
 }
 
-// Prefix yields, in order, the objects whose sort key begins with prefix.
-func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
+func (t *table[T]) Prefix(v View, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.table, primaryIndex, prefix))
 }
 
-// Find yields the objects with a value in an index, in the order of their sort keys.
-func (t *Table[T]) Find(v View, index, value string) iter.Seq[T] {
+func (t *table[T]) Find(v View, index, value string) iter.Seq[T] {
 	return t.FindPrefix(v, index, value+"\x00")
 }
 
-// FindPrefix yields the objects with a value in an index that begins with prefix, in the order of
-// these values. It yields an object once for each such value.
-func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
+func (t *table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.table, t.indexNumber(index), prefix))
 }
 
-// First returns the first object of Prefix.
-func (t *Table[T]) First(v View, prefix string) (T, bool) {
+func (t *table[T]) First(v View, prefix string) (T, bool) {
 	return t.value(v.first(t.table, prefix))
 }
 
-// Len returns the number of objects.
-func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.table].rows }
+func (t *table[T]) Len(s *Snapshot) int { return s.counts[t.table].rows }
 
-// Total returns the sum of the i-th function of Kind.Totals over all objects.
-func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.table].totals[i] }
+func (t *table[T]) Total(s *Snapshot, i int) int { return s.counts[t.table].totals[i] }
 
-// Put creates an object, or replaces the one with its key. It returns the error of Kind.Validate,
-// and ErrOwner if the existing object has another owner. Kind.Check runs when the transaction ends.
-func (t *Table[T]) Put(tx *Tx, value T) error {
+func (t *table[T]) Put(tx *Tx, value T) error {
 	if t.kind.Validate != nil {
 		if err := t.kind.Validate(value); err != nil {
 			return err
@@ -132,14 +161,9 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 	return nil
 }
 
-// Delete removes an object. It returns ErrNotFound if the object is missing, and ErrOwner if it has
-// another owner.
-func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
+func (t *table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
 
-// Differences yields the objects of this kind that the transaction has changed so far, in the order
-// of their sort keys: before and after, nil if missing. The cost is proportional to the size of the
-// transaction. Do not change the objects.
-func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
+func (t *table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	var sorts []string
 	for at, after := range tx.touched {
 		if at.table == t.table && !tx.same(at, tx.base.row(at.table, at.sortKey), after) {
@@ -158,7 +182,7 @@ func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	}
 }
 
-func (t *Table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
+func (t *table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for r := range rows {
 			if !yield(r.(*object[T]).value) {
@@ -168,7 +192,7 @@ func (t *Table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
 	}
 }
 
-func (t *Table[T]) value(r row) (value T, ok bool) {
+func (t *table[T]) value(r row) (value T, ok bool) {
 	if r == nil {
 		return value, false
 	}
@@ -186,7 +210,7 @@ func metaOf(r row) (Meta, bool) {
 
 func (o *object[T]) any() any { return o.value }
 
-func (t *Table[T]) attach(table int) error {
+func (t *table[T]) attach(table int) error {
 	if t.open {
 		return fmt.Errorf("the table of kind %s belongs to another store", t.kind.Name)
 	}
@@ -194,44 +218,44 @@ func (t *Table[T]) attach(table int) error {
 	return t.kind.complete()
 }
 
-func (t *Table[T]) info() kindInfo {
+func (t *table[T]) info() kindInfo {
 	return kindInfo{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
 }
 
-func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }
+func (t *table[T]) indexes() int { return len(t.kind.Indexes) }
 
-func (t *Table[T]) sortKeyOf(key string) (string, bool) {
+func (t *table[T]) sortKeyOf(key string) (string, bool) {
 	if t.kind.Sort == nil {
 		return key, true
 	}
 	return t.kind.Sort(key)
 }
 
-func (t *Table[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value) }
+func (t *table[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value) }
 
-func (t *Table[T]) same(a, b row) bool {
+func (t *table[T]) same(a, b row) bool {
 	x, y := a.(*object[T]), b.(*object[T])
 	return x == y || x.Owner == y.Owner && t.kind.Equal(x.value, y.value)
 }
 
-func (t *Table[T]) withMeta(r row, meta Meta) row {
+func (t *table[T]) withMeta(r row, meta Meta) row {
 	o := *r.(*object[T])
 	o.Meta = meta
 	return &o
 }
 
-func (t *Table[T]) totals(r row, sum []int, sign int) {
+func (t *table[T]) totals(r row, sum []int, sign int) {
 	for i, count := range t.kind.Totals {
 		sum[i] += sign * count(r.(*object[T]).value)
 	}
 }
 
-func (t *Table[T]) encode(r row) (record, error) {
+func (t *table[T]) encode(r row) (record, error) {
 	format, data, err := t.kind.Encode(r.(*object[T]).value)
 	return record{Kind: t.kind.Name, Format: format, Key: t.keyOf(r), Object: data}, err
 }
 
-func (t *Table[T]) decode(format int, data []byte) (row, error) {
+func (t *table[T]) decode(format int, data []byte) (row, error) {
 	if format > t.kind.Format {
 		return nil, errNewerFormat
 	}
@@ -246,7 +270,7 @@ func (t *Table[T]) decode(format int, data []byte) (row, error) {
 	return &object[T]{rowHeader: rowHeader{sortKey: sortKey}, value: value}, nil
 }
 
-func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
+func (t *table[T]) check(before, after *Snapshot, changed []ID) error {
 	if n := t.Len(after); t.kind.Max > 0 && n > t.kind.Max && n > t.Len(before) {
 		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Max)
 	}
@@ -265,7 +289,7 @@ func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
 }
 
 // checkDuplicates refuses changed objects that have the same value in an index as another object.
-func (t *Table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
+func (t *table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
 	for _, id := range changed {
 		if id.Kind != t.kind.Name {
 			continue

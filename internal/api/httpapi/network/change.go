@@ -15,7 +15,7 @@ import (
 
 // netKind is a kind of network objects: those that users created by loxilb, and all of the kernel.
 type netKind[T netobj.Object[T]] struct {
-	table  *store.Table[T]
+	table  store.Table[T]
 	kernel netobj.Kernel[T]
 	// found returns further objects that can be deleted, which the kernel has learned itself;
 	// nil: there are none.

@@ -13,7 +13,7 @@ import (
 )
 
 // netObjects returns the Kind of network objects of one kind. Existing objects keep their owner.
-func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table *store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
+func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
 	row := objects.KindOf(words, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.Kernel = true
 	row.Outside = func(made map[string]bool, list []any) func(w *objects.Wanted) (there bool, p *rest.Problem) {

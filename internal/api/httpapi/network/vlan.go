@@ -54,7 +54,7 @@ func (a *API) dropDevice(name string) func(*store.Tx) error {
 	}
 }
 
-func deleteThose[T netobj.Object[T]](tx *store.Tx, t *store.Table[T], which func(T) bool) error {
+func deleteThose[T netobj.Object[T]](tx *store.Tx, t store.Table[T], which func(T) bool) error {
 	for o := range t.All(tx) {
 		if !which(o) {
 			continue

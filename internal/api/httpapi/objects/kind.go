@@ -60,7 +60,7 @@ func (a *API) Register(list ...Kind) {
 
 // KindOf returns the Kind of objects that have a table of their own. named converts validation
 // errors to the API's property names; nil: they already are.
-func KindOf[T any](words kinds.Words, t *store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
+func KindOf[T any](words kinds.Words, t store.Table[T], read func(o *v1.Object, keyOnly bool) (T, *rest.Problem), show func(*T) any,
 	named func(error) *rest.Problem) Kind {
 	return Kind{
 		Words: words,

@@ -97,7 +97,7 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 }
 
 // removedPathsOf returns the removed paths of one kind.
-func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t *store.Table[T]) (list []AccessPath) {
+func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t store.Table[T]) (list []AccessPath) {
 	kind := t.Name()
 	for before, after := range t.Differences(tx) {
 		if before == nil || !a.Network.Made(kind, (*before).Key()) {
