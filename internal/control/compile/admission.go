@@ -18,11 +18,11 @@ type Snapshot interface {
 	All() iter.Seq[lb.Service]
 }
 
-// Admission reports whether a state of the store fits into the data path, before it is accepted. It
-// caches the cost of services, so a check visits only the changed services and the services that
-// lead to them. It is not safe for concurrent use.
+// Admission checks whether a state of the store fits into the data path, before it is accepted. It
+// caches the total cost, so a check visits only changed services and the services that have them as
+// endpoints. It is not safe for concurrent use.
 type Admission struct {
-	snapshot Snapshot // the state of the members below; nil: none
+	snapshot Snapshot // the state to which the members below belong; nil: none
 	total    Cost
 	vipUsers *vipUsers
 }
@@ -30,15 +30,15 @@ type Admission struct {
 // NewAdmission returns an Admission without a snapshot: the first check visits all services.
 func NewAdmission() *Admission { return &Admission{} }
 
-// LimitError reports that the data path has no room for a change, in one sentence.
+// LimitError reports that the data path has no room for a change.
 type LimitError struct{ text string }
 
 func (e *LimitError) Error() string { return e.text }
 
-// Load accepts a snapshot, and returns the limits that it exceeds: the state in files is never
-// refused.
+// Load accepts a snapshot without a check, and returns the limits that it exceeds. It is for state
+// from files, which is never refused.
 func (a *Admission) Load(s Snapshot) (over []error) {
-	a.snapshot, a.total, a.vipUsers = s, Cost{}, newUsers()
+	a.snapshot, a.total, a.vipUsers = s, Cost{}, newVIPUsers()
 	r := NewResolver(s)
 	for service := range s.All() {
 		resolved, _, _ := r.Resolve(service)
@@ -53,34 +53,34 @@ func (a *Admission) Load(s Snapshot) (over []error) {
 	return over
 }
 
-// Check refuses a change that makes the services exceed a limit (*LimitError), or by which any
-// service leads back to itself, through too many services or to too many endpoints
-// (*lb.FieldError). changed are the keys of services that differ between before and after. Services
+// Check refuses a change that makes the services exceed a limit (*LimitError), or by which a
+// service leads back to itself, through too many services, or to too many endpoints
+// (*lb.FieldError). changed has the keys of services that differ between before and after. Services
 // over a limit may shrink or stay unchanged.
 //
-// A nil result counts the change as made. If it is not made, the next check visits all services
-// again.
+// After a nil result, Check assumes that the change is made. Otherwise, the next check visits all
+// services again.
 func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 	if a.snapshot != before {
 		a.Load(before)
 	}
-	fresh := a.vipUsers.newVIPUsers(before, after, changed)
-	keys := a.vipUsers.affected(before, after, changed, fresh)
+	newUsers := a.vipUsers.usersOfNewVIPs(before, after, changed)
+	keys := a.vipUsers.affected(before, after, changed, newUsers)
 	total := a.total
-	was, is := NewResolver(before), NewResolver(after)
-	own := make(map[lb.Key]bool, len(changed))
+	resolverBefore, resolverAfter := NewResolver(before), NewResolver(after)
+	isChanged := make(map[lb.Key]bool, len(changed))
 	for _, k := range changed {
-		own[k] = true
+		isChanged[k] = true
 	}
 	for _, k := range keys {
 		var faulty bool
 		if s, ok := before.Get(k); ok {
-			s, _, err := was.Resolve(s)
+			s, _, err := resolverBefore.Resolve(s)
 			total.add(-1, CostOf(&s))
-			faulty = err != nil && !own[k]
+			faulty = err != nil && !isChanged[k]
 		}
 		if s, ok := after.Get(k); ok {
-			s, _, err := is.Resolve(s)
+			s, _, err := resolverAfter.Resolve(s)
 			total.add(1, CostOf(&s))
 			if err != nil && !faulty {
 				return err
@@ -92,12 +92,12 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 			return l.refuse(after, n, now)
 		}
 	}
-	a.vipUsers.update(before, after, changed, fresh)
+	a.vipUsers.update(before, after, changed, newUsers)
 	a.snapshot, a.total = after, total
 	return nil
 }
 
-// refuse names the service that uses most of the exceeded resource.
+// refuse returns an error that names the services with the most rows of the exceeded kind.
 func (l *limit) refuse(s Snapshot, n, now int) error {
 	type use struct {
 		key lb.Key

@@ -17,7 +17,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// state is a snapshot that tests derive from others.
+// state is a snapshot in memory.
 type state struct {
 	byKey map[lb.Key]lb.Service
 	byVIP map[netip.Addr][]lb.Key
@@ -34,7 +34,8 @@ func newState(list ...lb.Service) *state {
 	return s
 }
 
-// with returns the state with these services put, and those with these keys deleted.
+// with returns a state with these services added or replaced, and the services with these keys
+// deleted.
 func (s *state) with(put []lb.Service, deleted ...lb.Key) *state {
 	all := maps.Clone(s.byKey)
 	for _, k := range deleted {
@@ -76,7 +77,7 @@ func (s *state) Reach(k lb.Key) (found lb.Service, ok bool) {
 func parsed(t testing.TB, lines ...string) (list []lb.Service) {
 	t.Helper()
 	for _, line := range lines {
-		s, err := lb.ParseService(line)
+		s, err := lb.ParseService(strings.TrimSpace(line))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -100,9 +101,9 @@ func changes(before, after *state) (keys []lb.Key) {
 	return keys
 }
 
-// TestLimits checks for each kind of row that what fits is accepted and one more is refused, with a
-// sentence that names the limit, its size and the largest user. A refused change leaves no trace,
-// and shrinking is accepted.
+// TestLimits checks for each kind of row that services up to the limit are accepted and one more is
+// refused, with a sentence that names the limit, its size and the largest services. A refused
+// change has no effect, and shrinking is accepted.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	many := func(n int, line string) (list []lb.Service) {
@@ -144,7 +145,7 @@ func TestLimits(t *testing.T) {
 			many(65536, "10.0.0.1:80/tcp endpoints=1.1.1.1:1"), one("172.16.0.1:80/tcp endpoints=1.1.1.1:1"),
 			"65537 services, one for each VIP, are more than the data path has room for (allowed: 65536; now: 65536; most: 10.0.0.0:80/tcp 1, 10.0.0.1:80/tcp 1, 10.0.0.2:80/tcp 1)",
 		},
-		"further VIPs": {
+		"additional VIPs": {
 			many(16384, "10.0.0.1:80/tcp secips=10.0.0.2,10.0.0.3,10.0.0.4 endpoints=1.1.1.1:1"), one("172.16.0.1:80/tcp endpoints=1.1.1.1:1"),
 			"65537 services, one for each VIP, are more than the data path has room for (allowed: 65536; now: 65536; most: 10.0.0.0:80/tcp 4, 10.0.0.1:80/tcp 4, 10.0.0.2:80/tcp 4)",
 		},
@@ -178,7 +179,7 @@ func TestLimits(t *testing.T) {
 			a, empty := NewAdmission(), newState()
 			full := empty.with(c.there)
 			if err := a.Check(empty, full, changes(empty, full)); err != nil {
-				t.Fatalf("what fits is refused: %v", err)
+				t.Fatalf("services within the limit are refused: %v", err)
 			}
 			over := full.with([]lb.Service{c.more})
 			err := a.Check(full, over, []lb.Key{c.more.Key})
@@ -207,14 +208,14 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestFoldedGrowth checks that the growth of a service counts for the services that have it as an
-// endpoint.
-func TestFoldedGrowth(t *testing.T) {
+// TestGrowthOfInnerService checks that the growth of a service counts for the services that have it
+// as an endpoint.
+func TestGrowthOfInnerService(t *testing.T) {
 	t.Parallel()
 	inner := serviceAt(0, endpointsAt(0, 1024)...)
 	list := []lb.Service{inner}
 	for i := range 255 {
-		list = append(list, serviceAt(i+1, at(0)))
+		list = append(list, serviceAt(i+1, serviceEndpoint(0)))
 	}
 	a, empty := NewAdmission(), newState()
 	full := empty.with(list)
@@ -238,8 +239,8 @@ func TestFoldedGrowth(t *testing.T) {
 	}
 }
 
-// TestLoops checks that a change that closes a loop is refused, and that one that leaves an
-// existing loop is not.
+// TestLoops checks that a change that creates a loop is refused, and that a change that only keeps
+// an existing loop is not.
 func TestLoops(t *testing.T) {
 	t.Parallel()
 	const loop = " lead back to the service itself through other services (allowed: endpoints that do not)"
@@ -251,19 +252,19 @@ func TestLoops(t *testing.T) {
 			[]string{"10.0.0.1:80/tcp endpoints=10.0.0.2:80"}, []string{"10.0.0.2:80/tcp endpoints=10.0.0.1:80"}, nil,
 			`endpoints "10.0.0.2:80/tcp"` + loop,
 		},
-		"by deleting what is in front of a range": {
+		"by deleting a service that precedes a range": {
 			[]string{"10.0.0.1:80/tcp endpoints=10.0.0.2:85", "10.0.0.2:85/tcp endpoints=1.1.1.1:1", "10.0.0.2:80-90/tcp endpoints=10.0.0.1:80"},
 			nil, []string{"10.0.0.2:85/tcp"}, `endpoints "10.0.0.1:80/tcp"` + loop,
 		},
-		"by a further VIP": {
+		"by an additional VIP": {
 			[]string{"10.0.0.1:80/tcp endpoints=10.0.0.2:80", "10.0.0.3:80/tcp endpoints=10.0.0.1:80"},
 			[]string{"10.0.0.3:80/tcp secips=10.0.0.2 endpoints=10.0.0.1:80"}, nil, `endpoints "10.0.0.3:80/tcp"` + loop,
 		},
-		"turned around in one": {
+		"reversed in one change": {
 			[]string{"10.0.0.1:80/tcp endpoints=10.0.0.2:80", "10.0.0.2:80/tcp endpoints=1.1.1.1:1"},
 			[]string{"10.0.0.1:80/tcp endpoints=1.1.1.1:1", "10.0.0.2:80/tcp endpoints=10.0.0.1:80"}, nil, "",
 		},
-		"one of another is there already": {
+		"another loop exists already": {
 			[]string{"10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80", "10.0.0.2:80/tcp endpoints=10.0.0.1:80", "10.0.0.3:80/tcp endpoints=1.1.1.1:1"},
 			[]string{"10.0.0.3:80/tcp endpoints=1.1.1.2:1"}, nil, "",
 		},
@@ -296,8 +297,8 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// TestAdmissionKeepsCount checks that after any changes, including refused ones, the counts equal
-// those of a full recount.
+// TestAdmissionKeepsCount checks that after any changes, including refused ones, the cached counts
+// equal those of a full recount.
 func TestAdmissionKeepsCount(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -311,7 +312,7 @@ func TestAdmissionKeepsCount(t *testing.T) {
 			s.Secondary = []netip.Addr{vipAt(12 + rng.IntN(6))}
 		}
 		for range 1 + rng.IntN(3) {
-			e := at(rng.IntN(24))
+			e := serviceEndpoint(rng.IntN(24))
 			e.Port += uint16(rng.IntN(3))
 			e.Weight = uint16(1 + rng.IntN(5))
 			s.Endpoints = append(s.Endpoints, e)
@@ -356,7 +357,7 @@ func TestAdmissionKeepsCount(t *testing.T) {
 // other services.
 func TestAdmissionCost(t *testing.T) {
 	t.Parallel()
-	look := func(others int) int {
+	lookups := func(others int) int {
 		var list []lb.Service
 		for i := range others {
 			list = append(list, serviceAt(i, endpointsAt(i%200, 3)...))
@@ -366,27 +367,27 @@ func TestAdmissionCost(t *testing.T) {
 		after := before.with([]lb.Service{one})
 		a := NewAdmission()
 		a.Load(before)
-		looked := &countedSnapshot{Snapshot: after}
-		if err := a.Check(before, looked, []lb.Key{one.Key}); err != nil {
+		counting := &countingSnapshot{Snapshot: after}
+		if err := a.Check(before, counting, []lb.Key{one.Key}); err != nil {
 			t.Fatal(err)
 		}
-		return looked.n
+		return counting.n
 	}
-	if few, many := look(10), look(5000); many > few {
+	if few, many := lookups(10), lookups(5000); many > few {
 		t.Errorf("%d lookups with 5,000 services, %d with 10", many, few)
 	}
 }
 
-// countedSnapshot counts its calls.
-type countedSnapshot struct {
+// countingSnapshot counts its calls.
+type countingSnapshot struct {
 	Snapshot
 	n int
 }
 
-func (c *countedSnapshot) HasVIP(a netip.Addr) bool          { c.n++; return c.Snapshot.HasVIP(a) }
-func (c *countedSnapshot) Reach(k lb.Key) (lb.Service, bool) { c.n++; return c.Snapshot.Reach(k) }
-func (c *countedSnapshot) Get(k lb.Key) (lb.Service, bool)   { c.n++; return c.Snapshot.Get(k) }
-func (c *countedSnapshot) All() iter.Seq[lb.Service] { // counts each service
+func (c *countingSnapshot) HasVIP(a netip.Addr) bool          { c.n++; return c.Snapshot.HasVIP(a) }
+func (c *countingSnapshot) Reach(k lb.Key) (lb.Service, bool) { c.n++; return c.Snapshot.Reach(k) }
+func (c *countingSnapshot) Get(k lb.Key) (lb.Service, bool)   { c.n++; return c.Snapshot.Get(k) }
+func (c *countingSnapshot) All() iter.Seq[lb.Service] { // counts each service
 	return func(yield func(lb.Service) bool) {
 		for s := range c.Snapshot.All() {
 			c.n++

@@ -1,5 +1,5 @@
-// Package compile turns the desired state of a service, and the health of its endpoints, into the
-// tables of the data path. It is pure: the same input gives the same tables, which print as text.
+// Package compile converts the desired state, and the health of endpoints, to the tables of the
+// data path. Its functions are pure: the same input gives the same tables, which print as text.
 package compile
 
 import (
@@ -9,8 +9,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Key returns the map key of a service. Ranges that begin at one port share it: they overlap, so
-// only one of them exists at a time.
+// Key returns the map key of a service. Ranges with the same first port have the same key: they
+// overlap, so only one of them exists at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
 	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol.Over(k.VIP.Is6())), Mark: k.Mark}
 	if k.PortMax != 0 {
@@ -19,10 +19,10 @@ func Key(k lb.Key) bpf.TcServiceKey {
 	return key
 }
 
-// Service compiles one service. up reports whether an endpoint may take new connections; nil means
-// all may. seed is the key of the tables of hash and persist: machines with the same seed choose
-// the same endpoints. path returns the path to an endpoint, if known; it may be nil. The service
-// must have passed lb.Service.Validate.
+// Service compiles a service that has passed lb.Service.Validate. up reports whether an endpoint is
+// eligible for new connections; nil means all are. seed is the key of the tables of hash and
+// persist: machines with the same seed choose the same endpoints. path returns the path to an
+// endpoint, if known; it may be nil.
 func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, path func(netip.Addr) Path) bpf.ServiceTable {
 	return Weighted(s, Weights{Current: EffectiveWeights(&s, up)}, seed, path)
 }
@@ -70,11 +70,11 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	}
 	for i, e := range s.Endpoints {
 		t.Endpoints[i] = bpf.EndpointTable{
-			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, CurrentWeight: w.row(&s, i),
+			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, CurrentWeight: w.rowWeight(&s, i),
 			ServerID: serverID(e.ServerID),
 		}
 		if NeedsPath(s, e) {
-			pathOf(e.Addr, path).put(&s, e, &t.Endpoints[i])
+			pathOf(e.Addr, path).writeTo(&s, e, &t.Endpoints[i])
 		}
 	}
 	t.Tenths = s.SlowStart != 0
@@ -83,7 +83,8 @@ func Weighted(s lb.Service, w Weights, seed uint64, path func(netip.Addr) Path) 
 	return t
 }
 
-// modeOf returns the packet path's mode: auto is default, with a choice for each endpoint.
+// modeOf returns the packet path's mode. For the packet path, auto is default with a flag for each
+// endpoint.
 func modeOf(m lb.Mode) uint8 {
 	if m == lb.ModeAuto {
 		m = lb.ModeDefault
@@ -103,7 +104,7 @@ func connectionLimits(s lb.Service) bpf.Limits {
 	l, bits := s.ConnectionLimits, uint32(s.ClientPrefix)
 	switch {
 	case s.VIP.Is4() && bits != 0:
-		bits += 96
+		bits += mappedBits
 	case s.VIP.Is4():
 		bits = 128
 	case bits == 0:

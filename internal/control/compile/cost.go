@@ -12,9 +12,9 @@ type Cost struct {
 	Services  int // one for each of its VIPs
 	Endpoints int
 	Slots     int
-	Sources   int // prefixes of addresses that may connect
-	Ranges    int // prefixes that its range of ports is made of, for each of its VIPs
-	SNAT      int // own source addresses
+	Sources   int // prefixes of allowed and denied sources
+	Ranges    int // prefixes that make up its range of ports, for each of its VIPs
+	SNAT      int // source addresses of the service
 }
 
 // CostOf returns the cost of a resolved service.
@@ -46,7 +46,7 @@ func slotCount(s *lb.Service) int {
 	for i, e := range s.Endpoints {
 		weights[i] = uint32(e.Weight)
 	}
-	up := count(weights)
+	up := countPositive(weights)
 	layout := s.Algorithm.Layout()
 	switch {
 	case up == 0:
@@ -64,8 +64,8 @@ func slotCount(s *lb.Service) int {
 	return up * fractionFactor(s)
 }
 
-// fractionFactor returns the factor by which slow start enlarges a table, which then holds tenths
-// of weights.
+// fractionFactor returns the factor by which slow start enlarges a table, whose weights are in
+// tenths then.
 func fractionFactor(s *lb.Service) int {
 	if s.SlowStart > 0 {
 		return Tenths
@@ -73,8 +73,8 @@ func fractionFactor(s *lb.Service) int {
 	return 1
 }
 
-// rangePrefixes returns the number of prefixes of a range of ports: the largest that begin where
-// the previous one ends.
+// rangePrefixes returns the number of prefixes that make up a range of ports. Each is the largest
+// that begins where the previous one ends.
 func rangePrefixes(k lb.Key) (n int) {
 	if k.PortMax == 0 {
 		return 0
@@ -95,8 +95,8 @@ type limit struct {
 	used    func(Cost) int
 }
 
-// limits returns the limits of the maps. A table of slots lies within one segment, so nearly
-// half of a segment may be wasted: half of all slots can always be used.
+// limits returns the limits of the maps. A table of slots lies within one segment, so nearly half
+// of a segment may be wasted. Only half of all slots can always be used.
 func limits() []limit {
 	return []limit{
 		{"services, one for each VIP,", int(bpf.TcLimitMAX_SERVICES), func(c Cost) int { return c.Services }},

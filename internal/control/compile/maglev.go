@@ -9,27 +9,27 @@ import (
 type MaglevNode struct {
 	Name   string // its name on every machine; no two nodes share one
 	Weight uint32 // its share of the table; 0: none
-	Down   bool   // it has no places now, but still counts for the size of the table
-	Tenths uint8  // current tenths of its share; the table keeps the size for its whole share. 0 in all nodes: the whole share
+	Down   bool   // it has no slots now, but still counts for the size of the table
+	Tenths uint8  // tenths of its share that it gets now, if any node has Tenths; the size of the table remains that for whole shares
 }
 
 const (
-	// placesPerNode is the least average number of places per node: with fewer, more places
-	// change than the places of an added or removed node (docs/adr/0020-slots.md).
-	placesPerNode = 160
-	// placesOfLightest is the least number of places of the lightest node, whose share is exact
-	// to within one place.
-	placesOfLightest = 16
+	// slotsPerNode is the least average number of slots per node. With fewer, adding or
+	// removing a node changes many slots of others (docs/adr/0020-slots.md).
+	slotsPerNode = 160
+	// slotsOfLightest is the least number of slots of the lightest node, whose share is exact
+	// to within one slot.
+	slotsOfLightest = 16
 )
 
-// MaglevSize returns the size of the table for these nodes. Sizes are primes, so every step
-// visits all places, and each is about twice the previous one: only a change to another size
-// rebuilds the table and moves nearly every flow. The largest is the largest prime that fits into a
-// segment of the slots map.
+// MaglevSize returns the number of slots of the table for these nodes. Sizes are primes, so every
+// permutation has all slots. Each size is about twice the previous one, since a change of the size
+// moves nearly every flow. The largest is the largest prime that fits into a segment of the slots
+// map.
 //
-// A single node has one place. Nodes without weight count, so emptying a node moves no others. The
-// size depends on the ratio of the weights' sum to the smallest one, not on their common divisor: a
-// change from 500:500 to 501:500 would be one from 2 units to 1,001.
+// A single node has one slot. Nodes of weight 0 count, so draining a node moves no flows of others.
+// The size depends on the ratio of the weights' sum to the smallest weight, not on their common
+// divisor, by which a change from 500:500 to 501:500 would be one from 2 units to 1,001.
 func MaglevSize(nodes []MaglevNode) int {
 	if len(nodes) <= 1 {
 		return len(nodes)
@@ -43,9 +43,9 @@ func MaglevSize(nodes []MaglevNode) int {
 			}
 		}
 	}
-	need := uint64(len(nodes)) * placesPerNode
+	need := uint64(len(nodes)) * slotsPerNode
 	if lightest > 0 {
-		need = max(need, (sum*placesOfLightest+lightest-1)/lightest)
+		need = max(need, (sum*slotsOfLightest+lightest-1)/lightest)
 	}
 	sizes := [...]int{509, 1021, 2039, 4093, 8191, 16381, 32749, 65521}
 	for _, size := range sizes {
@@ -56,18 +56,19 @@ func MaglevSize(nodes []MaglevNode) int {
 	return sizes[len(sizes)-1]
 }
 
-// MaglevTable assigns each of MaglevSize(nodes) places to a node: the index into nodes. It depends
-// only on the names, the weights and the seed, not on the order of the nodes. Every node with a
-// weight has a place, as long as there are places; the shares match the weights to within one place
-// each. Without any weight the table is empty.
+// MaglevTable returns the node of each of MaglevSize(nodes) slots, as an index into nodes. It
+// depends only on the names, the weights and the seed, not on the order of the nodes. Every node
+// with a weight has a slot, as long as there are slots; the shares match the weights to within one
+// slot each. Without any weight the table is empty.
 //
-// It is a table of consistent hashing: a flow's hash, modulo the size of the table, finds its node,
-// and when a node is added or removed, hardly any other place changes. It follows section 3.4 of
-// "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016), with weights.
+// It is a table of consistent hashing: a flow's hash, modulo the size of the table, selects its
+// slot, and when a node is added or removed, hardly any other node's slots change. It follows
+// section 3.4 of "Maglev: A Fast and Reliable Software Network Load Balancer" (NSDI 2016), with
+// weights.
 func MaglevTable(seed uint64, nodes []MaglevNode) []uint32 {
 	size := MaglevSize(nodes)
-	walks := walksOf(seed, nodes, uint32(size))
-	if len(walks) == 0 {
+	permutations := permutationsOf(seed, nodes, uint32(size))
+	if len(permutations) == 0 {
 		return nil
 	}
 	const free = ^uint32(0)
@@ -75,34 +76,35 @@ func MaglevTable(seed uint64, nodes []MaglevNode) []uint32 {
 	for i := range table {
 		table[i] = free
 	}
-	turns := turnsOf(walks, size)
+	order := newSchedule(permutations, size)
 	for range size {
-		w := &walks[turns.next()]
-		for table[w.place] != free {
-			w.step(uint32(size))
+		p := &permutations[order.next()]
+		for table[p.slot] != free {
+			p.advance(uint32(size))
 		}
-		table[w.place] = w.node
+		table[p.slot] = p.node
 	}
 	return table
 }
 
-// walk is the order in which a node prefers the places: from the first one on in equal steps.
-type walk struct {
-	place, skip uint32
-	node        uint32 // index into nodes
-	weight      uint32
+// permutation is the order in which a node prefers the slots: from the first one on in equal steps.
+type permutation struct {
+	slot, skip uint32
+	node       uint32 // index into nodes
+	weight     uint32
 }
 
-func (w *walk) step(size uint32) {
-	w.place += w.skip
-	if w.place >= size {
-		w.place -= size
+func (p *permutation) advance(size uint32) {
+	p.slot += p.skip
+	if p.slot >= size {
+		p.slot -= size
 	}
 }
 
-// walksOf returns the walks of the nodes that have places, in the order of their names.
-func walksOf(seed uint64, nodes []MaglevNode, size uint32) []walk {
-	walks := make([]walk, 0, len(nodes))
+// permutationsOf returns the permutations of the nodes that have slots, in the order of their
+// names.
+func permutationsOf(seed uint64, nodes []MaglevNode, size uint32) []permutation {
+	permutations := make([]permutation, 0, len(nodes))
 	partly := slices.ContainsFunc(nodes, func(n MaglevNode) bool { return n.Tenths != 0 })
 	for i, n := range nodes {
 		if partly {
@@ -112,13 +114,13 @@ func walksOf(seed uint64, nodes []MaglevNode, size uint32) []walk {
 			continue
 		}
 		h := hash(seed, n.Name)
-		walks = append(walks, walk{
-			place: uint32(h % uint64(size)), skip: uint32(mix(h)%uint64(max(size, 2)-1)) + 1,
+		permutations = append(permutations, permutation{
+			slot: uint32(h % uint64(size)), skip: uint32(mix(h)%uint64(max(size, 2)-1)) + 1,
 			node: uint32(i), weight: n.Weight,
 		})
 	}
-	slices.SortFunc(walks, func(a, b walk) int { return cmp.Compare(nodes[a.node].Name, nodes[b.node].Name) })
-	return walks
+	slices.SortFunc(permutations, func(a, b permutation) int { return cmp.Compare(nodes[a.node].Name, nodes[b.node].Name) })
+	return permutations
 }
 
 // hash is FNV-1a, started with the seed and mixed at the end, since FNV hardly spreads the last
@@ -139,59 +141,61 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// turns determine which node takes a place next: turn k of a node comes in round k*heaviest/weight,
-// rounded down. So every node has a turn in round 0, the heaviest has one in each, and shares
-// follow the weights throughout.
+// schedule determines which node gets the next slot. A node's turn number k is in round
+// k*heaviest/weight, rounded down. So every node has a turn in round 0, the heaviest has one in
+// each round, and shares follow the weights at any time.
 //
 // Each round has a linked list of the nodes with a turn in it, so the cost of a turn depends
 // neither on the number of nodes nor on their weights. A heap takes three times as long.
-type turns struct {
+type schedule struct {
 	round       int
-	first, last []int32 // of a round's list; -1: it is empty
-	nodes       []turn
+	first, last []int32 // first and last entry of each round; first is -1: none
+	entries     []scheduleEntry
 	heaviest    uint64
 }
 
-type turn struct {
-	k, weight uint64
-	next      int32 // in the list
+type scheduleEntry struct {
+	turns, weight uint64
+	next          int32 // next entry of the round; -1: none
 }
 
-// turnsOf makes turns for a table of that size, which also bounds the number of rounds.
-func turnsOf(walks []walk, size int) *turns {
-	t := &turns{first: make([]int32, size), last: make([]int32, size), nodes: make([]turn, len(walks))}
-	for i := range t.first {
-		t.first[i] = -1
+// newSchedule returns the schedule for a table of size slots, which also bounds the number of
+// rounds.
+func newSchedule(permutations []permutation, size int) *schedule {
+	s := &schedule{first: make([]int32, size), last: make([]int32, size), entries: make([]scheduleEntry, len(permutations))}
+	for i := range s.first {
+		s.first[i] = -1
 	}
-	for i, w := range walks {
-		t.nodes[i].weight = uint64(w.weight)
-		t.heaviest = max(t.heaviest, uint64(w.weight))
-		t.add(0, int32(i))
+	for i, p := range permutations {
+		s.entries[i].weight = uint64(p.weight)
+		s.heaviest = max(s.heaviest, uint64(p.weight))
+		s.add(0, int32(i))
 	}
-	return t
+	return s
 }
 
-func (t *turns) add(round int, i int32) {
-	t.nodes[i].next = -1
-	if t.first[round] < 0 {
-		t.first[round] = i
+func (s *schedule) add(round int, i int32) {
+	s.entries[i].next = -1
+	if s.first[round] < 0 {
+		s.first[round] = i
 	} else {
-		t.nodes[t.last[round]].next = i
+		s.entries[s.last[round]].next = i
 	}
-	t.last[round] = i
+	s.last[round] = i
 }
 
-// next returns the index of the next walk. It may be called once per place of the table.
-func (t *turns) next() int {
-	for t.first[t.round] < 0 {
-		t.round++
+// next returns the index of the permutation with the next turn. It may be called once per slot of
+// the table.
+func (s *schedule) next() int {
+	for s.first[s.round] < 0 {
+		s.round++
 	}
-	i := t.first[t.round]
-	n := &t.nodes[i]
-	t.first[t.round] = n.next
-	n.k++
-	if round := n.k * t.heaviest / n.weight; round < uint64(len(t.first)) {
-		t.add(int(round), i)
+	i := s.first[s.round]
+	n := &s.entries[i]
+	s.first[s.round] = n.next
+	n.turns++
+	if round := n.turns * s.heaviest / n.weight; round < uint64(len(s.first)) {
+		s.add(int(round), i)
 	}
 	return int(i)
 }

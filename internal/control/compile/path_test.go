@@ -22,10 +22,10 @@ func TestPathPrefixes(t *testing.T) {
 		{"10.1.0.254", "192.0.2.1", 32, 32, 128, 128},
 		{"2001:db8::1", "2001:db8::2", 64, 1, 64, 1},
 	} {
-		w := Path{Source: netip.MustParseAddr(tc.source), SourceBits: tc.sourceBits, RouteBits: tc.routeBits}
+		p := Path{Source: netip.MustParseAddr(tc.source), SourceBits: tc.sourceBits, RouteBits: tc.routeBits}
 		row := bpf.EndpointTable{}
-		w.put(&lb.Service{}, lb.Endpoint{Addr: netip.MustParseAddr(tc.endpoint)}, &row)
-		if row.SourceBits != tc.wantSource || row.AddrBits != tc.wantAddr || row.Source.Netip() != w.Source {
+		p.writeTo(&lb.Service{}, lb.Endpoint{Addr: netip.MustParseAddr(tc.endpoint)}, &row)
+		if row.SourceBits != tc.wantSource || row.AddrBits != tc.wantAddr || row.Source.Netip() != p.Source {
 			t.Errorf("with source %s/%d and a route to %s/%d, the row has source %s/%d and address bits %d, want %d and %d",
 				tc.source, tc.sourceBits, tc.endpoint, tc.routeBits, row.Source.Netip(), row.SourceBits, row.AddrBits, tc.wantSource, tc.wantAddr)
 		}

@@ -12,7 +12,7 @@ const (
 	costShift = uint(bpf.TcPolicerLayoutCOST_SHIFT)
 )
 
-// Policer makes the row of a policer: rates become the time per byte or packet.
+// Policer returns the row of a policer, which has the time per byte or packet instead of rates.
 func Policer(p *policy.Policer) bpf.TcPolicer {
 	committed, excess := p.Bursts()
 	row := bpf.TcPolicer{Cost: cost(p.Committed)}
@@ -42,7 +42,7 @@ func cost(r policy.Rate) uint64 {
 	return (second + r.PerSecond/2) / r.PerSecond
 }
 
-// ticks returns the time of this many units.
+// ticks returns the time that units bytes or packets take, each of this cost.
 func ticks(units, cost uint64) uint64 {
 	high, low := bits.Mul64(units, cost)
 	return high<<(64-costShift) | low>>costShift

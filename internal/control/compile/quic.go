@@ -8,15 +8,13 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The masks and keys with which packets' connection IDs are read (bpf/quic/connection_id.h).
-
 // block is the number of bytes of a block of AES.
 const block = 16
 
 // minNonce is the length of the shortest nonce.
 const minNonce = 4
 
-// serverID returns the server ID in the maps' form.
+// serverID returns a server ID as the maps store it.
 func serverID(text string) (id bpf.ServerID) {
 	bytes, err := hex.DecodeString(text)
 	if err != nil || text == "" || len(bytes) >= block {
@@ -28,12 +26,13 @@ func serverID(text string) (id bpf.ServerID) {
 	return words(padded)
 }
 
-// words returns 16 bytes as a little-endian machine reads them.
+// words returns 16 bytes as two little-endian words.
 func words(b [block]byte) [2]uint64 {
 	return [2]uint64{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
-// quicConfigs returns the rows of a service's configurations; none if no endpoint has a server ID.
+// quicConfigs returns the rows with which packets' connection IDs are read
+// (bpf/quic/connection_id.h); none if no endpoint has a server ID.
 func quicConfigs(s *lb.Service) (list []bpf.QUICConfig) {
 	length := 0
 	for _, e := range s.Endpoints {
@@ -48,7 +47,7 @@ func quicConfigs(s *lb.Service) (list []bpf.QUICConfig) {
 	return list
 }
 
-// quicConfig returns the row of a configuration. length: of server IDs, in bytes.
+// quicConfig returns the row of a configuration. length is that of server IDs, in bytes.
 func quicConfig(c lb.QUICConfig, length int) bpf.TcQuicConfig {
 	var mask [block]byte
 	for i := range length {
@@ -62,7 +61,7 @@ func quicConfig(c lb.QUICConfig, length int) bpf.TcQuicConfig {
 	if _, err := hex.Decode(key[:], []byte(c.Key)); err != nil { // never happens: the service is valid
 		return row
 	}
-	all := length + int(c.Nonce)
+	all := length + int(c.Nonce) // bytes of a connection ID that are encrypted
 	row.Length, row.Keys = uint8(all), bpf.AESKeys(key)
 	if all == block {
 		row.Cipher, row.Keys = uint8(bpf.TcQuicCipherQUIC_SINGLE_PASS), bpf.AESInverseKeys(key)
@@ -77,8 +76,8 @@ func quicConfig(c lb.QUICConfig, length int) bpf.TcQuicConfig {
 	return row
 }
 
-// halves returns the masks of the halves of this many bytes, each from its first byte on. If the
-// number is odd, each half has four bits of the byte in the middle.
+// halves returns the masks of the left and the right half of length bytes, each from its own first
+// byte on. If length is odd, each half has four bits of the byte in the middle.
 func halves(length int) (left, right [block]byte) {
 	half := (length + 1) / 2
 	for i := range half {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxDepth is the longest chain of services that are each other's endpoints: a change of
-	// the last one changes all.
+	// MaxDepth is the longest chain of services, each of which is an endpoint of the previous
+	// one. A change of the last one changes all.
 	MaxDepth = 64
 	// maxPaths bounds the endpoints behind one service, counted once per path to them.
 	maxPaths = 16 * lb.MaxEndpointsPerService
@@ -18,28 +18,28 @@ const (
 
 // Services are the services of one snapshot.
 type Services interface {
-	// Reach finds the service that packets of a key find.
+	// Reach returns the service that packets with the key's destination and mark reach.
 	Reach(lb.Key) (lb.Service, bool)
-	// HasVIP reports whether some service has the address.
+	// HasVIP reports whether any service has the address.
 	HasVIP(netip.Addr) bool
 }
 
 // Resolver replaces endpoints that are services themselves by these services' endpoints, with their
-// share of the weight, so a connection is balanced once and translated once. It is for one
+// share of the weight, so a connection is balanced once and translated once. It is for a single
 // snapshot, and not safe for concurrent use. Each inner service is resolved once, even if several
 // services lead to it.
 type Resolver struct {
 	services   Services
 	nodes      map[lb.Key]*node
 	components int
-	vips       [vipsKnown]knownVIP
+	vipCache   [vipCacheSize]vipCacheEntry
 }
 
-// vipsKnown is the size of a cache, a power of two. Endpoints usually have few addresses, and
-// hardly any is a VIP.
-const vipsKnown = 1024
+// vipCacheSize is the size of the cache of HasVIP's answers. Endpoints usually have few addresses,
+// and hardly any is a VIP.
+const vipCacheSize = 1024
 
-type knownVIP struct {
+type vipCacheEntry struct {
 	addr netip.Addr
 	has  bool
 }
@@ -49,8 +49,8 @@ type node struct {
 	service    lb.Service
 	inner      []*node // by endpoint; nil: not a service
 	component  int     // strongly connected component: equal for services that lead to each other
-	depth      int     // services behind this one
-	isEndpoint bool    // of another service
+	depth      int     // length of the longest chain of services behind this one
+	isEndpoint bool    // it is an endpoint of another service
 	done       bool    // the following members are valid
 	resolved   lb.Service
 	parents    []uint32
@@ -62,19 +62,19 @@ func NewResolver(s Services) *Resolver {
 	return &Resolver{services: s, nodes: map[lb.Key]*node{}}
 }
 
-// Resolve returns a service of the snapshot in the data path's form. Only endpoints and weights
-// differ. parents has the index of the service's own endpoint for each new endpoint; nil: no
-// endpoint is a service, and s is returned unchanged. Endpoints that are invalid for s (such as
-// another port in mode dsr) are left out.
+// Resolve returns a service of the snapshot with the endpoints and weights that the data path uses.
+// parents has the index of the service's own endpoint for each new endpoint; nil: no endpoint is a
+// service, and s is returned unchanged. Endpoints that are invalid for s (such as another port in
+// mode dsr) are left out.
 //
 // It returns an error if the service leads back to itself, through too many services, or to too
-// many endpoints, together with the remaining endpoints: this function checks changes of the
-// desired state, but state from files is used where possible.
+// many endpoints. The remaining endpoints are returned nevertheless: changes with an error are
+// refused, but state from files is used as far as possible.
 func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32, err error) {
 	n := r.nodes[s.Key]
 	if n == nil {
 		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
-			_, ok := r.backend(&s, e)
+			_, ok := r.serviceBehind(&s, e)
 			return ok
 		}) {
 			return s, nil, nil
@@ -92,13 +92,13 @@ func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32,
 	return resolved, parents, err
 }
 
-// backend returns the service that packets to an endpoint would find, assuming that they have the
-// mark of service s.
-func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
+// serviceBehind returns the service that packets to an endpoint would reach, if they had the mark
+// of service s.
+func (r *Resolver) serviceBehind(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 	b := e.Addr.As16()
-	vip := &r.vips[(int(b[15])|int(b[14])<<8)%vipsKnown]
+	vip := &r.vipCache[(int(b[15])|int(b[14])<<8)%vipCacheSize]
 	if vip.addr != e.Addr {
-		*vip = knownVIP{e.Addr, r.services.HasVIP(e.Addr)}
+		*vip = vipCacheEntry{e.Addr, r.services.HasVIP(e.Addr)}
 	}
 	if !vip.has {
 		return lb.Service{}, false
@@ -111,17 +111,17 @@ func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
 func (r *Resolver) visit(root *node) {
 	type step struct {
 		*node
-		order, low int // order of the first visit; the first node that it leads back to
+		order, low int // number of the first visit; that of the earliest node that it leads back to
 		next       int // endpoint to follow
 	}
 	var path []step
 	var open []*node // nodes without a component yet
-	met := map[*node]int{}
+	visited := map[*node]int{}
 	enter := func(n *node) {
 		r.expand(n)
-		met[n] = len(met)
+		visited[n] = len(visited)
 		open = append(open, n)
-		path = append(path, step{node: n, order: met[n], low: met[n]})
+		path = append(path, step{node: n, order: visited[n], low: visited[n]})
 	}
 	for enter(root); len(path) > 0; {
 		at := &path[len(path)-1]
@@ -131,7 +131,7 @@ func (r *Resolver) visit(root *node) {
 			if inner == nil || inner.done {
 				continue
 			}
-			if order, seen := met[inner]; seen {
+			if order, ok := visited[inner]; ok {
 				at.low = min(at.low, order)
 			} else {
 				enter(inner)
@@ -144,13 +144,13 @@ func (r *Resolver) visit(root *node) {
 			path[len(path)-1].low = min(path[len(path)-1].low, done.low)
 		}
 		if done.low == done.order {
-			open = r.close(open, done.node)
+			open = r.closeComponent(open, done.node)
 		}
 	}
 }
 
-// close resolves the component that begins at first, and removes it from the open ones.
-func (r *Resolver) close(open []*node, first *node) []*node {
+// closeComponent resolves the component that begins at first, and removes its nodes from open.
+func (r *Resolver) closeComponent(open []*node, first *node) []*node {
 	i := len(open) - 1
 	for open[i] != first {
 		i--
@@ -165,10 +165,10 @@ func (r *Resolver) close(open []*node, first *node) []*node {
 	return open[:i]
 }
 
-// expand finds the services that a service leads to.
+// expand sets the inner services of a service.
 func (r *Resolver) expand(n *node) {
 	for i, e := range n.service.Endpoints {
-		s, ok := r.backend(&n.service, e)
+		s, ok := r.serviceBehind(&n.service, e)
 		if !ok {
 			continue
 		}
@@ -203,8 +203,8 @@ func (n *node) finish() {
 			n.depth = max(n.depth, inner.depth+1)
 		}
 	}
-	var whole bool
-	n.resolved.Endpoints, n.parents, whole = n.fold()
+	var complete bool
+	n.resolved.Endpoints, n.parents, complete = n.flatten()
 	if n.service.Algorithm.Layout() == lb.LayoutOnce {
 		n.resolved.Algorithm = lb.Priority // the order stays, and shares become weights
 	}
@@ -213,7 +213,7 @@ func (n *node) finish() {
 		n.err = n.refuse("lead back to the service itself through other services", "endpoints that do not")
 	case n.depth > MaxDepth:
 		n.err = n.refuse("lead through "+strconv.Itoa(n.depth)+" services in a chain", "at most "+strconv.Itoa(MaxDepth))
-	case !whole:
+	case !complete:
 		n.err = n.refuse("lead to too many endpoints through other services",
 			"at most "+strconv.Itoa(lb.MaxEndpointsPerService)+", and "+strconv.Itoa(maxPaths)+" paths to them")
 	}

@@ -11,38 +11,6 @@ import (
 	"loxilb/internal/lb"
 )
 
-// world holds the services of a snapshot, by VIP.
-type world map[netip.Addr][]lb.Service
-
-func worldOf(t testing.TB, lines ...string) (w world, first lb.Service) {
-	t.Helper()
-	w = world{}
-	for i, line := range lines {
-		s, err := lb.ParseService(strings.TrimSpace(line))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if i == 0 {
-			first = s
-		}
-		w.add(s)
-	}
-	return w, first
-}
-
-func (w world) add(s lb.Service) { w[s.VIP] = append(w[s.VIP], s) }
-
-func (w world) HasVIP(a netip.Addr) bool { return len(w[a]) > 0 }
-
-func (w world) Reach(k lb.Key) (lb.Service, bool) {
-	for _, s := range w[k.VIP] {
-		if s.Protocol == k.Protocol && s.Port <= k.Port && max(s.Port, s.PortMax) >= max(k.Port, k.PortMax) {
-			return s, true
-		}
-	}
-	return lb.Service{}, false
-}
-
 // TestResolve resolves the first service of each case, and checks the resulting endpoints with
 // their weights, and from which of the service's own endpoints each comes.
 func TestResolve(t *testing.T) {
@@ -52,12 +20,12 @@ func TestResolve(t *testing.T) {
 			"10.0.0.1:80/tcp endpoints=192.168.1.1:80",
 			"rr 192.168.1.1:80",
 		},
-		"in turn, the service's share divided among its endpoints": {
+		"round robin: the service's share is divided among its endpoints": {
 			`10.0.0.1:80/tcp endpoints=192.168.1.1:80,10.0.0.2:81
 			 10.0.0.2:81/tcp endpoints=192.168.2.1:90,192.168.2.2:90,192.168.2.3:90`,
 			"priority 192.168.1.1:80:3=0 192.168.2.1:90=1 192.168.2.2:90=1 192.168.2.3:90=1",
 		},
-		"only what the packets would find": {
+		"only a service with the same port and protocol": {
 			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.2:82
 			 10.0.0.2:80/udp endpoints=192.168.2.1:90
 			 10.0.0.2:81/tcp endpoints=192.168.2.1:90`,
@@ -68,13 +36,13 @@ func TestResolve(t *testing.T) {
 			 10.0.0.2:80/tcp select=hash endpoints=192.168.2.1:90:1,192.168.2.2:90:3`,
 			"priority 192.168.1.1:80:4=0 192.168.2.1:90:3=1 192.168.2.2:90:9=1",
 		},
-		"an endpoint that takes none, within and without": {
+		"weight 0, in both services": {
 			`10.0.0.1:80/tcp select=lc endpoints=10.0.0.2:80:0,10.0.0.3:80:5
 			 10.0.0.2:80/tcp endpoints=192.168.2.1:90
 			 10.0.0.3:80/tcp endpoints=192.168.3.1:90:0,192.168.3.2:90`,
 			"lc 192.168.2.1:90:0=0 192.168.3.1:90:0=1 192.168.3.2:90=1",
 		},
-		"through two": {
+		"through two services": {
 			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
 			 10.0.0.2:80/tcp endpoints=10.0.0.3:80,192.168.1.2:80
 			 10.0.0.3:80/tcp endpoints=192.168.1.3:80,192.168.1.4:80`,
@@ -90,7 +58,7 @@ func TestResolve(t *testing.T) {
 			 10.0.0.2:80/tcp endpoints=10.0.0.1:80,192.168.1.2:80`,
 			`priority 192.168.1.1:80=1; endpoints "10.0.0.1:80/tcp" lead back to the service itself through other services (allowed: endpoints that do not)`,
 		},
-		"behind two that lead to each other": {
+		"behind two services that lead to each other": {
 			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
 			 10.0.0.2:80/tcp endpoints=10.0.0.3:80,192.168.1.2:80
 			 10.0.0.3:80/tcp endpoints=10.0.0.2:80,192.168.1.3:80`,
@@ -106,7 +74,7 @@ func TestResolve(t *testing.T) {
 			 10.0.0.2:8080-8090/tcp endpoints=192.168.2.1:9080-9090`,
 			"priority 192.168.2.1:9085-9086=0",
 		},
-		"what the outer service could not have itself": {
+		"endpoints that are invalid for the outer service": {
 			`10.0.0.1:80/tcp mode=dsr endpoints=10.0.0.2:80
 			 10.0.0.2:80/tcp mode=dsr endpoints=10.0.0.3:80,192.168.2.3:80
 			 10.0.0.3:80/tcp endpoints=192.168.2.1:90,192.168.2.2:80`,
@@ -120,8 +88,8 @@ func TestResolve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, first := worldOf(t, strings.Split(c.services, "\n")...)
-			s, of, err := NewResolver(w).Resolve(first)
+			list := parsed(t, strings.Split(c.services, "\n")...)
+			s, of, err := NewResolver(newState(list...)).Resolve(list[0])
 			got := s.Algorithm.String()
 			for i, e := range s.Endpoints {
 				got += " " + e.String()
@@ -143,11 +111,11 @@ func TestResolve(t *testing.T) {
 // close to the exact one.
 func TestResolveShares(t *testing.T) {
 	t.Parallel()
-	w, outer := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80,10.0.0.4:80")
+	list := parsed(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80,10.0.0.4:80")
 	for i, n := range []int{997, 1009, 1013} {
-		w.add(serviceAt(i+2, endpointsAt(i, n)...))
+		list = append(list, serviceAt(i+2, endpointsAt(i, n)...))
 	}
-	s, of, err := NewResolver(w).Resolve(outer)
+	s, of, err := NewResolver(newState(list...)).Resolve(list[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,8 +141,8 @@ func vipAt(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// at returns service number n as an endpoint.
-func at(n int) lb.Endpoint { return lb.Endpoint{Addr: vipAt(n), Port: 80, Weight: 1} }
+// serviceEndpoint returns service number n as an endpoint.
+func serviceEndpoint(n int) lb.Endpoint { return lb.Endpoint{Addr: vipAt(n), Port: 80, Weight: 1} }
 
 // endpointsAt returns n endpoints of group i.
 func endpointsAt(i, n int) []lb.Endpoint {
@@ -193,23 +161,19 @@ func TestResolveLinear(t *testing.T) {
 		endpoints int    // of the first service
 		refused   string // part of the error
 	}{
-		"40 services, two ways from each to the next": {doubled(40), 2, ""},
-		"as deep as it may be":                        {doubled(MaxDepth), 2, ""},
-		"one deeper":                                  {doubled(MaxDepth + 1), 2, "lead through 65 services in a chain (allowed: at most 64)"},
-		"a chain of all services":                     {chain(lb.MaxServices, false), 1, "lead through 65535 services"},
-		"a ring of all services":                      {chain(lb.MaxServices, true), 0, "lead back to the service itself"},
-		"all lead to one":                             {fan(lb.MaxServices - 1), 3, ""},
-		"one leads to 5,000 endpoints":                {wide(2, 2500), 4096, "lead to too many endpoints"},
-		"one leads to 512 services of 512":            {wide(512, 512), 4096, "lead to too many endpoints"},
+		"40 services, two paths from each to the next": {doubled(40), 2, ""},
+		"the maximum depth":                            {doubled(MaxDepth), 2, ""},
+		"one deeper than the maximum":                  {doubled(MaxDepth + 1), 2, "lead through 65 services in a chain (allowed: at most 64)"},
+		"a chain of all services":                      {chain(lb.MaxServices, false), 1, "lead through 65535 services"},
+		"a ring of all services":                       {chain(lb.MaxServices, true), 0, "lead back to the service itself"},
+		"all lead to one":                              {fan(lb.MaxServices - 1), 3, ""},
+		"one leads to 5,000 endpoints":                 {wide(2, 2500), 4096, "lead to too many endpoints"},
+		"one leads to 512 services of 512":             {wide(512, 512), 4096, "lead to too many endpoints"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := world{}
-			for _, s := range c.services {
-				w.add(s)
-			}
-			looked := counted{Services: w}
-			r := NewResolver(&looked)
+			counting := countingServices{Services: newState(c.services...)}
+			r := NewResolver(&counting)
 			first, _, err := r.Resolve(c.services[0])
 			for _, s := range c.services[1:] {
 				_, _, _ = r.Resolve(s)
@@ -218,8 +182,8 @@ func TestResolveLinear(t *testing.T) {
 			for _, s := range c.services {
 				endpoints += len(s.Endpoints)
 			}
-			if most := 4 * endpoints; looked.n > most { // each call looks up again whether an address is a service
-				t.Errorf("%d look-ups for %d endpoints, want at most %d", looked.n, endpoints, most)
+			if most := 4 * endpoints; counting.n > most { // each call looks up again whether an address is a service
+				t.Errorf("%d lookups for %d endpoints, want at most %d", counting.n, endpoints, most)
 			}
 			if len(first.Endpoints) != c.endpoints {
 				t.Errorf("%d endpoints, want %d", len(first.Endpoints), c.endpoints)
@@ -231,24 +195,23 @@ func TestResolveLinear(t *testing.T) {
 	}
 }
 
-// counted counts lookups of services.
-type counted struct {
+// countingServices counts lookups of services.
+type countingServices struct {
 	Services
 	n int
 }
 
-func (c *counted) Reach(k lb.Key) (lb.Service, bool) {
+func (c *countingServices) Reach(k lb.Key) (lb.Service, bool) {
 	c.n++
 	return c.Services.Reach(k)
 }
 
-// doubled returns services. Each has two paths to the next one: its own VIP, and a further
-// one.
+// doubled returns a chain of services, each with two paths to the next one, by two ports.
 func doubled(depth int) (list []lb.Service) {
 	for n := range depth {
-		second := at(n + 1)
+		second := serviceEndpoint(n + 1)
 		second.Port = 81
-		s := serviceAt(n, at(n+1), second)
+		s := serviceAt(n, serviceEndpoint(n+1), second)
 		s.PortMax = 81
 		list = append(list, s)
 	}
@@ -259,17 +222,17 @@ func doubled(depth int) (list []lb.Service) {
 
 func chain(n int, ring bool) (list []lb.Service) {
 	for i := range n - 1 {
-		list = append(list, serviceAt(i, at(i+1)))
+		list = append(list, serviceAt(i, serviceEndpoint(i+1)))
 	}
 	if ring {
-		return append(list, serviceAt(n-1, at(0)))
+		return append(list, serviceAt(n-1, serviceEndpoint(0)))
 	}
 	return append(list, serviceAt(n-1, endpointsAt(0, 1)...))
 }
 
 func fan(n int) (list []lb.Service) {
 	for i := range n {
-		list = append(list, serviceAt(i+1, at(0)))
+		list = append(list, serviceAt(i+1, serviceEndpoint(0)))
 	}
 	return append(list, serviceAt(0, endpointsAt(0, 3)...))
 }
@@ -277,7 +240,7 @@ func fan(n int) (list []lb.Service) {
 func wide(services, each int) (list []lb.Service) {
 	first := serviceAt(0)
 	for i := range services {
-		first.Endpoints = append(first.Endpoints, at(i+1))
+		first.Endpoints = append(first.Endpoints, serviceEndpoint(i+1))
 		list = append(list, serviceAt(i+1, endpointsAt(i%256, each)...))
 	}
 	return append([]lb.Service{first}, list...)

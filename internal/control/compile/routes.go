@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb/bgp"
 )
 
-// Attributes of routes by role are the same as the existing loxilb's, so nodes of both can back up
-// each other.
+// Attributes of routes by role are those of the existing loxilb, so nodes of both can back up each
+// other.
 const (
 	masterPref, masterMED = 5000, 10
 	backupPref, backupMED = 100, 20
@@ -24,26 +24,25 @@ const (
 	defaultPref = 100
 )
 
-// A Claim is one service's request to announce a prefix, and whether this node can serve it.
+// A Claim is a service's request to announce a prefix, with the state that decides about it.
 type Claim struct {
 	lb.Announcement
 	Instance string
 	Role     lb.Role // of this node for the instance
 	InPlace  bool    // the data path has the service
-	Serving  bool    // an endpoint that is not known to be down takes new connections
-	Unprobed bool    // no endpoint serves, and some were not probed yet
+	Serving  bool    // an endpoint that is not known to be down gets new connections
+	Unprobed bool    // no endpoint gets new connections, and some were not probed yet
 }
 
-// A Decision is whether a prefix is announced, and why.
+// A Decision is the decision whether a prefix is announced.
 type Decision struct {
 	Announced bool
 	Why       string
 	bgp.Attributes
 }
 
-// Decide merges the claims of services on a prefix. The prefix is announced while one of the
-// services can be served, with the best value of each attribute and the communities of all services
-// that can.
+// Decide merges the claims of services on a prefix. The prefix is announced if one of the claims
+// allows it, with the best value of each attribute and all communities of the claims that allow it.
 func Decide(claims []Claim, stage lb.Stage) Decision {
 	var d Decision
 	if stage == lb.Drained {
@@ -59,7 +58,7 @@ func Decide(claims []Claim, stage lb.Stage) Decision {
 		case allowed && !d.Announced:
 			d = Decision{Announced: true, Why: why, Attributes: c.attributes()}
 		case allowed:
-			d.Why = better(d.Why, why)
+			d.Why = moreInformative(d.Why, why)
 			d.Attributes = merged(d.Attributes, c.attributes())
 		}
 	}
@@ -75,15 +74,15 @@ const (
 	whyAlways  = "always, though no endpoint takes connections"
 )
 
-// better returns the more informative reason for a prefix of several services.
-func better(a, b string) string {
+// moreInformative returns the more informative of two reasons to announce a prefix.
+func moreInformative(a, b string) string {
 	if b == whyServing {
 		return b
 	}
 	return a
 }
 
-// allows reports whether the claim allows to announce the prefix, and why.
+// allows reports whether the claim allows announcing the prefix, and why.
 func (c *Claim) allows() (why string, allowed bool) {
 	switch {
 	case c.Role == lb.RoleFault || c.Role == lb.RoleStop:
@@ -100,7 +99,7 @@ func (c *Claim) allows() (why string, allowed bool) {
 	return "no endpoint takes connections", false
 }
 
-// Refuses reports whether the service refuses the clients that another claim's route leads here.
+// Refuses reports whether the service would refuse clients that arrive by another claim's route.
 func (c *Claim) Refuses() bool {
 	return c.InPlace && !c.Serving && c.Announce != lb.AnnounceAlways
 }
@@ -108,12 +107,12 @@ func (c *Claim) Refuses() bool {
 // attributes returns the attributes of one service's route. The service's values apply to a MASTER;
 // a BACKUP stays less preferred.
 func (c *Claim) attributes() bgp.Attributes {
-	a := bgp.Attributes{MED: c.MED, LocalPref: c.LocalPref, Prepend: c.Prepend, Communities: sorted(c.Communities)}
+	a := bgp.Attributes{MED: c.MED, LocalPref: c.LocalPref, Prepend: c.Prepend, Communities: sortedUnique(c.Communities)}
 	switch c.Role {
 	case lb.RoleMaster:
 		a.MED, a.LocalPref = cmp.Or(a.MED, masterMED), cmp.Or(a.LocalPref, masterPref)
 	case lb.RoleBackup:
-		a.MED = added(cmp.Or(a.MED, masterMED), backupMED-masterMED)
+		a.MED = addSaturating(cmp.Or(a.MED, masterMED), backupMED-masterMED)
 		a.LocalPref = max(1, min(cmp.Or(a.LocalPref, masterPref)-1, backupPref))
 	}
 	return a
@@ -127,22 +126,22 @@ func merged(a, b bgp.Attributes) bgp.Attributes {
 	}
 	return bgp.Attributes{
 		MED: min(a.MED, b.MED), LocalPref: pref, Prepend: min(a.Prepend, b.Prepend),
-		Communities: sorted(slices.Concat(a.Communities, b.Communities)),
+		Communities: sortedUnique(slices.Concat(a.Communities, b.Communities)),
 	}
 }
 
 // draining returns the attributes while the node drains.
 func draining(a bgp.Attributes) bgp.Attributes {
-	a.MED, a.LocalPref = added(a.MED, drainMED), drainPref
-	a.Communities = sorted(append(slices.Clone(a.Communities), bgp.GracefulShutdown))
+	a.MED, a.LocalPref = addSaturating(a.MED, drainMED), drainPref
+	a.Communities = sortedUnique(append(slices.Clone(a.Communities), bgp.GracefulShutdown))
 	return a
 }
 
-// added adds without overflow.
-func added(a, b uint32) uint32 { return a + min(b, math.MaxUint32-a) }
+// addSaturating returns a+b, or the largest number if that overflows.
+func addSaturating(a, b uint32) uint32 { return a + min(b, math.MaxUint32-a) }
 
-// sorted returns the communities in ascending order, each once.
-func sorted(list []bgp.Community) []bgp.Community {
+// sortedUnique returns the communities in ascending order, without duplicates.
+func sortedUnique(list []bgp.Community) []bgp.Community {
 	if len(list) == 0 {
 		return nil
 	}
@@ -151,7 +150,7 @@ func sorted(list []bgp.Community) []bgp.Community {
 	return slices.Compact(out)
 }
 
-// Route returns the route of a prefix that is announced.
+// Route returns the route of an announced prefix.
 func (d *Decision) Route(p netip.Prefix) bgp.Route {
 	return bgp.Route{Prefix: p, Attributes: d.Attributes}
 }

@@ -12,11 +12,11 @@ import (
 	"loxilb/internal/lb/report"
 )
 
-// noInterface is the index of a missing interface, by which no packet arrives.
+// noInterface is the index of a missing interface, at which no packet arrives.
 const noInterface = ^uint32(0)
 
-// Rules compiles the firewall rules, which have passed policy.Rule.Validate. index returns the
-// number of an interface, and whether it exists.
+// Rules compiles firewall rules that have passed policy.Rule.Validate. index returns the index of
+// an interface, and whether it exists.
 func Rules(list []policy.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
 	t, _, err := compileRules(list, index)
 	return t, err
@@ -33,10 +33,10 @@ func compileRules(list []policy.Rule, index func(name string) (int, bool)) (t bp
 	}
 	slices.SortFunc(ordered, policy.CompareRules)
 	t.Rules = make([]bpf.TcRule, len(list))
-	ipv6 := make([]bool, len(list)) // the words of ::/0 are the same as those of any address of either version
+	ipv6 := make([]bool, len(list)) // ::/0 has the same words as any address of either version
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
-		ipv6[i] = asksForIPv6(r.Source) || asksForIPv6(r.Destination)
+		ipv6[i] = isIPv6(r.Source) || isIPv6(r.Destination)
 		if r.Action == policy.RuleSNAT {
 			t.Rules[i].Target = sourceOf(&t, r.ToSource)
 		}
@@ -45,9 +45,9 @@ func compileRules(list []policy.Rule, index func(name string) (int, bool)) (t bp
 	return t, steps, err
 }
 
-func asksForIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }
+func isIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }
 
-// sourceOf returns the place of an address among the source addresses of connections.
+// sourceOf returns the index of an address in t.Sources, and adds it if it is missing.
 func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 	i := slices.Index(t.Sources, a)
 	if i < 0 {
@@ -57,7 +57,7 @@ func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
 	return uint32(i)
 }
 
-// RuleIdentity identifies a rule in the data path, so it keeps its counter.
+// RuleIdentity returns the number that identifies a rule in the data path, so it keeps its counter.
 func RuleIdentity(r *policy.Rule) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(r.Key()))
@@ -126,11 +126,11 @@ func action(v *policy.RuleVerdict) uint8 {
 	return uint8(bpf.TcRuleActionRULE_ALLOW)
 }
 
-// prefixBounds returns the first and last address of a prefix as the maps store them.
+// prefixBounds returns the first and the last address of a prefix as the maps store them.
 func prefixBounds(p netip.Prefix) (first, last [4]uint32) {
 	a, bits := p.Addr().As16(), p.Bits()
 	if p.Addr().Is4() {
-		bits += 96
+		bits += mappedBits
 	}
 	for i := range first {
 		free := ^uint32(0)
@@ -146,7 +146,7 @@ func prefixBounds(p netip.Prefix) (first, last [4]uint32) {
 // Dropper finds the connections that firewall rules drop.
 type Dropper struct {
 	table      bpf.RuleTable
-	interfaces []uint32 // interfaces of rules, and an interface that no rule matches
+	interfaces []uint32 // interfaces of rules, and 0 for all others
 }
 
 // NewDropper returns a dropper of the rules, or nil if they drop nothing.
@@ -168,8 +168,8 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 	return d
 }
 
-// Drops reports whether packets of a connection's client are dropped, whatever interface they
-// arrive at: that is not stored.
+// Drops reports whether packets of a connection's client are dropped at any interface: connections
+// do not store at which one they arrive.
 func (d *Dropper) Drops(c *report.Connection) bool {
 	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol.HasPorts()}
 	for _, p.Interface = range d.interfaces {
@@ -181,8 +181,8 @@ func (d *Dropper) Drops(c *report.Connection) bool {
 	return true
 }
 
-// IPsec compiles the policies of the kernel's IPsec, in its order. The table is empty if none
-// refuses anything.
+// IPsec compiles IPsec policies, which are in the kernel's order. The table is empty if none
+// refuses packets.
 func IPsec(list []policy.IPsecPolicy) (t bpf.RuleTable, err error) {
 	if len(list) > policy.MaxRules {
 		return t, fmt.Errorf("%d IPsec policies exceed the limit of %d", len(list), policy.MaxRules)
@@ -203,8 +203,7 @@ func IPsec(list []policy.IPsecPolicy) (t bpf.RuleTable, err error) {
 	return t, err
 }
 
-// ipsecRule returns a policy as a firewall rule: the direction is in place of the
-// interface.
+// ipsecRule returns a policy as a firewall rule, with its direction instead of an interface.
 func ipsecRule(p *policy.IPsecPolicy) bpf.TcRule {
 	row := rule(&policy.Rule{
 		Source: p.Source, Destination: p.Destination, SourcePorts: p.SourcePorts, DestinationPorts: p.DestinationPorts, Protocol: p.Protocol,

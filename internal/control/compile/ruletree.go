@@ -6,18 +6,18 @@ import (
 	"loxilb/internal/kernel/datapath/bpf"
 )
 
-// region describes one word of the packets that reach a node: its known bits and their values.
+// region has what is known about a word of the packets that reach a node: bits and their values.
 type region struct{ known, value uint32 }
 
-// least and most are the smallest and the largest value of a region's word.
+// least and most return the smallest and the largest value of a region's word.
 func (r region) least() uint32 { return r.value }
 func (r region) most() uint32  { return r.value | ^r.known }
 
 // regions has a region for each word of a packet.
 type regions [bpf.RuleWords]region
 
-// buildTrees builds the trees of a table's rules and returns the number of steps. ipv6 marks rules
-// for IPv6 alone.
+// buildTrees builds the trees of a table's rules, and returns the number of steps. ipv6 marks rules
+// that match only IPv6.
 func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	b := newTreeBuilder(t)
 	four, six := groupsOf(t, 0, ipv6), groupsOf(t, 1, ipv6)
@@ -36,7 +36,8 @@ func buildTrees(t *bpf.RuleTable, ipv6 []bool) (steps int, err error) {
 	return b.work, b.emit()
 }
 
-// portWords hold the ports of a packet, or both RULE_NO_PORT.
+// portWords are the words with the ports of a packet. Both are RULE_NO_PORT for packets without
+// ports.
 var portWords = [2]int{int(bpf.TcRuleWordRULE_SPORT), int(bpf.TcRuleWordRULE_DPORT)}
 
 // allRegions returns the regions that match any packet of an IP version.
@@ -56,11 +57,11 @@ func allRegions(version int) (all regions) {
 	return all
 }
 
-// groupsOf groups the rules of an IP version by the words that they narrow. In a common tree, a
-// rule that is wide in a word that others narrow would be in many leaves.
+// groupsOf groups the rules of an IP version by the words that they restrict. In a common tree, a
+// rule that does not restrict a word which others do would be in many leaves.
 func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLimitRULE_TREES][]uint16) {
 	all := allRegions(version)
-	word := [2]int{3, 1}[version] // whose bits only narrow prefixes have: longer than /16 or /48
+	word := [2]int{3, 1}[version] // the word of an address that only prefixes longer than /16 (IPv4) or /48 (IPv6) restrict
 	for i := range t.Rules {
 		r := &t.Rules[i]
 		if !overlaps(r, &all) || r.First[bpf.TcRuleWordRULE_INTERFACE] == noInterface || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
@@ -84,7 +85,7 @@ func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) (groups [bpf.TcRuleLim
 	return groups
 }
 
-// isIPv4 reports whether a rule matches IPv4 addresses, which no IPv6 packet has.
+// isIPv4 reports whether a rule requires an IPv4 address, so it matches no IPv6 packet.
 func isIPv4(r *bpf.TcRule) bool {
 	for _, w := range []int{int(bpf.TcRuleWordRULE_SADDR), int(bpf.TcRuleWordRULE_DADDR)} {
 		if r.First[w]|r.Span[w]|r.First[w+1]|r.Span[w+1]|r.Span[w+2] == 0 && r.First[w+2] == 0xffff {
@@ -94,7 +95,7 @@ func isIPv4(r *bpf.TcRule) bool {
 	return false
 }
 
-// overlaps reports whether a rule may match a packet of a region.
+// overlaps reports whether a rule may match packets of a region.
 func overlaps(r *bpf.TcRule, at *regions) bool {
 	for w := range at {
 		if r.First[w] > at[w].most() || r.First[w]+r.Span[w] < at[w].least() {
@@ -107,7 +108,7 @@ func overlaps(r *bpf.TcRule, at *regions) bool {
 // covers reports whether a rule matches all packets of a region.
 func covers(r *bpf.TcRule, at *regions) bool { return coversExcept(r, at, -1) }
 
-// coversExcept is covers without one of the words.
+// coversExcept is covers, but ignores one word.
 func coversExcept(r *bpf.TcRule, at *regions, but int) bool {
 	for w := range at {
 		if w != but && (r.First[w] > at[w].least() || r.First[w]+r.Span[w] < at[w].most()) {

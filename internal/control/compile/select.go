@@ -8,13 +8,13 @@ import (
 	"loxilb/internal/lb"
 )
 
-// scanLimit is the largest number of endpoints that the data path compares to find the
-// endpoint with the fewest connections (SELECT_SCAN in bpf/service/select.h). Of more endpoints, it
-// compares two random ones.
+// scanLimit is the largest number of endpoints that the data path compares to find the endpoint
+// with the fewest connections (SELECT_SCAN in bpf/service/select.h). If there are more, it compares
+// two random ones.
 const scanLimit = 64
 
-// slotsOf returns the slots that the service's algorithm gives its endpoints. An endpoint of weight
-// 0 has none.
+// slotsOf returns the slots of the service, in the layout of its algorithm. An endpoint of weight 0
+// has none.
 func slotsOf(s lb.Service, w *Weights, seed uint64) []uint32 {
 	layout := s.Algorithm.Layout()
 	switch layout {
@@ -23,7 +23,7 @@ func slotsOf(s lb.Service, w *Weights, seed uint64) []uint32 {
 	case lb.LayoutWeighted:
 		return slots(w.scaled(w.Current))
 	case lb.LayoutCompared:
-		if count(w.Current) > scanLimit {
+		if countPositive(w.Current) > scanLimit {
 			return slots(w.scaled(w.Current))
 		}
 	}
@@ -32,13 +32,13 @@ func slotsOf(s lb.Service, w *Weights, seed uint64) []uint32 {
 		once[i] = min(weight, 1)
 	}
 	if layout == lb.LayoutCompared {
-		return slots(once) // the data path weighs them by the weights in their rows
+		return slots(once) // the data path compares the weights in the endpoints' rows
 	}
 	return slots(w.scaled(once))
 }
 
-// nodes returns the endpoints by their addresses and ports. An endpoint whose current weight is 0
-// is down; its configured weight still counts for the size of the table.
+// nodes returns a node for each endpoint, named by its address and port. An endpoint whose current
+// weight is 0 is down; its configured weight still counts for the size of the table.
 func nodes(endpoints []lb.Endpoint, w *Weights) []MaglevNode {
 	nodes := make([]MaglevNode, len(endpoints))
 	for i, e := range endpoints {
@@ -55,7 +55,7 @@ func nodes(endpoints []lb.Endpoint, w *Weights) []MaglevNode {
 	return nodes
 }
 
-func count(weights []uint32) (n int) {
+func countPositive(weights []uint32) (n int) {
 	for _, w := range weights {
 		if w > 0 {
 			n++
@@ -75,18 +75,16 @@ func persist(s lb.Service) (time.Duration, uint8) {
 	case prefix == 0:
 		prefix = 128
 	case s.VIP.Is4():
-		prefix += 96
+		prefix += mappedBits
 	}
 	return timeout, prefix
 }
 
-// smooth lays out one round in which endpoint i has weights[i] slots, at even distances: slot k of
-// endpoint i is due at (2k+1)/(2w), and the slots are filled in that order, ties in the order of
-// the list.
+// smooth lays out a round in which endpoint i has weights[i] slots at even distances: slot k of
+// weight w is due at (2k+1)/(2w) of the round. Ties are in the order of due.
 //
-// It is the "earliest deadline first" form of smooth weighted round robin: O(total log n), where
-// the classic form, which adds every weight at every step, is O(total n) and so too slow for 4,096
-// endpoints.
+// It is smooth weighted round robin by earliest deadline, in O(total log n). The classic form,
+// which adds every weight at every step, takes O(total n): too long for 4,096 endpoints.
 func smooth(weights []uint32, total int) []uint32 {
 	var q dueQueue
 	for i, w := range weights {

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"cmp"
+
 	"loxilb/internal/lb"
 )
 
@@ -8,9 +10,9 @@ import (
 // sum, divided by their greatest common divisor, fits; otherwise to within one part in 65,536.
 const maxSlots = 65536
 
-// slots orders the endpoints so that walking through the table is smooth weighted round robin: in
-// each round an endpoint of weight w appears w times, spread as evenly as the others allow, and
-// ties follow the order of the list. With equal weights it is the list itself.
+// slots returns a table for smooth weighted round robin, in which an endpoint of weight w has w
+// slots, spread as evenly as the others allow. With equal weights it has the endpoints in the order
+// of the list.
 func slots(weights []uint32) []uint32 {
 	weights, total := scale(weights)
 	out := make([]uint32, 0, total)
@@ -39,8 +41,8 @@ func allEqual(weights []uint32) bool {
 	return true
 }
 
-// scale divides by the greatest common divisor and, should the sum still be too large, shrinks it
-// to maxSlots, the largest remainders rounded up, no endpoint left without a place.
+// scale divides weights by their greatest common divisor. If the sum is still larger than maxSlots,
+// it scales them down to that sum. It returns the new weights and their sum.
 func scale(weights []uint32) ([]uint32, int) {
 	var sum uint64
 	var d uint32
@@ -62,8 +64,8 @@ func scale(weights []uint32) ([]uint32, int) {
 	return scaleToSlots(out, sum), maxSlots
 }
 
-// scaleToSlots gives each weight its share of maxSlots places: at least one if it is not zero, the
-// rest by the largest remainder.
+// scaleToSlots returns each weight's share of maxSlots: at least 1 if the weight is not zero,
+// rounded by the largest remainder.
 func scaleToSlots(weights []uint32, sum uint64) []uint32 {
 	out := make([]uint32, len(weights))
 	left := maxSlots
@@ -74,21 +76,16 @@ func scaleToSlots(weights []uint32, sum uint64) []uint32 {
 		out[i] = max(1, uint32(uint64(w)*maxSlots/sum))
 		left -= int(out[i])
 	}
-	for ; left != 0; left -= step(left) {
-		out[largestGap(weights, out, sum, left > 0)] += uint32(step(left)) // wraps for -1: subtracts
+	for left != 0 {
+		step := cmp.Compare(left, 0)
+		out[largestGap(weights, out, sum, left > 0)] += uint32(step) // wraps for -1: subtracts
+		left -= step
 	}
 	return out
 }
 
-func step(left int) int {
-	if left > 0 {
-		return 1
-	}
-	return -1
-}
-
-// largestGap returns the endpoint whose places fall shortest of its share (short), or exceed it
-// most.
+// largestGap returns the endpoint that is farthest below its share if short, otherwise the one that
+// is farthest above it.
 func largestGap(weights, have []uint32, sum uint64, short bool) int {
 	best, bestGap := -1, int64(0)
 	for i, w := range weights {
@@ -114,13 +111,13 @@ func gcd[T uint32 | uint64](a, b T) T {
 	return a
 }
 
-// Tenths is a full weight fraction.
+// Tenths is the value of Weights.Fractions for a full weight.
 const Tenths = 10
 
 // Weights are the weights of endpoints for new connections.
 type Weights struct {
-	Current   []uint32 // weight of each endpoint for new connections; 0: none
-	Fractions []uint8  // current tenths of each weight; nil: all full
+	Current   []uint32 // weight of each endpoint; 0: no new connections
+	Fractions []uint8  // tenths of each weight that count now, during slow start; nil: all Tenths
 }
 
 // scaled returns the weights in tenths, or unchanged if none is reduced.
@@ -135,9 +132,9 @@ func (w *Weights) scaled(weights []uint32) []uint32 {
 	return scaled
 }
 
-// row returns the weight in an endpoint's row. With slow start it is in tenths, so a later process
-// can restore the progress of the ramp.
-func (w *Weights) row(s *lb.Service, i int) uint32 {
+// rowWeight returns the weight for an endpoint's row. With slow start it is in tenths, so a
+// restarted daemon can restore the progress of the ramp.
+func (w *Weights) rowWeight(s *lb.Service, i int) uint32 {
 	switch {
 	case s.SlowStart == 0:
 		return w.Current[i]
@@ -149,7 +146,7 @@ func (w *Weights) row(s *lb.Service, i int) uint32 {
 
 // EffectiveWeights returns the weights of a service's endpoints for new connections. up reports
 // whether an endpoint is eligible; nil means all are. An endpoint has weight 0 if it is down, or a
-// backup that is not needed. While none is up, all count as up if the service asks for that.
+// backup that is not needed. If none is up, lb.AllDownPanic treats all as up.
 func EffectiveWeights(s *lb.Service, up func(lb.Endpoint) bool) []uint32 {
 	weights := HealthyWeights(s, up)
 	ClearBackups(s, weights, s.ActiveLevel(weights))

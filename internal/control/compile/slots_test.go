@@ -19,7 +19,7 @@ func TestWeightsExact(t *testing.T) {
 			sum, d = sum+w, gcd(d, w)
 		}
 		if uint32(len(table)) != sum/d {
-			t.Errorf("%v: %d places, want %d", weights, len(table), sum/d)
+			t.Errorf("%v: %d slots, want %d", weights, len(table), sum/d)
 		}
 		for start := 0; start < len(table); start += max(1, len(table)/7) {
 			have := make([]uint32, len(weights))
@@ -28,7 +28,7 @@ func TestWeightsExact(t *testing.T) {
 			}
 			for i, w := range weights {
 				if have[i] != w/d {
-					t.Errorf("%v from place %d: endpoint %d comes %d times, want %d", weights, start, i, have[i], w/d)
+					t.Errorf("%v from slot %d: endpoint %d comes %d times, want %d", weights, start, i, have[i], w/d)
 				}
 			}
 		}
@@ -50,7 +50,7 @@ func TestSmooth(t *testing.T) {
 		}
 	}
 	if longest > 3 {
-		t.Errorf("%v: endpoint 0 is away for %d places, of every 2", table, longest)
+		t.Errorf("%v: endpoint 0 is away for %d slots, of every 2", table, longest)
 	}
 }
 
@@ -65,20 +65,20 @@ func TestScale(t *testing.T) {
 			weights[i] = uint32(rng.IntN(65536))
 			sum += float64(weights[i])
 		}
-		places, total := scale(weights)
+		scaled, total := scale(weights)
 		if total > maxSlots {
-			t.Fatalf("%d places", total)
+			t.Fatalf("%d slots", total)
 		}
 		var have int
-		for i, p := range places {
+		for i, p := range scaled {
 			have += int(p)
 			share := float64(weights[i]) * float64(total) / sum
 			if (weights[i] > 0) != (p > 0) || float64(p) > share+1.01 || (p > 1 && float64(p) < share-1.01) {
-				t.Fatalf("weight %d of %v: %d places, share %.2f", weights[i], sum, p, share)
+				t.Fatalf("weight %d of %v: %d slots, share %.2f", weights[i], sum, p, share)
 			}
 		}
 		if have != total {
-			t.Fatalf("places sum to %d, not %d", have, total)
+			t.Fatalf("the slots sum to %d, not %d", have, total)
 		}
 	}
 }
@@ -98,11 +98,11 @@ func BenchmarkSlots(b *testing.B) {
 func TestHashTablesFit(t *testing.T) {
 	t.Parallel()
 	const sample = 64
-	places := 0
+	slotCount := 0
 	for i := range sample {
-		places += len(Service(hashService(i), nil, 1, nil).Slots)
+		slotCount += len(Service(hashService(i), nil, 1, nil).Slots)
 	}
-	if bytes := 4 * places / sample * lb.MaxServices; bytes > 140<<20 {
+	if bytes := 4 * slotCount / sample * lb.MaxServices; bytes > 140<<20 {
 		t.Errorf("%d services take %d MB", lb.MaxServices, bytes>>20)
 	}
 }

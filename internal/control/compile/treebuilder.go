@@ -11,46 +11,47 @@ import (
 )
 
 const (
-	// leafSize is the number of rules up to which a list is not split.
-	// Comparing them costs less than another node.
+	// leafSize is the number of rules up to which a list is not split: comparing them costs
+	// less than another node.
 	leafSize = 8
-	// buildWork bounds the steps of a build, which take about 0.25 s. A step processes one rule.
+	// buildWork bounds the steps of a build, which take about 0.25 s. A step processes one
+	// rule.
 	buildWork = 16 << 20
 	// overshoot is the factor by which a build may exceed the table's entries temporarily:
 	// overlapping lists multiply before they become shorter.
 	overshoot = 8
 )
 
-// treeBuilder builds all trees of a table together. It splits the longest list first: nodes and
-// entries go where packets would compare most rules. It ends after a bounded number of steps,
-// whatever the rules.
+// treeBuilder builds all trees of a table together. It splits the longest list first, so nodes and
+// entries are spent where packets would be compared with most rules. It ends after a bounded number
+// of steps, whatever the rules.
 type treeBuilder struct {
 	table          *bpf.RuleTable
 	nodes          []treeNode
 	longest        nodeHeap         // nodes that may be split
-	entries        int              // entries of all lists that are not split; equal lists count once
+	entries        int              // sum of the lengths of all leaves' lists; equal lists count once
 	shared         map[uint64]int32 // number of identical lists, by the hashes of their rules
 	work           int              // steps so far
 	initialEntries int              // entries before the first split
 	trees          []tree
-	splits         []split // in order
-	cutter         cutter
+	splits         []split // splits so far, in order
+	splitter       splitter
 }
 
 // tree is a tree under construction.
 type tree struct {
-	root     int
-	first    uint16 // of its rules
-	versions []int  // of IP: 0 for IPv4, 1 for IPv6
+	root     int    // its first node
+	first    uint16 // its first rule
+	versions []int  // IP versions: 0 for IPv4, 1 for IPv6
 }
 
 // treeNode is a node under construction.
 type treeNode struct {
-	ids      []uint16 // rules that may decide about packets of the region, in order
+	ids      []uint16 // rules that may decide about packets of the regions, in order
 	hash     uint64   // of ids
 	at       regions
 	depth    int
-	cut      cut
+	branch   bitRange
 	children int // number of the first one; 0: a leaf
 }
 
@@ -60,12 +61,12 @@ type split struct{ node, entries int }
 func newTreeBuilder(t *bpf.RuleTable) *treeBuilder {
 	b := &treeBuilder{table: t, shared: map[uint64]int32{}}
 	b.longest.b = b
-	b.cutter.rules = t.Rules
+	b.splitter.rules = t.Rules
 	b.addNode(treeNode{}) // node 0 is unused: as a child, 0 means none
 	return b
 }
 
-// addTree adds a tree of rules for packets of the given IP versions.
+// addTree adds a tree of rules for packets of these IP versions.
 func (b *treeBuilder) addTree(ids []uint16, at regions, versions ...int) {
 	for i, id := range ids {
 		if covers(&b.table.Rules[id], &at) {
@@ -91,7 +92,7 @@ func (b *treeBuilder) addNode(n treeNode) int {
 	return i
 }
 
-// hashOf is FNV-1a, by rules.
+// hashOf is FNV-1a over the indices of rules.
 func hashOf(ids []uint16) uint64 {
 	h := uint64(14695981039346656037)
 	for _, id := range ids {
@@ -100,32 +101,32 @@ func hashOf(ids []uint16) uint64 {
 	return h
 }
 
-// run splits lists until all are short, or room or work is used up.
+// run splits lists until all are short, or until it runs out of room or of steps.
 func (b *treeBuilder) run() {
 	for b.longest.Len() > 0 && b.work < buildWork && b.entries <= overshoot*int(bpf.TcRuleLimitRULE_ENTRIES) {
 		i := heap.Pop(&b.longest).(int)
 		n := &b.nodes[i]
-		c := b.cutter.choose(n.ids, &n.at)
-		if len(b.nodes)+1<<c.bits <= int(bpf.TcRuleLimitRULE_NODES) {
-			b.split(i, c)
+		by := b.splitter.choose(n.ids, &n.at)
+		if len(b.nodes)+1<<by.width <= int(bpf.TcRuleLimitRULE_NODES) {
+			b.split(i, by)
 		}
-		b.work += b.cutter.steps
-		b.cutter.steps = 0
+		b.work += b.splitter.steps
+		b.splitter.steps = 0
 	}
 	b.undo()
 }
 
 // split adds children to a node.
-func (b *treeBuilder) split(i int, c cut) {
+func (b *treeBuilder) split(i int, by bitRange) {
 	n := b.nodes[i]
 	first := len(b.nodes)
 	if b.shared[n.hash]--; b.shared[n.hash] == 0 {
 		b.entries -= len(n.ids)
 	}
-	for child, ids := range b.cutter.split(n.ids, c, &n.at) {
-		b.addNode(treeNode{ids: ids, at: c.children(n.at, uint32(child)), depth: n.depth + 1})
+	for child, ids := range b.splitter.split(n.ids, by, &n.at) {
+		b.addNode(treeNode{ids: ids, at: by.children(n.at, uint32(child)), depth: n.depth + 1})
 	}
-	b.nodes[i].cut, b.nodes[i].children = c, first
+	b.nodes[i].branch, b.nodes[i].children = by, first
 	b.splits = append(b.splits, split{node: i, entries: b.entries})
 }
 
@@ -174,14 +175,14 @@ func (b *treeBuilder) emitNode(at uint32, i int, leaves map[string]uint32) {
 		return
 	}
 	base := uint32(len(t.Nodes))
-	t.Nodes[at] = bpf.TcRuleNode{Base: base, Shift: uint8(n.cut.shift), Bits: uint8(n.cut.bits), Word: uint16(n.cut.word)}
-	t.Nodes = append(t.Nodes, make([]bpf.TcRuleNode, 1<<n.cut.bits)...)
-	for child := range 1 << n.cut.bits {
+	t.Nodes[at] = bpf.TcRuleNode{Base: base, Shift: uint8(n.branch.shift), Bits: uint8(n.branch.width), Word: uint16(n.branch.word)}
+	t.Nodes = append(t.Nodes, make([]bpf.TcRuleNode, 1<<n.branch.width)...)
+	for child := range 1 << n.branch.width {
 		b.emitNode(base+uint32(child), n.children+child, leaves)
 	}
 }
 
-// leaf returns where the entries of a leaf with these rules begin.
+// leaf returns the index of the first entry of a leaf with these rules.
 func (b *treeBuilder) leaf(ids []uint16, leaves map[string]uint32) uint32 {
 	key := make([]byte, 0, 2*len(ids))
 	for _, id := range ids {
@@ -196,7 +197,8 @@ func (b *treeBuilder) leaf(ids []uint16, leaves map[string]uint32) uint32 {
 	return base
 }
 
-// nodeHeap orders the nodes that may be split: the longest list first, of equal ones the oldest.
+// nodeHeap orders the nodes that may be split: the longest list first, and the oldest node among
+// equal ones.
 type nodeHeap struct {
 	b     *treeBuilder
 	nodes []int

@@ -6,16 +6,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// vipUsers are the services that have VIPs of other services as endpoints, by these VIPs.
+// vipUsers has the services that have VIPs as endpoints, by these VIPs.
 type vipUsers struct {
 	byVIP map[netip.Addr]map[lb.Key]struct{}
-	// named counts endpoints by a hash of their address, VIPs or not: most new VIPs are no
-	// endpoints, and need no search. A hash collision rarely costs a walk over all services.
-	named map[uint32]uint32
+	// endpointCounts counts all endpoints by a hash of their address. A new VIP with count 0 is
+	// not yet an endpoint, which saves a search through all services. Hash collisions cost a
+	// search.
+	endpointCounts map[uint32]uint32
 }
 
-func newUsers() *vipUsers {
-	return &vipUsers{byVIP: map[netip.Addr]map[lb.Key]struct{}{}, named: map[uint32]uint32{}}
+func newVIPUsers() *vipUsers {
+	return &vipUsers{byVIP: map[netip.Addr]map[lb.Key]struct{}{}, endpointCounts: map[uint32]uint32{}}
 }
 
 // addrHash returns the FNV-1a hash.
@@ -27,10 +28,10 @@ func addrHash(a netip.Addr) uint32 {
 	return h
 }
 
-// add enters a service of a snapshot.
+// add records the endpoints of a service of a snapshot.
 func (u *vipUsers) add(s Services, service *lb.Service) {
 	for _, e := range service.Endpoints {
-		u.named[addrHash(e.Addr)]++
+		u.endpointCounts[addrHash(e.Addr)]++
 		if s.HasVIP(e.Addr) {
 			u.addVIP(e.Addr, service.Key)
 		}
@@ -50,8 +51,8 @@ func (u *vipUsers) addVIP(vip netip.Addr, k lb.Key) {
 func (u *vipUsers) remove(service *lb.Service) {
 	for _, e := range service.Endpoints {
 		h := addrHash(e.Addr)
-		if u.named[h]--; u.named[h] == 0 {
-			delete(u.named, h)
+		if u.endpointCounts[h]--; u.endpointCounts[h] == 0 {
+			delete(u.endpointCounts, h)
 		}
 		if list := u.byVIP[e.Addr]; list != nil {
 			delete(list, service.Key)
@@ -62,40 +63,40 @@ func (u *vipUsers) remove(service *lb.Service) {
 	}
 }
 
-// newVIPUsers lists the services that already had a VIP as an endpoint that a change adds. It costs
-// a walk over all services if an endpoint has such an address.
-func (u *vipUsers) newVIPUsers(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
-	var fresh map[netip.Addr][]lb.Key
+// usersOfNewVIPs returns the services that have an address as an endpoint that a change makes a
+// VIP. It visits all services if there is such an endpoint.
+func (u *vipUsers) usersOfNewVIPs(before, after Snapshot, changed []lb.Key) map[netip.Addr][]lb.Key {
+	var newUsers map[netip.Addr][]lb.Key
 	for _, k := range changed {
 		s, ok := after.Get(k)
 		if !ok {
 			continue
 		}
 		for vip := range vipsOf(&s) {
-			if u.named[addrHash(vip)] > 0 && !before.HasVIP(vip) {
-				if fresh == nil {
-					fresh = map[netip.Addr][]lb.Key{}
+			if u.endpointCounts[addrHash(vip)] > 0 && !before.HasVIP(vip) {
+				if newUsers == nil {
+					newUsers = map[netip.Addr][]lb.Key{}
 				}
-				fresh[vip] = nil
+				newUsers[vip] = nil
 			}
 		}
 	}
-	if fresh == nil {
+	if newUsers == nil {
 		return nil
 	}
 	for s := range before.All() {
 		for _, e := range s.Endpoints {
-			if list, ok := fresh[e.Addr]; ok && (len(list) == 0 || list[len(list)-1] != s.Key) {
-				fresh[e.Addr] = append(list, s.Key)
+			if list, ok := newUsers[e.Addr]; ok && (len(list) == 0 || list[len(list)-1] != s.Key) {
+				newUsers[e.Addr] = append(list, s.Key)
 			}
 		}
 	}
-	return fresh
+	return newUsers
 }
 
-// affected returns the changed services and the services that lead to one of them, before or after
-// the change; each once.
-func (u *vipUsers) affected(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) []lb.Key {
+// affected returns the changed services, and the services that lead to one of them before or after
+// the change, without duplicates.
+func (u *vipUsers) affected(before, after Snapshot, changed []lb.Key, newUsers map[netip.Addr][]lb.Key) []lb.Key {
 	in := make(map[lb.Key]bool, len(changed))
 	keys := make([]lb.Key, 0, len(changed))
 	add := func(k lb.Key) {
@@ -122,7 +123,7 @@ func (u *vipUsers) affected(before, after Snapshot, changed []lb.Key, fresh map[
 				for k := range u.byVIP[vip] {
 					add(k)
 				}
-				for _, k := range fresh[vip] {
+				for _, k := range newUsers[vip] {
 					add(k)
 				}
 			}
@@ -131,9 +132,9 @@ func (u *vipUsers) affected(before, after Snapshot, changed []lb.Key, fresh map[
 	return keys
 }
 
-// update updates the record from before to after.
-func (u *vipUsers) update(before, after Snapshot, changed []lb.Key, fresh map[netip.Addr][]lb.Key) {
-	for vip, list := range fresh {
+// update updates the users from snapshot before to after.
+func (u *vipUsers) update(before, after Snapshot, changed []lb.Key, newUsers map[netip.Addr][]lb.Key) {
+	for vip, list := range newUsers {
 		for _, k := range list {
 			u.addVIP(vip, k)
 		}
@@ -155,7 +156,7 @@ func (u *vipUsers) update(before, after Snapshot, changed []lb.Key, fresh map[ne
 	}
 }
 
-// vipsOf returns a service's VIPs, including secondary ones.
+// vipsOf yields all VIPs of a service.
 func vipsOf(s *lb.Service) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		if !yield(s.VIP) {

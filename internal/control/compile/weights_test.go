@@ -49,8 +49,8 @@ func TestBackups(t *testing.T) {
 // TestBackupsBehindServices checks that the levels of a service that is an endpoint come after the
 // outer service's own level, and do not reduce the shares of the levels before them.
 func TestBackupsBehindServices(t *testing.T) {
-	w, first := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.1.9:80,10.0.1.8:80@1", "10.0.0.2:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80:7@1")
-	got, _, err := NewResolver(w).Resolve(first)
+	list := parsed(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.1.9:80,10.0.1.8:80@1", "10.0.0.2:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80:7@1")
+	got, _, err := NewResolver(newState(list...)).Resolve(list[0])
 	if err != nil {
 		t.Fatal(err)
 	}

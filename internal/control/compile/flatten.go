@@ -7,22 +7,24 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxShare bounds the common denominator of shares: below it they are exact, above within a
+// maxShare bounds the common denominator of shares. Shares with a larger one are exact to within a
 // millionth.
 const maxShare = 1 << 20
 
-// weighted is an endpoint with its share of new connections.
+// weighted is an endpoint with its share of new connections. parent is the index of the service's
+// own endpoint through which it is reached.
 type weighted struct {
 	lb.Endpoint
 	parent uint32
 	share  uint64
 }
 
-// fold returns the endpoints of a service whose inner services are resolved, each address and port
-// once, with the combined share of all paths to it. If there are more than
-// lb.MaxEndpointsPerService endpoints or maxPaths paths, the rest is left out and whole is false.
-func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
-	groups, whole := n.groups()
+// flatten returns the endpoints of a service whose inner services are resolved. Each address and
+// port is listed once, with the combined share of all paths to it. If there are more than
+// lb.MaxEndpointsPerService endpoints or maxPaths paths, the rest is left out and complete is
+// false.
+func (n *node) flatten() (endpoints []lb.Endpoint, parents []uint32, complete bool) {
+	groups, complete := n.groups()
 	common := uint64(1)
 	for _, g := range groups {
 		for _, sum := range g.sums {
@@ -34,7 +36,7 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	first := map[netip.AddrPort]int{}
 	var list []weighted
 	for i, g := range groups {
-		weight := unit(&n.service, n.service.Endpoints[i])
+		weight := weightIn(&n.service, n.service.Endpoints[i])
 		for _, e := range g.endpoints {
 			e.parent = uint32(i)
 			if e.share > 0 && weight > 0 {
@@ -50,27 +52,27 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 				first[e.AddrPort()] = len(list)
 				list = append(list, e)
 			} else {
-				whole = false
+				complete = false
 			}
 		}
 	}
-	fit(list)
+	setWeights(list)
 	endpoints, parents = make([]lb.Endpoint, len(list)), make([]uint32, len(list))
 	for i, e := range list {
 		endpoints[i], parents[i] = e.Endpoint, e.parent
 	}
-	return endpoints, parents, whole
+	return endpoints, parents, complete
 }
 
-// group has the targets of one endpoint of a service, with their levels of backups.
+// group has the endpoints behind one endpoint of a service, with their levels of backups.
 type group struct {
 	endpoints []weighted
-	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: a backup takes no share from the level before it
+	sums      [lb.MaxBackup + 1]uint64 // sum of the shares at each level: backups do not reduce the shares of lower levels
 }
 
-// groups returns the groups of a service's endpoints; false: incomplete, as there are more than
+// groups returns the groups of a service's endpoints. complete is false if there are more than
 // maxPaths paths.
-func (n *node) groups() (groups []group, whole bool) {
+func (n *node) groups() (groups []group, complete bool) {
 	groups = make([]group, len(n.service.Endpoints))
 	left := maxPaths
 	for i, e := range n.service.Endpoints {
@@ -96,7 +98,7 @@ func (n *node) groups() (groups []group, whole bool) {
 // that are invalid for the outer service.
 func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
-		share := unit(&inner.resolved, b)
+		share := weightIn(&inner.resolved, b)
 		if b.PortMax != 0 {
 			b.Port, b.PortMax = b.Port+e.Port-inner.service.Port, 0
 			if e.PortMax != 0 {
@@ -110,17 +112,17 @@ func (n *node) addInner(g *group, inner *node, e lb.Endpoint) {
 	}
 }
 
-// unit returns the share of an endpoint's weight under its service's algorithm.
-func unit(s *lb.Service, e lb.Endpoint) uint64 {
+// weightIn returns the weight that an endpoint has under its service's algorithm.
+func weightIn(s *lb.Service, e lb.Endpoint) uint64 {
 	if s.Algorithm.Layout() == lb.LayoutOnce {
 		return uint64(min(e.Weight, 1))
 	}
 	return uint64(e.Weight)
 }
 
-// fit converts shares to weights: it divides them by their greatest common divisor, and scales them
-// down if they are too large, but none to 0.
-func fit(list []weighted) {
+// setWeights converts shares to weights: it divides them by their greatest common divisor, and
+// scales them down if they are too large, but none to 0.
+func setWeights(list []weighted) {
 	var common, most uint64
 	for _, e := range list {
 		common, most = gcd(e.share, common), max(most, e.share)
