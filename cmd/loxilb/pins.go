@@ -40,7 +40,7 @@ func acquirePins(ctx context.Context, dir string) (*pins.Lock, error) {
 func lockPins(ctx context.Context, dir string, log *slog.Logger) (*pins.Lock, error) {
 	lock, err := acquirePins(ctx, dir)
 	if inUse := (*pins.InUseError)(nil); errors.As(err, &inUse) {
-		return nil, fmt.Errorf("%w; one daemon serves a network namespace: stop that one first", err)
+		return nil, fmt.Errorf("%w; one daemon serves a network namespace: stop the other one first", err)
 	}
 	if err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func lockDir(files fileSystem, path string) (directory, error) {
 	if err := dir.Lock(); err != nil {
 		dir.Close()
 		if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
-			return nil, fmt.Errorf("state directory %s %w (%s): stop that one, or give this one another directory", path, ErrInUse, held.Holder())
+			return nil, fmt.Errorf("state directory %s %w (%s): stop it, or use another state directory", path, ErrInUse, held.Holder())
 		}
 		return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
 	}

@@ -69,7 +69,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	_, err := Open(dir, slog.Default(), NewTable(itemKind()))
-	want := fmt.Sprintf("state directory %s is in use by another loxilb (process %d (store.test)): stop that one, or give this one another directory", dir, os.Getpid())
+	want := fmt.Sprintf("state directory %s is in use by another loxilb (process %d (store.test)): stop it, or use another state directory", dir, os.Getpid())
 	if !errors.Is(err, ErrInUse) || err.Error() != want {
 		t.Errorf("Open fails with %v, want %s", err, want)
 	}

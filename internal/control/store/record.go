@@ -270,16 +270,16 @@ func isPlain(s string) bool {
 	return true
 }
 
-// appendList appends a member whose value is a list, or nothing if the list is empty. one appends
-// an element.
-func appendList[T any](b []byte, name string, list []T, one func([]byte, T) []byte) []byte {
+// appendList appends a member whose value is a list, or nothing if the list is empty. element
+// appends one of its elements.
+func appendList[T any](b []byte, name string, list []T, element func([]byte, T) []byte) []byte {
 	if len(list) == 0 {
 		return b
 	}
 	b = append(b, name...)
 	for i, v := range list {
 		b = append(b, "[,"[min(i, 1)])
-		b = one(b, v)
+		b = element(b, v)
 	}
 	return append(b, ']')
 }

@@ -106,8 +106,8 @@ func (s *Store) differences(read *remoteRead) (list []tableRow) {
 			continue
 		}
 		for r := range now.rows(table, primaryIndex, "") {
-			there, exists := read.rows[now.idOf(tableRow{table, r})]
-			if !exists || !t.same(r, there.row) {
+			remote, exists := read.rows[now.idOf(tableRow{table, r})]
+			if !exists || !t.same(r, remote.row) {
 				list = append(list, tableRow{table, r})
 			}
 		}
@@ -142,8 +142,8 @@ func (s *Store) upload(ctx context.Context, read *remoteRead, id string, list []
 			return fmt.Errorf("%s: %w", id, err)
 		}
 		changes[i] = RemoteEntry{Path: pathOf(id), Value: value}
-		if there, exists := read.rows[id]; exists {
-			changes[i].Revision = there.row.header().Remote
+		if remote, exists := read.rows[id]; exists {
+			changes[i].Revision = remote.row.header().Remote
 		} else if p := read.problems[pathOf(id)]; p != nil {
 			changes[i].Revision = p.revision
 		}

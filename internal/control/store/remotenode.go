@@ -152,8 +152,8 @@ func (sh *sharing) forgetNodes(entries []RemoteEntry) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for name, n := range sh.nodes {
-		there := slices.ContainsFunc(entries, func(e RemoteEntry) bool { return e.Path == nodePrefix+name })
-		if !there && n.Gone.IsZero() {
+		exists := slices.ContainsFunc(entries, func(e RemoteEntry) bool { return e.Path == nodePrefix+name })
+		if !exists && n.Gone.IsZero() {
 			n.Gone = time.Now()
 		}
 	}
@@ -166,9 +166,9 @@ func (sh *sharing) listNodes() (list []RemoteNode) {
 			delete(sh.nodes, name)
 			continue
 		}
-		one := *n
-		one.Behind = one.Revision < sh.latest && time.Since(sh.latestAt) > nodeLag
-		list = append(list, one)
+		node := *n
+		node.Behind = node.Revision < sh.latest && time.Since(sh.latestAt) > nodeLag
+		list = append(list, node)
 	}
 	slices.SortFunc(list, func(a, b RemoteNode) int { return strings.Compare(a.Name, b.Name) })
 	return list

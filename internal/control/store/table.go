@@ -294,14 +294,14 @@ func (t *table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID
 		if id.Kind != t.kind.Name {
 			continue
 		}
-		one, there := t.Get(after, id.Key)
-		if !there {
+		value, exists := t.Get(after, id.Key)
+		if !exists {
 			continue
 		}
-		for _, value := range index.Values(one) {
-			for other := range t.Find(after, index.Name, value) {
+		for _, indexed := range index.Values(value) {
+			for other := range t.Find(after, index.Name, indexed) {
 				if key := t.Key(other); key != id.Key {
-					return index.RefuseDuplicate(one, key)
+					return index.RefuseDuplicate(value, key)
 				}
 			}
 		}

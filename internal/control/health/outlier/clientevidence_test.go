@@ -33,11 +33,11 @@ func (r *rig) ejected(words string) bool {
 	return false
 }
 
-// TestAnswersElsewhere checks that an endpoint that accepts the daemon's checks is taken out when
+// TestAsymmetricRoute checks that an endpoint that accepts the daemon's checks is taken out when
 // none of its handshakes with several clients completes, while those of the other endpoints do. A
 // flood of SYNs from forged addresses cannot do that to an endpoint that sometimes completes a
 // handshake.
-func TestAnswersElsewhere(t *testing.T) {
+func TestAsymmetricRoute(t *testing.T) {
 	t.Parallel()
 	attempt := func(r *rig, i int, n uint64, clients uint32) {
 		r.rows[i].Count.Opened += n

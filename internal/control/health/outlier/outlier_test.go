@@ -16,8 +16,7 @@ import (
 
 const jiffy = 4 * time.Millisecond
 
-// rig is a service whose endpoints have the handshakes that a test sets, read at the daemon's
-// interval.
+// rig is a service whose endpoints have the handshakes that a test sets.
 type rig struct {
 	t         *testing.T
 	d         *Detector
@@ -45,7 +44,7 @@ func at(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
 }
 
-// tick makes the detector read and decide. Its checks stay unanswered until answer.
+// tick makes the detector observe and decide. Its checks are not answered before a call of answer.
 func (r *rig) tick() {
 	r.d.Observe(web, r.rows)
 	r.take(r.d.Decide(r.now))
@@ -103,7 +102,7 @@ func (r *rig) want(decisions ...string) {
 	r.decisions = nil
 }
 
-// untilCheck ticks until the first endpoint is probed, and returns how long that took.
+// untilCheck ticks until the first endpoint is checked, and returns how long that took.
 func (r *rig) untilCheck() time.Duration {
 	r.t.Helper()
 	start := r.now
@@ -117,8 +116,8 @@ func (r *rig) untilCheck() time.Duration {
 	return 0
 }
 
-// TestSilent checks that an endpoint that answers no SYNs is probed in time, and is out once that
-// fails, too.
+// TestSilent checks that an endpoint that answers no SYNs is checked in time, and is out once the
+// check fails.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -149,8 +148,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// TestSlow checks that an endpoint that is far away, or without earlier handshakes, is not probed
-// before its answers are late.
+// TestSlow checks that an endpoint whose handshakes usually take long, or that had none before, is
+// not checked before its answers are late.
 func TestSlow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -165,9 +164,9 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestAnsweringEndpointStays checks that an endpoint that answers our probe is not taken out,
-// whatever happened to clients' SYNs: a flood from forged addresses without a route, or a firewall
-// that drops those of one client. That clients get no answer is reported once.
+// TestAnsweringEndpointStays checks that an endpoint that answers our own checks is not ejected,
+// whatever happened to clients' SYNs: they may be a flood from forged addresses without a route, or
+// a firewall may drop those of one client. It is reported once that clients get no answer.
 func TestAnsweringEndpointStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -187,7 +186,8 @@ func TestAnsweringEndpointStays(t *testing.T) {
 	}
 }
 
-// TestSuccessMeanwhile checks that a failed probe does not count if clients had success since.
+// TestSuccessMeanwhile checks that a failed check does not count if clients had success since it
+// began.
 func TestSuccessMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -199,7 +199,7 @@ func TestSuccessMeanwhile(t *testing.T) {
 	r.want()
 }
 
-// TestUndecided checks that an impossible probe gives no verdict.
+// TestUndecided checks that a check that was not possible does not count, and is repeated.
 func TestUndecided(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -213,7 +213,8 @@ func TestUndecided(t *testing.T) {
 	r.want()
 }
 
-// TestRefused checks that RSTs and ICMP errors in reply to SYNs count at once.
+// TestRefused checks that RSTs and ICMP errors in reply to SYNs make an endpoint suspect
+// immediately.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -225,9 +226,9 @@ func TestRefused(t *testing.T) {
 	r.want("out 0 3 client SYNs refused or undeliverable in 0.2 s; loxilb's own check: connection refused")
 }
 
-// TestShare checks that an endpoint that fails half of its connections is suspect although some
-// succeed, if the service's others fail fewer.
-func TestShare(t *testing.T) {
+// TestFailureRate checks that an endpoint that fails half of its connections is suspect although
+// some succeed, if the service's other endpoints fail less often.
+func TestFailureRate(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 3)
 	for range 10 {
@@ -244,8 +245,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestResets checks that connections that are reset before an answer count only by their share
-// compared with that of the other endpoints.
+// TestResets checks that connections that are reset before an answer count only if their rate is
+// higher than that of the other endpoints.
 func TestResets(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -278,8 +279,7 @@ func TestResets(t *testing.T) {
 	alone.want()
 }
 
-// TestMostOut checks that at most half of the endpoints are out, and that the next one leaves when
-// there is room.
+// TestMostOut checks that at most half of the endpoints are out.
 func TestMostOut(t *testing.T) {
 	t.Parallel()
 	for endpoints, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 10: 5} {
@@ -305,9 +305,9 @@ func TestMostOut(t *testing.T) {
 	}
 }
 
-// TestBackOff checks that an endpoint that is out is probed after 5 s, 10 s and so on up to five
-// minutes, with one connection each, and returns with the first answer. If it fails soon after
-// that, the interval continues to grow; after a calm period it starts from the beginning.
+// TestBackOff checks that an endpoint that is out is checked after 5 s, 10 s and so on up to five
+// minutes, with one connection each, and returns after the first successful check. If it fails soon
+// after that, the back-off continues to grow; after a long time in service it is 5 s again.
 func TestBackOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -346,7 +346,7 @@ func TestBackOff(t *testing.T) {
 	r.now = r.now.Add(20 * time.Minute)
 	fail()
 	if d := r.d.targets[at(0)].until.Sub(r.now); d != firstBackOff {
-		t.Errorf("the endpoint waits for %s after a calm time", d)
+		t.Errorf("the endpoint waits for %s after a long time in service", d)
 	}
 }
 
@@ -374,8 +374,8 @@ func TestProbeReadmits(t *testing.T) {
 	}
 }
 
-// TestRows checks that counts of another row, and cleared counts, are ignored, and that a deleted
-// service leaves nothing.
+// TestRows checks that counts of a new row, and cleared counts, are ignored, and that no state
+// remains of a deleted service.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
