@@ -86,6 +86,7 @@ func (p *daemon) doctor(started time.Time, statuses *status.Table) func() *docto
 		}
 		f.Mobile, f.MobileError = p.mobilePackets()
 		f.FTP, f.FTPError = p.ftpConnections()
+		f.Tables, f.TablesError = p.tables()
 		return doctor.Here(f)
 	}
 }
@@ -112,6 +113,17 @@ func (p *daemon) mobilePackets() (doctor.MobilePackets, error) {
 func (p *daemon) ftpConnections() (doctor.FTPConnections, error) {
 	e, err := p.datapath.FTPExpectations()
 	return doctor.FTPConnections{Refused: e.Refused["client"], TLS: e.Refused["tls"], Rows: e.Rows, Max: e.Max}, err
+}
+
+// tables lists the tables that refuse further rows when they are full.
+func (p *daemon) tables() (list []doctor.Table, err error) {
+	uses, err := p.datapath.MapUses()
+	for _, u := range uses {
+		if !u.Recent {
+			list = append(list, doctor.Table{Name: u.Name, Rows: u.Entries, Max: u.Max})
+		}
+	}
+	return list, err
 }
 
 // refusedByIPsec lists packets that the kernel's IPsec policies refuse.

@@ -74,6 +74,9 @@ type Facts struct {
 	FTP      FTPConnections
 	FTPError error // why FTP is unknown
 
+	Tables      []Table
+	TablesError error // why Tables are unknown
+
 	StateDir string
 	Started  time.Time // start of the daemon, with a monotonic reading
 
@@ -155,7 +158,7 @@ func checks() []check {
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
 		{"objects", objects}, {"services", services}, {"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms}, {"ipsec", ipsec},
-		{"vlan-tags", hiddenTags}, {"mobile", mobile}, {"ftp", ftp}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
+		{"vlan-tags", hiddenTags}, {"mobile", mobile}, {"ftp", ftp}, {"tables", fullTables}, {"bgp", bgpSessions}, {"bfd", bfdSessions}, {"cluster", clusterPeers}, {"store", sharedStore},
 		{"maintenance", maintenance}, {"announcements", announcements}, {"roles", roles},
 		{"vips", duplicateVIPs}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},

@@ -141,6 +141,8 @@ func faults() map[string]struct {
 		"too many transfers":    {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Refused = 3 }, id: "ftp:client", sure: Possible},
 		"FTP over TLS":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.TLS = 3 }, id: "ftp:tls", sure: Likely},
 		"no room for FTP":       {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.FTP.Rows, m.Facts.FTP.Max = 90, 100 }, id: "ftp:table", sure: Likely},
+		"too many clients":      {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Tables = []Table{{"persists", 90, 100}} }, id: "tables:persists", sure: Likely},
+		"too many pairs":        {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Tables = []Table{{"snat_usages", 90, 100}} }, id: "tables:snat_usages", sure: Likely},
 		"BGP": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.BGPSessions = []BGPSession{{Neighbor: "10.0.0.2", Why: "the session is down (Active)"}}
 		}, id: "bgp:10.0.0.2", sure: Certain},
