@@ -112,7 +112,7 @@ func firstRow(t *tree, prefix string) row {
 
 // keysOf returns the keys of a row in one of Kind.Indexes. Each ends with the row's sort key, so no
 // other row has it.
-func (t *table[T]) keysOf(r row, index int) []string {
+func (t *kindTable[T]) keysOf(r row, index int) []string {
 	values := t.kind.Indexes[index].Values(r.(*object[T]).value)
 	keys := make([]string, len(values))
 	for i, v := range values {
@@ -122,7 +122,7 @@ func (t *table[T]) keysOf(r row, index int) []string {
 }
 
 // indexNumber returns the number of the index with a name.
-func (t *table[T]) indexNumber(index string) int {
+func (t *kindTable[T]) indexNumber(index string) int {
 	i := slices.IndexFunc(t.kind.Indexes, func(x Index[T]) bool { return x.Name == index })
 	if i < 0 {
 		panic(fmt.Sprintf("%s has no index %s", t.kind.Name, index)) // a fault of the caller's code

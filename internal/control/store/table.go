@@ -56,23 +56,23 @@ type Table[T any] interface {
 	Differences(tx *Tx) iter.Seq2[*T, *T]
 }
 
-// table is the Table of a kind.
-type table[T any] struct {
+// kindTable implements Table.
+type kindTable[T any] struct {
 	kind  Kind[T]
-	table int  // index in Snapshot.tables
+	index int  // index in Snapshot.tables
 	open  bool // it belongs to a store
 }
 
 // NewTable returns the table of a kind.
-func NewTable[T any](kind Kind[T]) Table[T] { return &table[T]{kind: kind} }
+func NewTable[T any](kind Kind[T]) Table[T] { return &kindTable[T]{kind: kind} }
 
-func (t *table[T]) Name() string { return t.kind.Name }
+func (t *kindTable[T]) Name() string { return t.kind.Name }
 
-func (t *table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
+func (t *kindTable[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
-func (t *table[T]) Key(value T) string { return t.kind.Key(value) }
+func (t *kindTable[T]) Key(value T) string { return t.kind.Key(value) }
 
-func (t *table[T]) Get(v View, key string) (T, bool) {
+func (t *kindTable[T]) Get(v View, key string) (T, bool) {
 	sortKey, ok := t.sortKeyOf(key)
 	if !ok {
 		var none T
@@ -81,30 +81,30 @@ func (t *table[T]) Get(v View, key string) (T, bool) {
 	return t.GetSorted(v, sortKey)
 }
 
-func (t *table[T]) GetSorted(v View, sortKey string) (T, bool) {
-	return t.value(v.row(t.table, sortKey))
+func (t *kindTable[T]) GetSorted(v View, sortKey string) (T, bool) {
+	return t.value(v.row(t.index, sortKey))
 }
 
-func (t *table[T]) Shared(v View, sortKey string) (*T, Meta) {
-	r := v.row(t.table, sortKey)
+func (t *kindTable[T]) Shared(v View, sortKey string) (*T, Meta) {
+	r := v.row(t.index, sortKey)
 	if r == nil {
 		return nil, Meta{}
 	}
 	return &r.(*object[T]).value, r.header().Meta
 }
 
-func (t *table[T]) Meta(v View, key string) (Meta, bool) {
+func (t *kindTable[T]) Meta(v View, key string) (Meta, bool) {
 	if sortKey, ok := t.sortKeyOf(key); ok {
-		return metaOf(v.row(t.table, sortKey))
+		return metaOf(v.row(t.index, sortKey))
 	}
 	return Meta{}, false
 }
 
-func (t *table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
+func (t *kindTable[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
-func (t *table[T]) EachShared(v View) iter.Seq[*T] {
+func (t *kindTable[T]) EachShared(v View) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		for r := range v.rows(t.table, primaryIndex, "") {
+		for r := range v.rows(t.index, primaryIndex, "") {
 			if !yield(&r.(*object[T]).value) {
 				return
 			}
@@ -112,27 +112,27 @@ func (t *table[T]) EachShared(v View) iter.Seq[*T] {
 	}
 }
 
-func (t *table[T]) Prefix(v View, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.table, primaryIndex, prefix))
+func (t *kindTable[T]) Prefix(v View, prefix string) iter.Seq[T] {
+	return t.values(v.rows(t.index, primaryIndex, prefix))
 }
 
-func (t *table[T]) Find(v View, index, value string) iter.Seq[T] {
+func (t *kindTable[T]) Find(v View, index, value string) iter.Seq[T] {
 	return t.FindPrefix(v, index, value+"\x00")
 }
 
-func (t *table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.table, t.indexNumber(index), prefix))
+func (t *kindTable[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
+	return t.values(v.rows(t.index, t.indexNumber(index), prefix))
 }
 
-func (t *table[T]) First(v View, prefix string) (T, bool) {
-	return t.value(v.first(t.table, prefix))
+func (t *kindTable[T]) First(v View, prefix string) (T, bool) {
+	return t.value(v.first(t.index, prefix))
 }
 
-func (t *table[T]) Len(s *Snapshot) int { return s.counts[t.table].rows }
+func (t *kindTable[T]) Len(s *Snapshot) int { return s.counts[t.index].rows }
 
-func (t *table[T]) Total(s *Snapshot, i int) int { return s.counts[t.table].totals[i] }
+func (t *kindTable[T]) Total(s *Snapshot, i int) int { return s.counts[t.index].totals[i] }
 
-func (t *table[T]) Put(tx *Tx, value T) error {
+func (t *kindTable[T]) Put(tx *Tx, value T) error {
 	if t.kind.Validate != nil {
 		if err := t.kind.Validate(value); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (t *table[T]) Put(tx *Tx, value T) error {
 		return fmt.Errorf("%s is not a key of a %s", key, t.kind.Name)
 	}
 	kept := tx.unknownRecord(t.ID(key))
-	old := tx.row(t.table, sortKey)
+	old := tx.row(t.index, sortKey)
 	if err := tx.checkOwner(t.ID(key), old, kept); err != nil {
 		return err
 	}
@@ -157,16 +157,16 @@ func (t *table[T]) Put(tx *Tx, value T) error {
 	if kept != nil {
 		tx.remove(tx.base.unknownTable(), kept)
 	}
-	tx.set(t.table, &object[T]{rowHeader{sortKey, Meta{Owner: tx.owner, Version: tx.revision()}}, value})
+	tx.set(t.index, &object[T]{rowHeader{sortKey, Meta{Owner: tx.owner, Version: tx.revision()}}, value})
 	return nil
 }
 
-func (t *table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
+func (t *kindTable[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
 
-func (t *table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
+func (t *kindTable[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	var sorts []string
 	for at, after := range tx.touched {
-		if at.table == t.table && !tx.same(at, tx.base.row(at.table, at.sortKey), after) {
+		if at.table == t.index && !tx.same(at, tx.base.row(at.table, at.sortKey), after) {
 			sorts = append(sorts, at.sortKey)
 		}
 	}
@@ -182,7 +182,7 @@ func (t *table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
 	}
 }
 
-func (t *table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
+func (t *kindTable[T]) values(rows iter.Seq[row]) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for r := range rows {
 			if !yield(r.(*object[T]).value) {
@@ -192,7 +192,7 @@ func (t *table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
 	}
 }
 
-func (t *table[T]) value(r row) (value T, ok bool) {
+func (t *kindTable[T]) value(r row) (value T, ok bool) {
 	if r == nil {
 		return value, false
 	}
@@ -210,52 +210,52 @@ func metaOf(r row) (Meta, bool) {
 
 func (o *object[T]) any() any { return o.value }
 
-func (t *table[T]) attach(table int) error {
+func (t *kindTable[T]) attach(table int) error {
 	if t.open {
 		return fmt.Errorf("the table of kind %s belongs to another store", t.kind.Name)
 	}
-	t.table, t.open = table, true
+	t.index, t.open = table, true
 	return t.kind.complete()
 }
 
-func (t *table[T]) info() kindInfo {
+func (t *kindTable[T]) info() kindInfo {
 	return kindInfo{t.kind.Name, t.kind.Bare, len(t.kind.Totals), t.kind.Urgent, t.kind.Shared}
 }
 
-func (t *table[T]) indexes() int { return len(t.kind.Indexes) }
+func (t *kindTable[T]) indexes() int { return len(t.kind.Indexes) }
 
-func (t *table[T]) sortKeyOf(key string) (string, bool) {
+func (t *kindTable[T]) sortKeyOf(key string) (string, bool) {
 	if t.kind.Sort == nil {
 		return key, true
 	}
 	return t.kind.Sort(key)
 }
 
-func (t *table[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value) }
+func (t *kindTable[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value) }
 
-func (t *table[T]) same(a, b row) bool {
+func (t *kindTable[T]) same(a, b row) bool {
 	x, y := a.(*object[T]), b.(*object[T])
 	return x == y || x.Owner == y.Owner && t.kind.Equal(x.value, y.value)
 }
 
-func (t *table[T]) withMeta(r row, meta Meta) row {
+func (t *kindTable[T]) withMeta(r row, meta Meta) row {
 	o := *r.(*object[T])
 	o.Meta = meta
 	return &o
 }
 
-func (t *table[T]) totals(r row, sum []int, sign int) {
+func (t *kindTable[T]) totals(r row, sum []int, sign int) {
 	for i, count := range t.kind.Totals {
 		sum[i] += sign * count(r.(*object[T]).value)
 	}
 }
 
-func (t *table[T]) encode(r row) (record, error) {
+func (t *kindTable[T]) encode(r row) (record, error) {
 	format, data, err := t.kind.Encode(r.(*object[T]).value)
 	return record{Kind: t.kind.Name, Format: format, Key: t.keyOf(r), Object: data}, err
 }
 
-func (t *table[T]) decode(format int, data []byte) (row, error) {
+func (t *kindTable[T]) decode(format int, data []byte) (row, error) {
 	if format > t.kind.Format {
 		return nil, errNewerFormat
 	}
@@ -270,7 +270,7 @@ func (t *table[T]) decode(format int, data []byte) (row, error) {
 	return &object[T]{rowHeader: rowHeader{sortKey: sortKey}, value: value}, nil
 }
 
-func (t *table[T]) check(before, after *Snapshot, changed []ID) error {
+func (t *kindTable[T]) check(before, after *Snapshot, changed []ID) error {
 	if n := t.Len(after); t.kind.Max > 0 && n > t.kind.Max && n > t.Len(before) {
 		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Max)
 	}
@@ -289,7 +289,7 @@ func (t *table[T]) check(before, after *Snapshot, changed []ID) error {
 }
 
 // checkDuplicates refuses changed objects that have the same value in an index as another object.
-func (t *table[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
+func (t *kindTable[T]) checkDuplicates(index Index[T], after *Snapshot, changed []ID) error {
 	for _, id := range changed {
 		if id.Kind != t.kind.Name {
 			continue
