@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// AttachedAt finds the policer or mirror that is attached to a target by name, for packets towards
-// endpoints, or back.
+// AttachedAt returns the policer or mirror that is attached to a target, for packets towards
+// endpoints, or back to clients.
 func AttachedAt[T any](t store.Table[T], now *store.Snapshot, to policy.AttachTo, name string, back bool) (found T, there bool) {
 	for one := range t.Find(now, byUniqueValue, kinds.TargetOf(to, name, back)) {
 		return one, true

@@ -18,8 +18,8 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("%s is used by %s: change or delete that first", e.Object, e.By)
 }
 
-// checkSets refuses to delete a set that a policy refers to: the policy's applications would end,
-// and their neighbors get every route. A set that never existed may come later.
+// checkSets refuses to delete a set that a policy refers to: the policy would no longer be applied,
+// and neighbors would get every route. A policy may refer to a set that does not exist yet.
 func (s *State) checkSets(_, after *store.Snapshot, changed []store.ID) error {
 	deleted := deletedKeys(s.BGPSets, kinds.BGPSetName, after, changed)
 	if len(deleted) == 0 {

@@ -40,7 +40,7 @@ type State struct {
 	BFD          store.Table[netobj.BFDSession] // with other nodes
 	Sessions     store.Table[lb.Session]        // of mobile users
 	SessionFlows store.Table[lb.SessionFlow]    // their classifiers
-	ClusterNodes store.Table[lb.ClusterNode]    // besides those of --cluster
+	ClusterNodes store.Table[lb.ClusterNode]    // in addition to those of --cluster
 
 	Maintenance *Maintenance
 
@@ -51,8 +51,8 @@ type State struct {
 // Objects returns the objects of each kind.
 func (s *State) Objects() []Objects { return s.objects }
 
-// Admission refuses a commit if the data path could not hold the resulting services. A lack of room
-// is store.ErrLimit. It is called for every commit, in sequence.
+// Admission refuses a commit if the data path could not hold the resulting services (with
+// store.ErrLimit), or could not resolve them. It is called for every commit, in sequence.
 type Admission func(before, after ServicesAt, changed []lb.Key) error
 
 // Option is an option of Open.
@@ -63,8 +63,8 @@ type options struct {
 	origin string
 }
 
-// WithOrigin sets the place of this process: a boot of the machine, and a network namespace. Roles that
-// were assigned elsewhere are reset (lb.Instance.AtOrigin).
+// WithOrigin identifies where this process runs: a boot of the machine, and a network namespace.
+// Roles that were assigned elsewhere are reset (lb.Instance.AtOrigin).
 func WithOrigin(place string) Option { return func(o *options) { o.origin = place } }
 
 // WithAdmission adds a check of every commit, after the kinds' own checks.

@@ -10,7 +10,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Drains is the table of endpoints that take no new connections.
+// Drains is the table of drains of endpoints.
 type Drains struct{ store.Table[lb.Drain] }
 
 // Apply returns the service with weight 0 for drained endpoints. After the deadline, they have no
@@ -34,8 +34,8 @@ func (d *Drains) Apply(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
-// NextDeadline returns the time until Apply takes the next server ID from a service that it has
-// returned; 0: none is left to take. A deadline may have passed since then.
+// NextDeadline returns the time until Apply removes the next server ID from a service, which is the
+// result of an earlier call; 0: it has none to remove. A deadline may have passed since that call.
 func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next time.Duration) {
 	for drain := range d.All(snapshot) {
 		if drain.Deadline.IsZero() {
@@ -50,8 +50,8 @@ func (d *Drains) NextDeadline(snapshot *store.Snapshot, s *lb.Service) (next tim
 	return next
 }
 
-// DrainedAddr returns the address of a drain's ID, whether or not the drain exists; false: another
-// kind of ID.
+// DrainedAddr returns the address in a drain's ID, whether or not the drain exists. It returns
+// false for the ID of another kind.
 func DrainedAddr(id store.ID) (netip.Addr, bool) {
 	if id.Kind != kinds.DrainName {
 		return netip.Addr{}, false

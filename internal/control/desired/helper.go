@@ -9,16 +9,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ofHelper returns a service's values in the index byHelper.
-func ofHelper(s lb.Service) []string {
+// helperValues returns a service's values in the index byHelper.
+func helperValues(s lb.Service) []string {
 	if s.Helper == lb.HelperNone {
 		return nil
 	}
 	return []string{s.Helper.String()}
 }
 
-// checkTFTP refuses more ports of TFTP servers than the data path has room for, but not fewer than
-// before.
+// checkTFTP refuses more ports of TFTP servers than the data path has room for, unless there are no
+// more than before.
 func (s *Services) checkTFTP(before, after *store.Snapshot) error {
 	ports := s.tftpPorts(after)
 	if len(ports) <= lb.MaxTFTPPorts || len(ports) <= len(s.tftpPorts(before)) {

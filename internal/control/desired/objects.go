@@ -7,14 +7,14 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// Objects are the objects of a kind, for code that handles all kinds alike.
+// Objects gives access to the objects of a kind, for code that handles all kinds alike.
 type Objects interface {
 	kinds.Any
-	// ID names the object with a key.
+	// ID returns the ID of the object with a key.
 	ID(key string) store.ID
 	// Key returns the key of an object.
 	Key(object any) string
-	// Meta returns the owner of an object, and its version.
+	// Meta returns the owner and the version of an object.
 	Meta(v store.View, key string) (store.Meta, bool)
 	// Find returns the object with a key, or nil.
 	Find(v store.View, key string) any
@@ -24,7 +24,7 @@ type Objects interface {
 	Put(tx *store.Tx, object any) error
 }
 
-// objectsOf are the objects of a kind in its table.
+// objectsOf implements Objects by the table of a kind.
 type objectsOf[T, B any] struct {
 	kinds.Kind[T, B]
 	table store.Table[T]

@@ -8,16 +8,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Reach finds the service that a packet to k's VIP and port would find, if it had k's mark:
-// services with the mark come before those without, single ports before ranges, and ranges before
-// all ports of the VIP. With k.PortMax, it finds a range that contains all of these ports. The cost
-// grows with the VIP's ranges.
+// Reach returns the service that packets with k's VIP, port, protocol and mark reach: services with
+// the mark precede those without, single ports precede ranges, and ranges precede all ports of the
+// VIP. With k.PortMax, it returns a range that contains all of these ports. The cost grows with the
+// number of the VIP's ranges.
 func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	rank := 0
 	if k.PortMax == 0 || k.PortMax == k.Port {
 		for _, mark := range [...]uint32{k.Mark, 0} {
 			exact := lb.Key{VIP: k.VIP, Port: k.Port, Protocol: k.Protocol, Mark: mark}
-			if one, there := s.exactly(v, exact); there {
+			if one, there := s.getExact(v, exact); there {
 				found, ok, rank = one, true, matchRank(exact, k)
 				break
 			}
@@ -31,7 +31,7 @@ func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	return found, ok
 }
 
-// matchRank ranks how well a service matches a packet's destination; 0: not at all.
+// matchRank returns how specifically a service matches packets of k; 0: it does not.
 func matchRank(s, k lb.Key) int {
 	if s.Protocol != k.Protocol || (s.Mark != 0 && s.Mark != k.Mark) ||
 		k.Port < s.Port || max(k.Port, k.PortMax) > max(s.Port, s.PortMax) {
@@ -50,21 +50,22 @@ func matchRank(s, k lb.Key) int {
 	return rank
 }
 
-// HasVIP reports whether there is a service of this address.
+// HasVIP reports whether any service has the address, as its VIP or as an additional one.
 func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
-	if _, ok := s.First(v, sortOfVIP(a)); ok {
+	if _, ok := s.First(v, sortPrefixOfVIP(a)); ok {
 		return true
 	}
 	if s.isUnused(v, secondaryTotal) {
 		return false
 	}
-	for range s.FindPrefix(v, bySecondary, sortOfVIP(a)) {
+	for range s.FindPrefix(v, bySecondary, sortPrefixOfVIP(a)) {
 		return true
 	}
 	return false
 }
 
-// OfVIP finds the services of a VIP, by key, and then the services with that secondary VIP.
+// OfVIP returns the services with this VIP, ordered by key, followed by the services that have it
+// as an additional VIP.
 func (s *Services) OfVIP(v store.View, a netip.Addr) []lb.Service {
-	return slices.AppendSeq(slices.Collect(s.Prefix(v, sortOfVIP(a))), s.FindPrefix(v, bySecondary, sortOfVIP(a)))
+	return slices.AppendSeq(slices.Collect(s.Prefix(v, sortPrefixOfVIP(a))), s.FindPrefix(v, bySecondary, sortPrefixOfVIP(a)))
 }

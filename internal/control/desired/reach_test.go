@@ -58,12 +58,12 @@ func TestSecondary(t *testing.T) {
 	for line, want := range map[string]string{
 		"10.0.0.2:80/tcp endpoints=1.1.1.1:1": `VIP "10.0.0.2" is a secondary VIP of service 10.0.0.1:80/tcp, with the same ports ` +
 			`(allowed: another VIP, or other ports)`,
-		"10.0.0.4:80/tcp secips=10.0.0.1 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.1" has the ports of service 10.0.0.1:80/tcp already` + other,
-		"10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.3" has the ports of service 10.0.0.1:80/tcp already` + other,
+		"10.0.0.4:80/tcp secips=10.0.0.1 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.1" already has the ports of service 10.0.0.1:80/tcp` + other,
+		"10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.3" already has the ports of service 10.0.0.1:80/tcp` + other,
 		"10.0.0.8:85-95/tcp endpoints=1.1.1.1:1": `VIP "10.0.0.8" is a secondary VIP of service 10.0.0.9:80-89/tcp, with the same ` +
 			`ports (allowed: another VIP, or other ports)`,
-		"10.0.0.4:85-95/tcp secips=10.0.0.8 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.8" has the ports of service 10.0.0.9:80-89/tcp already` + other,
-		"10.0.0.4:85-95/tcp secips=10.0.0.9 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.9" has the ports of service 10.0.0.9:80-89/tcp already` + other,
+		"10.0.0.4:85-95/tcp secips=10.0.0.8 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.8" already has the ports of service 10.0.0.9:80-89/tcp` + other,
+		"10.0.0.4:85-95/tcp secips=10.0.0.9 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.9" already has the ports of service 10.0.0.9:80-89/tcp` + other,
 	} {
 		if _, _, err := s.Commit("rest", put(s, service(t, line))); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want\n%s", line, err, want)

@@ -9,7 +9,7 @@ import (
 	"loxilb/internal/host/monotime"
 )
 
-// pollInterval is how often the deadline of a pending revision is checked.
+// pollInterval is the interval at which the deadline of a pending revision is checked.
 const pollInterval = time.Second
 
 // Descriptions of rollback revisions: of this version, and of earlier ones.
@@ -18,8 +18,8 @@ const (
 	formerRollbackDescription = "undo of what nobody confirmed"
 )
 
-// maxRetryPause bounds the pause before a refused rollback is tried again. A limit may have refused
-// it, for example.
+// maxRetryPause bounds the pause before a refused rollback is retried. A limit may have refused it,
+// for example.
 const maxRetryPause = time.Minute
 
 // Outcome is the state of a revision that needs confirmation.
@@ -37,7 +37,7 @@ const (
 func (s *State) RollBackWhenDue(ctx context.Context, log *slog.Logger, notify func(*store.Revision, Outcome)) {
 	var current store.Revision // the pending revision
 	var deadline time.Time     // its deadline, monotonic
-	pause := pollInterval / 10 // before a refused rollback is tried again
+	pause := pollInterval / 10 // before a refused rollback is retried
 	for ctx.Err() == nil {
 		changed := s.Changed()
 		pending, ok := s.Waiting()
@@ -77,7 +77,7 @@ func (s *State) RollBackIfDue(log *slog.Logger) {
 }
 
 // LastRollback returns the revision that rolled back the last revision that needed confirmation. It
-// returns false if that revision was confirmed, or is no longer stored.
+// returns false if that one was confirmed, or is no longer stored.
 func (s *State) LastRollback() (store.Revision, bool) {
 	for _, r := range s.Revisions() { // the last one first
 		switch {
@@ -90,13 +90,13 @@ func (s *State) LastRollback() (store.Revision, bool) {
 	return store.Revision{}, false
 }
 
-// timeLeft returns how long a revision still waits. It is never longer than the original wait: the
-// clock may not have been set yet when the machine started.
+// timeLeft returns the time until a revision is rolled back. It is at most the original time, even
+// if the clock was not set yet when the machine started.
 func timeLeft(w *store.Revision, now time.Time) time.Duration {
 	return min(w.Confirm.Sub(now.Round(0)), w.Confirm.Sub(w.Time))
 }
 
-// rollBack rolls a revision back. It returns false if it must be tried again.
+// rollBack rolls a revision back. It returns false if it must be retried.
 func (s *State) rollBack(number uint64, log *slog.Logger) bool {
 	var conflicts []store.ID
 	by := store.CommitOptions{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: rollbackDescription}}
@@ -109,7 +109,7 @@ func (s *State) rollBack(number uint64, log *slog.Logger) bool {
 	})
 	if err == nil && len(changed) == 0 {
 		if w, waits := s.Waiting(); waits && w.Number == number {
-			_, err = s.Confirm(number) // all of it has changed since
+			_, err = s.Confirm(number) // nothing to undo: later revisions have changed all of its objects
 		}
 	}
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 
 // The indexes of services.
 const (
-	byName      = "name"      // by name, which services may share
-	bySecondary = "secondary" // the result of Services.Sort for secondary keys
-	byRange     = "range"     // port ranges, by VIP
-	byHelper    = "helper"    // the word of Service.Helper
+	byName      = "name"      // services by name
+	bySecondary = "secondary" // services by sortKey of their additional keys
+	byRange     = "range"     // services with a range of ports, by sortPrefixOfVIP
+	byHelper    = "helper"    // services with a helper, by its word
 )
 
 // The totals of services.
@@ -33,7 +33,7 @@ type Services struct{ store.Table[lb.Service] }
 
 func newServices(admit Admission) *Services {
 	s, kind := &Services{}, storeKind(kinds.Service())
-	kind.Sort = sortOfText
+	kind.Sort = parseSortKey
 	kind.Bare = "service"
 	kind.Indexes = []store.Index[lb.Service]{
 		{Name: byName, Values: func(s lb.Service) []string {
@@ -45,7 +45,7 @@ func newServices(admit Admission) *Services {
 		{Name: bySecondary, Values: func(s lb.Service) []string {
 			var list []string
 			for _, k := range s.AdditionalKeys() {
-				list = append(list, sortOf(k))
+				list = append(list, sortKey(k))
 			}
 			return list
 		}},
@@ -53,9 +53,9 @@ func newServices(admit Admission) *Services {
 			if s.PortMax == 0 {
 				return nil
 			}
-			return []string{sortOfVIP(s.VIP)}
+			return []string{sortPrefixOfVIP(s.VIP)}
 		}},
-		{Name: byHelper, Values: ofHelper},
+		{Name: byHelper, Values: helperValues},
 	}
 	kind.Totals = []func(lb.Service) int{
 		endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
@@ -73,10 +73,10 @@ func newServices(admit Admission) *Services {
 	return s
 }
 
-// ServiceID names a service among objects of all kinds.
+// ServiceID returns the ID of a service.
 func ServiceID(k lb.Key) store.ID { return store.ID{Kind: kinds.ServiceName, Key: k.String()} }
 
-// ServiceKey is the inverse of ServiceID; false: the ID of another kind.
+// ServiceKey is the inverse of ServiceID. It returns false for the ID of another kind.
 func ServiceKey(id store.ID) (lb.Key, bool) {
 	if id.Kind != kinds.ServiceName {
 		return lb.Key{}, false
@@ -97,15 +97,15 @@ func ServiceKeys(ids []store.ID) []lb.Key {
 	return keys
 }
 
-// Get finds a service by its key. The result shares memory with the store: do not write to it.
+// Get returns the service with a key. The result shares memory with the store: do not change it.
 func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
-	return s.GetSorted(v, sortOf(k))
+	return s.GetSorted(v, sortKey(k))
 }
 
-// Shared returns a service without copying it, and its version. The service belongs to the store:
-// do not change it. nil: there is none.
+// Shared returns a service without copying it, and its version; nil if there is none. The service
+// belongs to the store: do not change it.
 func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
-	service, meta := s.Table.Shared(v, sortOf(k))
+	service, meta := s.Table.Shared(v, sortKey(k))
 	return service, meta.Version
 }
 
@@ -115,22 +115,22 @@ func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
 	return m.Owner, ok
 }
 
-// Put creates a service, or replaces the one with its key. It refuses an invalid service or one
-// whose range of ports overlaps another's (*lb.FieldError), and one of another owner
+// Put creates a service, or replaces the one with its key. It refuses an invalid service, a range
+// of ports that overlaps another one (*lb.FieldError), and a service of another owner
 // (store.ErrOwner). Checks of the whole state run at the end of the transaction.
 func (s *Services) Put(tx *store.Tx, one lb.Service) error {
 	if err := s.Table.Put(tx, one); err != nil {
 		return err
 	}
-	return s.checkOverlap(tx, &one) // and again at the end, since the edit may continue
+	return s.checkOverlap(tx, &one) // Services.check repeats it, since the transaction may continue
 }
 
 // Delete removes a service. It returns store.ErrNotFound if there is none, store.ErrOwner if it has
 // another owner.
 func (s *Services) Delete(tx *store.Tx, k lb.Key) error { return tx.Delete(ServiceID(k)) }
 
-// ByName finds the services of a name, which is never "", ordered by key: the ports of one
-// application share it.
+// ByName returns the services with a name, ordered by key: the ports of an application share its
+// name. There are none for "".
 func (s *Services) ByName(v store.View, name string) []lb.Service {
 	if name == "" {
 		return nil
@@ -141,28 +141,28 @@ func (s *Services) ByName(v store.View, name string) []lb.Service {
 // Endpoints returns the number of endpoints of all services together.
 func (s *Services) Endpoints(at *store.Snapshot) int { return s.Total(at, endpointTotal) }
 
-// At is the services of one snapshot, for readers that must not see another one.
+// At returns the services of a view, for code that must not see other views.
 func (s *Services) At(v store.View) ServicesAt { return ServicesAt{s, v} }
 
-// ServicesAt is the services of one view.
+// ServicesAt has the services of a view.
 type ServicesAt struct {
 	services *Services
 	view     store.View
 }
 
-// Get finds a service by its key.
+// Get returns the service with a key.
 func (a ServicesAt) Get(k lb.Key) (lb.Service, bool) { return a.services.Get(a.view, k) }
 
 // All yields the services in the order of their keys.
 func (a ServicesAt) All() iter.Seq[lb.Service] { return a.services.All(a.view) }
 
-// Reach returns the service that gets packets to a key (Services.Reach).
+// Reach is Services.Reach.
 func (a ServicesAt) Reach(k lb.Key) (lb.Service, bool) { return a.services.Reach(a.view, k) }
 
-// HasVIP reports whether there is a service of an address.
+// HasVIP is Services.HasVIP.
 func (a ServicesAt) HasVIP(vip netip.Addr) bool { return a.services.HasVIP(a.view, vip) }
 
-// check returns an error if services of a snapshot conflict with each other.
+// check refuses changed services that exceed a limit, or conflict with others.
 func (s *Services) check(before, after *store.Snapshot, changed []store.ID) error {
 	if err := s.checkTotals(before, after); err != nil {
 		return err
@@ -188,8 +188,7 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 	return nil
 }
 
-// checkTotals refuses growth past a limit, but not shrinking: an earlier state over the limit can
-// be repaired.
+// checkTotals refuses growth over a limit. A state that is over a limit already may shrink.
 func (s *Services) checkTotals(before, after *store.Snapshot) error {
 	for _, t := range [...]total{
 		{"services", s.Len(before), s.Len(after), lb.MaxServices},
@@ -203,7 +202,7 @@ func (s *Services) checkTotals(before, after *store.Snapshot) error {
 	return nil
 }
 
-// A total is a limited number before and after a change.
+// A total is a limited count before and after a change.
 type total struct {
 	what          string
 	before, after int
@@ -217,14 +216,13 @@ func (t *total) check() error {
 	return nil
 }
 
-// ranges yields the services with a range of ports at an address, their VIP or a further one, each
-// with the key that it has there.
+// ranges yields the services with a range of ports at an address, each with its key there.
 func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Service] {
 	return func(yield func(lb.Key, lb.Service) bool) {
 		if s.isUnused(v, rangeTotal) {
 			return
 		}
-		for one := range s.Find(v, byRange, sortOfVIP(vip)) {
+		for one := range s.Find(v, byRange, sortPrefixOfVIP(vip)) {
 			if !yield(one.Key, one) {
 				return
 			}
@@ -232,7 +230,7 @@ func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Ser
 		if s.isUnused(v, secondaryTotal) {
 			return
 		}
-		for one := range s.FindPrefix(v, bySecondary, sortOfVIP(vip)) {
+		for one := range s.FindPrefix(v, bySecondary, sortPrefixOfVIP(vip)) {
 			at := one.Key
 			at.VIP = vip
 			if at.PortMax != 0 && !yield(at, one) {
@@ -242,38 +240,38 @@ func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Ser
 	}
 }
 
-// exactly finds the service with exactly this key, as its own or at a secondary VIP.
-func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
+// getExact returns the service that has this key, at its VIP or at an additional one.
+func (s *Services) getExact(v store.View, k lb.Key) (lb.Service, bool) {
 	if one, ok := s.Get(v, k); ok {
 		return one, true
 	}
 	if s.isUnused(v, secondaryTotal) {
 		return lb.Service{}, false
 	}
-	for one := range s.Find(v, bySecondary, sortOf(k)) {
+	for one := range s.Find(v, bySecondary, sortKey(k)) {
 		return one, true
 	}
 	return lb.Service{}, false
 }
 
 // isUnused reports whether a total of a snapshot is 0, which saves lookups for unused features. For
-// a transaction it is unknown.
+// a transaction, which has no totals, it returns false.
 func (s *Services) isUnused(v store.View, total int) bool {
 	at, ok := v.(*store.Snapshot)
 	return ok && s.Total(at, total) == 0
 }
 
-func sortOfText(key string) (string, bool) {
+func parseSortKey(key string) (string, bool) {
 	k, err := lb.ParseKey(key)
 	if err != nil {
 		return "", false
 	}
-	return sortOf(k), true
+	return sortKey(k), true
 }
 
-// sortOf orders like lb.Key.Compare: family, 16 bytes of address, port, protocol, last port, mark.
-// All results have the same length.
-func sortOf(k lb.Key) string {
+// sortKey returns bytes that are ordered like lb.Key.Compare: IP version, 16 bytes of address,
+// port, protocol, last port, mark. All results have the same length.
+func sortKey(k lb.Key) string {
 	vip := k.VIP.As16()
 	b := make([]byte, 0, len(vip)+10)
 	b = append(b, byte(k.VIP.BitLen()))
@@ -284,5 +282,5 @@ func sortOf(k lb.Key) string {
 	return string(binary.BigEndian.AppendUint32(b, k.Mark))
 }
 
-// sortOfVIP returns the common prefix of sortOf for all keys with a VIP.
-func sortOfVIP(vip netip.Addr) string { return sortOf(lb.Key{VIP: vip})[:1+16] }
+// sortPrefixOfVIP returns the common prefix of the sort keys of all keys with a VIP.
+func sortPrefixOfVIP(vip netip.Addr) string { return sortKey(lb.Key{VIP: vip})[:1+16] }

@@ -144,14 +144,14 @@ func TestCommitRefuses(t *testing.T) {
 		{
 			"every local address twice", "rest", put(s, service(t, "10.0.0.2:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
 				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
-			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no ` +
+			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp already has these ports (allowed: mode onearm, or ports that no ` +
 				`other service has at every local address)`,
 		},
 		{
 			"every local address, and with a VIP", "rest", put(s,
 				service(t, "0.0.0.0:80/tcp mode=hostonearm endpoints=10.1.0.1:80"),
 				service(t, "10.0.0.3:80/tcp mode=hostonearm endpoints=10.1.0.1:80")), nil,
-			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp has the ports already (allowed: mode onearm, or ports that no ` +
+			`mode "hostonearm" serves every local address, where service 10.0.0.3:80/tcp already has these ports (allowed: mode onearm, or ports that no ` +
 				`other service has at every local address)`,
 		},
 		{"invalid", "rest", put(s, service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},

@@ -5,7 +5,7 @@ import (
 	"loxilb/internal/kinds"
 )
 
-// byUniqueValue is the index of kinds whose objects have unique values besides their keys.
+// byUniqueValue is the index of kinds whose objects have unique values in addition to their keys.
 const byUniqueValue = "unique value"
 
 // add adds the table of a kind.
@@ -26,7 +26,7 @@ func addTable[T, B any](s *State, k kinds.Kind[T, B], t store.Table[T]) store.Ta
 	return t
 }
 
-// storeKind defines the objects of a kind for the store.
+// storeKind returns the store's definition of a kind.
 func storeKind[T, B any](k kinds.Kind[T, B]) store.Kind[T] {
 	stored := &k.Stored
 	kind := store.Kind[T]{
