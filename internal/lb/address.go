@@ -11,16 +11,16 @@ import (
 // and an IPv4-mapped IPv6 address: one address would have two spellings, and a service two keys.
 func ParseAddr(field, s string) (netip.Addr, error) {
 	if s == "" {
-		return netip.Addr{}, addrForm(field, netip.Addr{})
+		return netip.Addr{}, checkAddrForm(field, netip.Addr{})
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil {
 		return netip.Addr{}, NewFieldError(field, s, "is not an IP address", "an IPv4 or IPv6 address")
 	}
-	return a, addrForm(field, a)
+	return a, checkAddrForm(field, a)
 }
 
-func addrForm(field string, a netip.Addr) error {
+func checkAddrForm(field string, a netip.Addr) error {
 	switch {
 	case !a.IsValid():
 		return NewFieldError(field, "", missing, "an IPv4 or IPv6 address")
@@ -34,7 +34,7 @@ func addrForm(field string, a netip.Addr) error {
 
 // CheckRoutable refuses the addresses that no packet can be balanced to or from.
 func CheckRoutable(field string, a netip.Addr) error {
-	if err := addrForm(field, a); err != nil {
+	if err := checkAddrForm(field, a); err != nil {
 		return err
 	}
 	reason := ""
@@ -55,15 +55,15 @@ func CheckRoutable(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
-// probeUse refuses the same addresses as CheckRoutable, and the metadata services of clouds: they
-// give secrets to any client on the machine, and a probe with an expected answer could be used to
-// guess them.
-func probeUse(field string, a netip.Addr) error {
+// checkProbeable refuses the same addresses as CheckRoutable, and the metadata services of clouds:
+// they give secrets to any client on the machine, and a probe with an expected answer could be used
+// to guess them.
+func checkProbeable(field string, a netip.Addr) error {
 	if err := CheckRoutable(field, a); err != nil {
 		return err
 	}
 	if isMetadata(a) {
-		return NewFieldError(field, a.String(), "is not probed: clouds give the machine's secrets there", "an address that is no metadata service of a cloud")
+		return NewFieldError(field, a.String(), "must not be probed: it is the metadata service of a cloud, which gives out secrets", "any other address")
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func probeUse(field string, a netip.Addr) error {
 // isMetadata reports whether clouds have a metadata service at an address: link-local addresses of
 // IPv4, also embedded in IPv6, and the addresses that clouds document.
 func isMetadata(a netip.Addr) bool {
-	a = carriedBy(a.Unmap())
+	a = embeddedIPv4(a.Unmap())
 	if a.IsLinkLocalUnicast() {
 		return true
 	}
@@ -88,10 +88,10 @@ func isMetadata(a netip.Addr) bool {
 	return false
 }
 
-// carriedBy returns the IPv4 address that translators and tunnels find in an IPv6 address: NAT64
-// (RFC 6052, RFC 8215), IPv4-compatible and IPv4-translated addresses, 6to4. Otherwise it returns
-// the address.
-func carriedBy(a netip.Addr) netip.Addr {
+// embeddedIPv4 returns the IPv4 address that an IPv6 address contains for NAT64 (RFC 6052, RFC
+// 8215), 6to4, or as an IPv4-compatible or IPv4-translated address. Other addresses are returned
+// unchanged.
+func embeddedIPv4(a netip.Addr) netip.Addr {
 	if !a.Is6() {
 		return a
 	}
@@ -107,8 +107,8 @@ func carriedBy(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ParsePort parses a port in host byte order. Zero is read, and left to Validate: protocols without
-// ports have it.
+// ParsePort parses a port. It accepts zero, the port of protocols without ports; Validate refuses
+// it for others.
 func ParsePort(field, s string) (uint16, error) {
 	return parseNumber(field, s, "0 to 65535")
 }
@@ -136,7 +136,7 @@ func IPVersion(a netip.Addr) string {
 	return "IPv6"
 }
 
-// PortRange is one port or several in a row, in host byte order.
+// PortRange is a range of ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
 // Max returns the last port as services and endpoints write it: 0 for a single port.
@@ -178,8 +178,8 @@ func (p PortPair) Endpoints(e Endpoint) []Endpoint {
 	return list
 }
 
-// ParsePortPairs parses a comma list of pairs, 80:8080,443:8443: one service each. Two pairs with
-// one service port are refused, since they would be one service with two meanings.
+// ParsePortPairs parses pairs separated by commas, such as 80:8080,443:8443. Each pair is a
+// service, so two pairs must not have the same service port.
 func ParsePortPairs(s string) ([]PortPair, error) {
 	var pairs []PortPair
 	seen := make(map[PortRange]bool)

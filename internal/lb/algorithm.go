@@ -21,7 +21,7 @@ const (
 	N2               Algorithm = 5
 	N2Det            Algorithm = 6
 	N3               Algorithm = 7
-	Random           Algorithm = 100 // not in the contract; far above the numbers that it may assign next
+	Random           Algorithm = 100 // not in the contract; far above the next numbers that it may assign
 	QUIC             Algorithm = 101 // not in the contract either
 )
 
@@ -34,8 +34,8 @@ func algorithms() []choice[Algorithm] {
 		{value: Priority, word: "priority", help: "smooth weighted round robin"},
 		{value: Persist, word: "persist", help: "the endpoint of the client's last connection"},
 		{value: LeastConnections, word: "lc", help: "fewest connections relative to its weight"},
-		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", instead: noNGAP},
-		{value: N2Det, word: "n2det", help: "like n2, but a client's messages always go to the same endpoint", instead: noNGAP},
+		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", alternative: noNGAP},
+		{value: N2Det, word: "n2det", help: "like n2, but a client's messages always go to the same endpoint", alternative: noNGAP},
 		{value: N3, word: "n3", help: "5G N3: GTP-U by the identifier of its tunnel"},
 		{value: Random, word: "random", help: "randomly, by weight"},
 		{value: QUIC, word: "quic", help: "QUIC: by the server ID in the connection ID; otherwise as hash"},
@@ -84,9 +84,9 @@ func (s Service) validatePersist() error {
 	bits := s.VIP.BitLen()
 	switch {
 	case s.Algorithm != Persist && s.PersistTimeout != 0:
-		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is given, and select is "+s.Algorithm.String(), "0s, or select persist")
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is set, but select is "+s.Algorithm.String(), "0s, or select persist")
 	case s.Algorithm != Persist && s.PersistPrefix != 0:
-		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is given, and select is "+s.Algorithm.String(), "0, or select persist")
+		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is set, but select is "+s.Algorithm.String(), "0, or select persist")
 	case s.PersistTimeout < 0 || s.PersistTimeout > MaxPersistTimeout:
 		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is out of range", allowed)
 	case s.PersistTimeout%time.Second != 0:
@@ -104,8 +104,8 @@ const MaxBackup = 9
 // maxPercent is the highest percentage of --failover-below.
 const maxPercent = 100
 
-// ActiveLevel returns the last level of endpoints that gets new connections: levels are added from the
-// first one on until they have enough weight. weights has the endpoints' weights for new
+// ActiveLevel returns the highest level of endpoints that gets new connections: levels are added
+// from the first one on until one has enough weight. weights has the endpoints' weights for new
 // connections; 0 means none.
 func (s *Service) ActiveLevel(weights []uint32) (level uint8) {
 	for _, level = range s.levels() {
@@ -186,7 +186,7 @@ func endpointsFormat(list []Endpoint) int {
 	return firstRecordFormat
 }
 
-// Limits of the time that a new endpoint takes to reach its full share.
+// Limits of Service.SlowStart.
 const (
 	MinSlowStart = time.Second
 	MaxSlowStart = time.Hour
@@ -197,7 +197,7 @@ func slowStartFields() []Field[Service] {
 		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Position: 42, Since: closingFormat,
 		Property: "serviceArguments.slowStart", Flag: "slow-start",
 		Help: "ramp up new connections to an added or recovered endpoint over this time, such as 30s (default: at once)",
-		form: period(func(s *Service) *time.Duration { return &s.SlowStart }),
+		form: duration(func(s *Service) *time.Duration { return &s.SlowStart }),
 	}}
 }
 

@@ -11,7 +11,7 @@ import (
 // Announcement has the BGP settings of a service's VIPs. Zero values leave the choice to the role
 // of the node.
 type Announcement struct {
-	Announce    Announce     // when
+	Announce    Announce     // when the VIPs are announced
 	MED         uint32       // routers prefer lower ones; 0: by the role
 	LocalPref   uint32       // of iBGP routers, which prefer higher ones; 0: by the role
 	Communities []Community  // at most MaxCommunities
@@ -103,7 +103,7 @@ func parseCommunities(field string, text []string) ([]Community, error) {
 // announcementFormat is the first record format with an Announcement.
 const announcementFormat = contractFormat + 1
 
-// bgpFields returns the fields about announcements.
+// bgpFields returns the fields of Announcement, and BGP.
 func bgpFields() []Field[Service] {
 	const first = 45 // place in a record
 	return []Field[Service]{
@@ -117,7 +117,7 @@ func bgpFields() []Field[Service] {
 			Name: FieldAnnounce, Text: "bgp-announce", Record: "bgpAnnounce", Position: first, Since: announcementFormat,
 			Property: "serviceArguments.bgpAnnounce", Flag: "bgp-announce",
 			Help: "with --bgp: when to announce the VIPs",
-			form: wordOfField(func(s *Service) *Announce { return &s.Announce }, announces),
+			form: word(func(s *Service) *Announce { return &s.Announce }, announces),
 		},
 		{
 			Name: FieldMED, Text: "bgp-med", Record: "bgpMed", Position: first + 1, Since: announcementFormat,
@@ -151,7 +151,7 @@ func bgpFields() []Field[Service] {
 			Property: "serviceArguments.bgpAggregate", Flag: "bgp-aggregate",
 			Help:    "with --bgp: announce this prefix instead of the VIPs that it contains",
 			Allowed: aggregateAllowed,
-			form:    prefixOf(func(s *Service) *netip.Prefix { return &s.Aggregate }),
+			form:    prefix(func(s *Service) *netip.Prefix { return &s.Aggregate }),
 		},
 	}
 }
@@ -199,9 +199,9 @@ func (s *Service) ineffectiveAnnouncement() (list []IneffectiveSetting) {
 	return list
 }
 
-// AnnouncedPrefixes lists the prefixes that a service with BGP announces: its VIPs, or an aggregate instead
-// of the VIPs that it contains. Its source addresses are not announced: each node needs the answers
-// to its own.
+// AnnouncedPrefixes lists the prefixes that a service with BGP announces: its VIPs, or an aggregate
+// instead of the VIPs that it contains. Source addresses are not announced: each node needs the
+// answers to its own.
 func (s *Service) AnnouncedPrefixes() (list []netip.Prefix) {
 	if !s.BGP || s.VIP.IsUnspecified() {
 		return nil
@@ -219,23 +219,23 @@ func (s *Service) AnnouncedPrefixes() (list []netip.Prefix) {
 }
 
 // prefix is the form of a prefix; "" is none.
-type prefix[T any] struct{ scalar[T, netip.Prefix] }
+type prefixForm[T any] struct{ scalar[T, netip.Prefix] }
 
-func prefixOf[T any](at func(*T) *netip.Prefix) form[T] {
-	return prefix[T]{scalar[T, netip.Prefix]{at}}
+func prefix[T any](at func(*T) *netip.Prefix) form[T] {
+	return prefixForm[T]{scalar[T, netip.Prefix]{at}}
 }
 
-func (p prefix[T]) get(t *T) any                       { return p.text(t) }
-func (p prefix[T]) set(t *T, f *Field[T], v any) error { return p.parse(t, f, v.(string)) }
+func (p prefixForm[T]) get(t *T) any                       { return p.text(t) }
+func (p prefixForm[T]) set(t *T, f *Field[T], v any) error { return p.parse(t, f, v.(string)) }
 
-func (p prefix[T]) text(t *T) string {
+func (p prefixForm[T]) text(t *T) string {
 	if at := *p.at(t); at.IsValid() {
 		return at.String()
 	}
 	return ""
 }
 
-func (p prefix[T]) parse(t *T, f *Field[T], s string) (err error) {
+func (p prefixForm[T]) parse(t *T, f *Field[T], s string) (err error) {
 	if s == "" {
 		*p.at(t) = netip.Prefix{}
 		return nil

@@ -25,7 +25,7 @@ func (n ClusterNode) Validate() error {
 	return err
 }
 
-// Key returns what users call the node: without the usual port.
+// Key returns the address without the default port.
 func (n ClusterNode) Key() string {
 	host, port, err := net.SplitHostPort(n.Address)
 	if err != nil || port != ClusterPort {

@@ -11,8 +11,8 @@ import (
 // AddrPort returns where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String writes IP:PORT or IP:PORT-PORTMAX, followed by :WEIGHT if the weight is not 1, and @LEVEL
-// for a backup, and #ID with a server ID; IPv6 in brackets.
+// String writes IP:PORT or IP:PORT-PORTMAX, IPv6 in brackets, followed by :WEIGHT if the weight is
+// not 1, @LEVEL for a backup, and #ID if the endpoint has a server ID.
 func (e Endpoint) String() string {
 	s := e.AddrPort().String()
 	if e.PortMax != 0 {
@@ -61,9 +61,8 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 // [v6]:WEIGHT, [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, followed by @LEVEL for a backup, and by #ID.
 // Without a port, Port is 0: the port of --tcp or --udp applies.
 //
-// A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is
-// 2001:db8::1 with weight 1, never 2001:db8::1:1 without one. So the weight can't be left out, and
-// a port needs the brackets.
+// A bare IPv6 address ends at the last colon: 2001:db8::1:1 is 2001:db8::1 with weight 1, never
+// 2001:db8::1:1 without a weight. So the weight is required, and a port needs the brackets.
 func ParseEndpointFlag(s string) (Endpoint, error) {
 	text, backup, id, err := cutSuffixes(s)
 	if err != nil {
@@ -156,7 +155,7 @@ func EndpointFields() []Field[Endpoint] {
 		},
 		{
 			Name: FieldServerID, Property: "serverID", Allowed: serverIDAllowed,
-			form: hexText(func(e *Endpoint) *string { return &e.ServerID }),
+			form: hexDigits(func(e *Endpoint) *string { return &e.ServerID }),
 		},
 	}
 }
@@ -179,14 +178,14 @@ func (s Service) validateEndpoints() error {
 			return err
 		}
 	}
-	if at, twice := repeated(s.Endpoints); twice {
+	if at, twice := findDuplicate(s.Endpoints); twice {
 		return NewFieldError(FieldEndpoint, at.String(), "is given twice", "each address and port once")
 	}
 	return nil
 }
 
-// repeated finds an endpoint that is given twice.
-func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
+// findDuplicate finds an address and port that two endpoints share.
+func findDuplicate(list []Endpoint) (at netip.AddrPort, twice bool) {
 	const few = 16 // up to this many, comparing each pair is faster than a map
 	if len(list) <= few {
 		for i, e := range list {
@@ -230,7 +229,7 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	switch last := int(e.Port) + int(s.PortMax) - int(s.Port); {
 	case !s.Protocol.HasPorts() && (e.Port != 0 || e.PortMax != 0):
 		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(max(e.Port, e.PortMax))),
-			"is given, and "+s.Protocol.String()+" has no ports", "0")
+			"is set, but "+s.Protocol.String()+" has no ports", "0")
 	case e.Port == 0 && s.Protocol.HasPorts():
 		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
 	case s.Mode == ModeDSR && e.Port != s.Port:
@@ -253,7 +252,7 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 	return nil
 }
 
-// MaxEndRate is the most connections that may be ended in a second.
+// MaxEndRate is the highest number of connections that may be ended per second.
 const MaxEndRate = 10_000
 
 // Drain stops new connections to an endpoint, of any service. Open connections continue until the
@@ -296,7 +295,7 @@ func (d Drain) Validate() error {
 	return nil
 }
 
-// Matches reports whether the drain is for this endpoint.
+// Matches reports whether the drain applies to an endpoint with this address and port.
 func (d *Drain) Matches(addr netip.Addr, port uint16) bool {
 	return d.Addr == addr && (d.Port == 0 || d.Port == port)
 }

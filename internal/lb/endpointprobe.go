@@ -38,12 +38,12 @@ func (e EndpointProbe) Normal() EndpointProbe {
 	return e
 }
 
-// Complete returns its probe with every default written out.
+// Complete returns the probe with all defaults filled in.
 func (e *EndpointProbe) Complete() Probe { return e.Probe.complete() }
 
 // Validate checks every field, and returns a *FieldError for the first that is refused.
 func (e EndpointProbe) Validate() error {
-	if err := probeUse(FieldEndpointAddress, e.Addr); err != nil {
+	if err := checkProbeable(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}
 	if err := ValidateName(e.Name); err != nil {
@@ -68,7 +68,7 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 		{
 			Name: FieldName, Record: "name", Property: "name", Flag: "name",
 			Help: "name of the probe (default like 10.0.0.1_tcp_80, which replaces the probe of a service at that address and port)",
-			form: line(func(e *EndpointProbe) *string { return &e.Name }),
+			form: text(func(e *EndpointProbe) *string { return &e.Name }),
 		},
 	}
 	contract := map[string]string{
@@ -86,7 +86,8 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 	return list
 }
 
-// OtherNames returns what selects a probe in lists, besides its name: the address, and with a port.
+// OtherNames returns texts by which users can select a probe instead of its name: the address, and
+// the address with the port.
 func (e *EndpointProbe) OtherNames() []string {
 	list := []string{e.Addr.String()}
 	if e.Probe.Port != 0 {
@@ -109,7 +110,8 @@ func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
 	return e, e.Validate()
 }
 
-// ParseHostState parses the API's word for whether the endpoint is taken out, regardless of probes.
+// ParseHostState parses the API's word for the state that an agent reports, and reports whether the
+// endpoint is taken out, regardless of probes.
 func ParseHostState(s string) (out bool, err error) {
 	switch strings.ToLower(s) {
 	case "green", "yellow":
@@ -133,7 +135,7 @@ const (
 	probeStatusesAllowed = "100 to 599, alone or as in 200-299, at most 16 of them"
 )
 
-// validateMonitor checks how a service's endpoints are probed, whether or not they are at present.
+// validateMonitor checks the probe settings, even while probing is off.
 func (s Service) validateMonitor() error {
 	if err := wordError(FieldAllDown, s.AllDown, allDowns()); err != nil {
 		return err
@@ -143,11 +145,11 @@ func (s Service) validateMonitor() error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	if !s.asksForProbes() {
+	if !s.probedExplicitly() {
 		return nil
 	}
 	for _, e := range s.Endpoints {
-		if err := probeUse(FieldEndpointAddress, e.Addr); err != nil && p.Type != ProbeNone {
+		if err := checkProbeable(FieldEndpointAddress, e.Addr); err != nil && p.Type != ProbeNone {
 			return err
 		}
 	}
@@ -163,13 +165,13 @@ func (s Service) validateMonitor() error {
 	return nil
 }
 
-// validate checks a probe by itself; the caller knows the meaning of Port 0.
+// validate checks a probe by itself. Whether Port may be 0 depends on the caller.
 func (p Probe) validate() error {
 	if err := wordError(FieldProbeType, p.Type, probeTypes()); err != nil {
 		return err
 	}
 	if p.Port != 0 && !p.Type.hasPort() {
-		return NewFieldError(FieldProbePort, strconv.Itoa(int(p.Port)), "is given, and probe type "+p.Type.String()+" has no port", "0")
+		return NewFieldError(FieldProbePort, strconv.Itoa(int(p.Port)), "is set, but probe type "+p.Type.String()+" has no port", "0")
 	}
 	for _, check := range []func(Probe) error{Probe.validateTimes, Probe.validateRequest, Probe.validateResponse, Probe.validateHTTP, Probe.validateTLS} {
 		if err := check(p); err != nil {
@@ -204,16 +206,16 @@ func (p Probe) validateRequest() error {
 	}
 	switch {
 	case len(p.Request) > maxProbeText || !utf8.ValidString(p.Request):
-		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
+		return refuse("is too long, or not UTF-8", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
 	case p.Type == ProbeDNS && !isDomain(p.Request):
 		return refuse("is not a valid DNS name", "a domain name, as in www.example.com")
 	case p.Request == "":
 		return nil
 	case !p.Type.hasPort() || p.Type == ProbeSCTP:
-		return refuse("is given, and probe type "+p.Type.String()+" sends no such text", "nothing")
+		return refuse("is set, but probe type "+p.Type.String()+" sends no such text", "nothing")
 	case p.Type.isHTTP() && !isPath(p.Request):
 		return refuse("is not the path of a URL", "a path, as in /health?full=1, without spaces")
-	case p.Type == ProbeGRPC && !printable7(p.Request):
+	case p.Type == ProbeGRPC && !isVisibleASCII(p.Request):
 		return refuse("is not the name of a service", "printable characters without spaces")
 	}
 	return nil
@@ -227,9 +229,9 @@ func (p Probe) validateResponse() error {
 	case p.Response == "":
 		return nil
 	case len(p.Response) > maxProbeText || !utf8.ValidString(p.Response):
-		return refuse("is too long, or no text", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
+		return refuse("is too long, or not UTF-8", "up to "+strconv.Itoa(maxProbeText)+" bytes of UTF-8")
 	case !p.Type.hasPort() || p.Type == ProbeGRPC || p.Type == ProbeSCTP:
-		return refuse("is given, and probe type "+p.Type.String()+" does not look for a response", "nothing")
+		return refuse("is set, but probe type "+p.Type.String()+" does not look for a response", "nothing")
 	case p.Type == ProbeDNS:
 		if _, err := netip.ParseAddr(p.Response); err != nil {
 			return refuse("is not an IP address", "an IPv4 or IPv6 address that the name has")
@@ -241,12 +243,12 @@ func (p Probe) validateResponse() error {
 func (p Probe) validateHTTP() error {
 	switch {
 	case p.Host != "" && !p.Type.isHTTP() && p.Type != ProbeGRPC:
-		return NewFieldError(FieldProbeHost, p.Host, "is given, and probe type "+p.Type.String()+" has no host", "nothing")
+		return NewFieldError(FieldProbeHost, p.Host, "is set, but probe type "+p.Type.String()+" has no host", "nothing")
 	case len(p.Statuses) > 0 && !p.Type.isHTTP():
-		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is given, and probe type "+p.Type.String()+" has no status", "nothing")
+		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is set, but probe type "+p.Type.String()+" has no status", "nothing")
 	}
-	if len(p.Host) > maxProbeHost || strings.ContainsFunc(p.Host, notOfHost) {
-		return NewFieldError(FieldProbeHost, p.Host, "is not a host", "a name or an address, with :PORT if need be")
+	if len(p.Host) > maxProbeHost || strings.ContainsFunc(p.Host, isInvalidInHost) {
+		return NewFieldError(FieldProbeHost, p.Host, "is not a host", "a name or an address, optionally with :PORT")
 	}
 	if n := len(p.Statuses); n > maxProbeStatuses {
 		return NewFieldError(FieldProbeStatuses, strconv.Itoa(n), "is too many", probeStatusesAllowed)
@@ -266,16 +268,16 @@ func (p Probe) validateTLS() error {
 		switch {
 		case f.value == "":
 		case p.Type != ProbeHTTPS && p.Type != ProbeGRPC:
-			return NewFieldError(f.field, f.value, "is given, and probe type "+p.Type.String()+" has no TLS", "nothing")
-		case !strings.HasPrefix(f.value, "/") || len(f.value) > maxProbeText || !prints(f.value):
+			return NewFieldError(f.field, f.value, "is set, but probe type "+p.Type.String()+" has no TLS", "nothing")
+		case !strings.HasPrefix(f.value, "/") || len(f.value) > maxProbeText || !isPrintable(f.value):
 			return NewFieldError(f.field, f.value, "is not an absolute path", "such as /etc/loxilb/probes/ca.pem, on the load balancer")
 		}
 	}
 	switch {
 	case p.Certificate == "" && p.Key != "":
-		return NewFieldError(FieldProbeCertificate, "", "is missing, and a probe key is given", "both or neither")
+		return NewFieldError(FieldProbeCertificate, "", "is missing, but a probe key is set", "both or neither")
 	case p.Certificate != "" && p.Key == "":
-		return NewFieldError(FieldProbeKey, "", "is missing, and a probe certificate is given", "both or neither")
+		return NewFieldError(FieldProbeKey, "", "is missing, but a probe certificate is set", "both or neither")
 	}
 	return nil
 }
@@ -283,27 +285,27 @@ func (p Probe) validateTLS() error {
 // isPath reports whether HTTP can request s: a fragment is not sent, and "%" begins an escaped
 // byte.
 func isPath(s string) bool {
-	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
+	if strings.Contains(s, "://") || strings.Contains(s, "#") || !isVisibleASCII(s) {
 		return false
 	}
 	_, err := url.ParseRequestURI("/" + strings.TrimPrefix(s, "/"))
 	return err == nil
 }
 
-// notOfHost reports whether net/http refuses the rune in a host; also "@", which would end the user
-// information.
-func notOfHost(r rune) bool {
+// isInvalidInHost reports whether net/http refuses the rune in a host. It also refuses "@", which
+// would end the user information of a URL.
+func isInvalidInHost(r rune) bool {
 	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 	return !letter && !strings.ContainsRune("!$%&()*+,-.:;=[]'_~", r)
 }
 
-// printable7 reports whether s has only visible ASCII characters.
-func printable7(s string) bool {
+// isVisibleASCII reports whether s has only visible ASCII characters.
+func isVisibleASCII(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// prints reports whether s prints on one line.
-func prints(s string) bool {
+// isPrintable reports whether s has only printable characters, so it fits on one line.
+func isPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 

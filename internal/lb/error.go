@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// The names of fields in FieldErrors. Callers with other names (JSON, flags) map these.
+// Names of fields in FieldErrors. Callers translate them to their own, of JSON or of flags.
 const (
 	FieldService           = "service"
 	FieldVIP               = "VIP"
@@ -109,12 +109,11 @@ const (
 	FieldQFI               = "QFI"
 )
 
-// maxShown bounds the part of a refused value that is shown, in bytes: enough for every value that
-// was not a mistake.
+// maxShown is how many bytes of a refused value are shown: enough for plausible values.
 const maxShown = 64
 
-// FieldError names the refused value of a service, the reason, and the allowed values. Value is
-// safe to print: at most about 64 bytes, without control characters.
+// FieldError reports a refused value of a field, the reason, and the allowed values. Value is safe
+// to print: at most about 64 bytes, without control characters.
 type FieldError struct {
 	Field   string // one of the Field constants, or the caller's own name
 	Value   string // as the user wrote it, cut and escaped
@@ -124,7 +123,7 @@ type FieldError struct {
 	NotBuilt bool
 }
 
-// missing is the reason, or its beginning, of a value that was not given.
+// missing begins the reason why an absent value is refused.
 const missing = "is missing"
 
 // Error returns one sentence: `port "0" is zero (allowed: 1 to 65535)`.
@@ -139,7 +138,7 @@ func (e *FieldError) Error() string {
 	return s
 }
 
-// NewFieldError returns an error of a value as the user wrote it; reason is a predicate.
+// NewFieldError refuses a value as the user wrote it. reason is a predicate.
 func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }
@@ -187,7 +186,7 @@ func list(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Suggest returns the word most similar to text, or "": at most one letter in three may differ.
+// Suggest returns the word most similar to text, or "" if more than one letter in three differs.
 func Suggest(text string, words []string) string {
 	best, least := "", max(1, len(text)/3)+1
 	text = strings.ToLower(text)
@@ -212,8 +211,8 @@ func DidYouMean(text string, words []string) string {
 	return ""
 }
 
-// distance returns how many letters must be inserted, deleted, replaced or swapped with the next
-// one.
+// distance returns the edit distance of two words: how many bytes must be inserted, deleted,
+// replaced, or swapped with the next one.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 { // too long for a typing error
 		return 1000

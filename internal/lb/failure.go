@@ -19,7 +19,7 @@ const (
 const (
 	// DefaultDrainTime is how long ClosingDrain leaves connections open by default.
 	DefaultDrainTime = time.Minute
-	// MaxDrainTime is the longest.
+	// MaxDrainTime is the longest Service.DrainTime.
 	MaxDrainTime = 24 * time.Hour
 )
 
@@ -34,7 +34,7 @@ func closings() []choice[Closing] {
 // String returns the word in flags, JSON and text.
 func (c Closing) String() string { return wordOf("closing", c, closings()) }
 
-// ClosingDelay returns the time until connections end; false: they end by themselves.
+// ClosingDelay returns the time until open connections are reset; false: they are not.
 func (s *Service) ClosingDelay(c Closing) (time.Duration, bool) {
 	switch c {
 	case ClosingDrain:
@@ -51,7 +51,7 @@ func (s *Service) ClosingDelay(c Closing) (time.Duration, bool) {
 // closingFormat is the first record format with Closing.
 const closingFormat = 5
 
-// closingFields returns the fields with a Closing.
+// closingFields returns the fields about open connections of endpoints that are removed or down.
 func closingFields() []Field[Service] {
 	const first = 38 // place in a record
 	return []Field[Service]{
@@ -59,13 +59,13 @@ func closingFields() []Field[Service] {
 			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Position: first, Since: closingFormat,
 			Property: "serviceArguments.onRemove", Flag: "on-remove",
 			Help: "how to treat TCP and SCTP connections of an endpoint that is removed from the service",
-			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, closings),
+			form: word(func(s *Service) *Closing { return &s.OnRemove }, closings),
 		},
 		{
 			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Position: first + 1, Since: closingFormat,
 			Property: "serviceArguments.onFail", Flag: "on-fail",
 			Help: "how to treat TCP and SCTP connections of an endpoint that is down",
-			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, closings),
+			form: word(func(s *Service) *Closing { return &s.OnFail }, closings),
 		},
 		{
 			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Position: first + 2, Since: closingFormat,
@@ -77,7 +77,7 @@ func closingFields() []Field[Service] {
 	}
 }
 
-// validateClosing checks how open connections are to be closed.
+// validateClosing checks OnRemove, OnFail and DrainTime.
 func (s *Service) validateClosing() error {
 	if err := wordError(FieldOnRemove, s.OnRemove, closings()); err != nil {
 		return err
@@ -117,8 +117,8 @@ func allDowns() []choice[AllDown] {
 // String returns the word of flags, JSON and text.
 func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
 
-// Outlier controls whether a service takes out endpoints with which clients' handshakes fail, as
-// seen by the data path.
+// Outlier controls whether a service ejects endpoints with which clients' handshakes fail, as seen
+// by the data path.
 type Outlier uint8
 
 // The choices.
@@ -139,18 +139,18 @@ func outliers() []choice[Outlier] {
 // String returns the word of flags, JSON and text.
 func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
 
-// outlierFields returns the field with an Outlier.
+// outlierFields returns the field about outlier detection.
 func outlierFields() []Field[Service] {
 	return []Field[Service]{{
 		Name: FieldOutlier, Text: "outlier", Record: "outlier", Position: 43, Since: closingFormat + 1,
 		Property: "serviceArguments.outlier", Flag: "outlier",
 		Help: "eject endpoints temporarily when client handshakes with them fail, even without probes",
-		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, outliers),
+		form: word(func(s *Service) *Outlier { return &s.Outlier }, outliers),
 	}}
 }
 
-// seesHandshakes returns why the data path cannot judge endpoints by handshakes; "" if it can.
-func (s *Service) seesHandshakes() (why string) {
+// outlierObstacle returns why the data path cannot judge endpoints by handshakes, or "" if it can.
+func (s *Service) outlierObstacle() (why string) {
 	switch {
 	case s.Protocol != TCP:
 		return "handshakes of " + s.Protocol.String() + " are not counted"
@@ -162,20 +162,19 @@ func (s *Service) seesHandshakes() (why string) {
 	return ""
 }
 
-// JudgesHandshakes reports whether clients' handshakes count as evidence for the state of the
-// service's endpoints. The only endpoint of a service is judged, too, and stays in rotation.
+// JudgesHandshakes reports whether clients' handshakes are evidence for the health of the service's
+// endpoints. A single endpoint is judged, too, although it is never ejected.
 func (s *Service) JudgesHandshakes() bool {
-	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 0
+	return s.Outlier != OutlierOff && s.outlierObstacle() == "" && len(s.Endpoints) > 0
 }
 
-// EjectsOutliers reports whether an endpoint leaves the rotation when clients' handshakes with it
-// fail.
+// EjectsOutliers reports whether an endpoint gets no new connections while clients' handshakes with
+// it fail.
 func (s *Service) EjectsOutliers() bool { return s.JudgesHandshakes() && len(s.Endpoints) > 1 }
 
 // ConsidersResets reports whether each connection that an endpoint resets, or never answers, counts
-// against it. Where the client's address decides which endpoint it gets, one client could have that
-// endpoint taken out: resets do not count, and of connections without an answer, each client counts
-// once.
+// against it. If the client's address selects the endpoint, one client could get that endpoint
+// ejected. So resets do not count then, and unanswered connections count once per client.
 func (s *Service) ConsidersResets() bool {
 	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
 }
@@ -184,8 +183,8 @@ func (s Service) validateOutlier() error {
 	if err := wordError(FieldOutlier, s.Outlier, outliers()); err != nil {
 		return err
 	}
-	if why := s.seesHandshakes(); s.Outlier == OutlierOn && why != "" {
-		return NewFieldError(FieldOutlier, s.Outlier.String(), "is given, and "+why, "auto or off")
+	if why := s.outlierObstacle(); s.Outlier == OutlierOn && why != "" {
+		return NewFieldError(FieldOutlier, s.Outlier.String(), "is set, but "+why, "auto or off")
 	}
 	return nil
 }

@@ -12,24 +12,24 @@ import (
 // copies iterate over KeyFields, Fields and EndpointFields.
 type Field[T any] struct {
 	Name     string // in errors
-	Also     string // another name in errors, for one value of a list
+	Also     string // in errors about one value of a list
 	Text     string // before the = of Service.String; "": part of the key, or of an endpoint's text
 	Record   string // its member in a record of the journal; "" as above
 	Position int    // position of the member in a record, which never changes
-	Since    int    // the format of records that has it first
-	Property string // where REST has it, from the entry or the endpoint on: serviceArguments.mode
-	Flag     string // of loxicmd create lb; "" for none
+	Since    int    // the first format of records that has it
+	Property string // path of its REST property, from the entry or the endpoint on: serviceArguments.mode
+	Flag     string // of loxicmd create lb; "": none
 	Help     string // of the flag: one sentence
 	Allowed  string // the allowed values, for errors
 	Always   bool   // also written if it has the default
 	Required bool   // REST refuses an entry without it
-	Numbered bool   // REST writes the number of the word
+	Numbered bool   // REST writes the number of the word instead of the word
 	Fixed    bool   // an update does not change it
 
 	form form[T]
 }
 
-// form is how the value of a field is parsed, formatted and compared.
+// form parses, formats, compares and copies the value of a field.
 type form[T any] interface {
 	get(*T) any // a JSON value: bool, int, string or []string
 	set(t *T, f *Field[T], v any) error
@@ -40,16 +40,16 @@ type form[T any] interface {
 	copy(to, from *T)
 }
 
-// IsDefault reports whether t has the field's default, which need not be written.
+// IsDefault reports whether the field has its default in t, which need not be written.
 func (f *Field[T]) IsDefault(t *T) bool { return f.form.zero(t) }
 
-// Same reports whether both have the same value.
+// Same reports whether the field has the same value in a and b.
 func (f *Field[T]) Same(a, b *T) bool { return f.form.same(a, b) }
 
-// Copy copies the value deeply.
+// Copy copies the field's value deeply.
 func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
 
-// Show returns the value for people: as text, shortened if it is long, and "none" if it is empty.
+// Show returns the value for humans: as text, shortened if it is long, and "none" if it is empty.
 func (f *Field[T]) Show(t *T) string {
 	if s := f.form.text(t); s != "" {
 		return truncated(s)
@@ -92,13 +92,13 @@ func (f *Field[T]) IsBool() bool {
 	return ok
 }
 
-// IsTime reports whether the field is written as a time with its unit, as 500ms.
+// IsTime reports whether the field is a duration with a unit, such as 500ms.
 func (f *Field[T]) IsTime() bool {
 	_, ok := f.form.(durationForm[T])
 	return ok
 }
 
-// Choices returns the words of the field; none if it is not a word.
+// Choices returns the words that the field accepts; none if it is not an enumeration.
 func (f *Field[T]) Choices() []Choice {
 	if c, ok := f.form.(interface{ choices() []Choice }); ok {
 		return c.choices()
@@ -127,14 +127,14 @@ func (f *Field[T]) Usage() string {
 	return s
 }
 
-// CheckProperty refuses an unknown word for a property of services that has words; value is as
-// PropertyText writes it.
+// CheckProperty refuses an unknown word for a property of services that accepts words. value has
+// the form of PropertyText.
 func CheckProperty(property, value string) error {
 	for _, f := range slices.Concat(KeyFields(), fields()) {
 		if f.Property != property || len(f.Choices()) == 0 {
 			continue
 		}
-		if f.Numbered && strings.Trim(value, "0123456789") == "" { // of a newer server, perhaps
+		if f.Numbered && strings.Trim(value, "0123456789") == "" { // perhaps a newer server knows the number
 			return nil
 		}
 		var s Service
@@ -162,8 +162,8 @@ func PropertyText(property, value string) string {
 	return value
 }
 
-// enum is an enumeration with words for people. Its numbers are the existing loxilb's, if it has
-// them.
+// enum is an enumeration with words for humans. Its numbers are the existing loxilb's if that has
+// the enumeration.
 type enum interface {
 	~uint8
 	fmt.Stringer
@@ -173,13 +173,13 @@ type enum interface {
 type choice[T enum] struct {
 	value T
 	word  string
-	help  string // its effect, for the help
-	// instead is the alternative to a value of the existing loxilb that this build does not
-	// support; "": supported
-	instead string
+	help  string // its effect
+	// alternative replaces a value of the existing loxilb that this build does not support; "":
+	// supported
+	alternative string
 }
 
-// Choice is one value of a field of words, as help and manual show it.
+// Choice is one word that a field accepts, as help and manual show it.
 type Choice struct {
 	Word      string
 	Number    int
@@ -197,7 +197,7 @@ func wordOf[T enum](kind string, v T, all []choice[T]) string {
 	return fmt.Sprintf("%s(%d)", kind, uint8(v))
 }
 
-// parseWord returns the value of word s; "" means the value 0, if it has a word.
+// parseWord returns the value of word s. "" means the value 0, if that has a word.
 func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == c.word || s == "" && c.value == 0 {
@@ -208,8 +208,8 @@ func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
 	return 0, NewFieldError(field, s, "is not known"+DidYouMean(s, known), list(known))
 }
 
-// parseWordOrNumber also parses the number, in its shortest form only: "01" and "+1" are typing
-// errors.
+// parseWordOrNumber also accepts the number, in its shortest form only: "01" and "+1" are probably
+// mistakes.
 func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 	for _, c := range all {
 		if s == strconv.Itoa(int(c.value)) {
@@ -223,12 +223,12 @@ func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 // value.
 func wordError[T enum](field string, v T, all []choice[T]) error {
 	i := slices.IndexFunc(all, func(c choice[T]) bool { return c.value == v })
-	if i >= 0 && all[i].instead == "" {
+	if i >= 0 && all[i].alternative == "" {
 		return nil
 	}
 	allowed := list(available(all))
 	if i >= 0 {
-		return NotBuilt(field, all[i].word, all[i].instead, allowed)
+		return NotBuilt(field, all[i].word, all[i].alternative, allowed)
 	}
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }
@@ -236,7 +236,7 @@ func wordError[T enum](field string, v T, all []choice[T]) error {
 // available returns the words that this build supports.
 func available[T enum](all []choice[T]) (words []string) {
 	for _, c := range all {
-		if c.instead == "" {
+		if c.alternative == "" {
 			words = append(words, c.word)
 		}
 	}

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// Fields returns the fields of a service except its key, in the order of its text. A new field is a
-// member of Service, a line here, its property in api/openapi.yaml, and its use in compile.
+// Fields returns the fields of a service except its key, in the order of its text.
+// docs/architecture.md describes how to add one.
 func Fields() []Field[Service] { return slices.Clone(fields()) }
 
-// fields is Fields for readers: making the list takes longer than comparing two services by it.
+// fields returns the list of Fields, shared and read-only: making it takes longer than comparing
+// two services.
 var fields = sync.OnceValue(func() []Field[Service] {
 	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(),
 		slowStartFields(), quicFields(), outlierFields(), bgpFields(), helperFields())
@@ -95,18 +96,18 @@ func packetFields() []Field[Service] {
 		{
 			Name: FieldRefuse, Text: "refuse", Record: "refuse", Position: 5, Property: "serviceArguments.refuse", Flag: "refuse",
 			Help: "how to answer new connections when no endpoint is available, and TCP segments without a connection",
-			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, refusals),
+			form: word(func(s *Service) *Refusal { return &s.Refuse }, refusals),
 		},
 		{
 			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Position: 16, Since: 3,
 			Property: "serviceArguments.synProtect", Flag: "syn-protect",
 			Help: "when to challenge unknown TCP clients before they can connect",
-			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, synProtects),
+			form: word(func(s *Service) *SynProtect { return &s.SynProtect }, synProtects),
 		},
 		{
 			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Position: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
 			Help: "with --mode=dsr: how packets reach the endpoints",
-			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, tunnels),
+			form: word(func(s *Service) *Tunnel { return &s.Tunnel }, tunnels),
 		},
 		{
 			Name: FieldMSS, Text: "mss", Record: "mss", Position: 7, Property: "serviceArguments.mss", Flag: "mss",
@@ -131,7 +132,7 @@ func packetFields() []Field[Service] {
 		},
 		{
 			Name: FieldOwner, Text: "owner", Record: "controller", Position: 51, Since: ownerFormat, Property: "serviceArguments.owner",
-			form: line(func(s *Service) *string { return &s.Owner }),
+			form: text(func(s *Service) *string { return &s.Owner }),
 		},
 		{
 			Name: FieldOwnerTime, Text: "owner-time", Record: "controllerTime", Position: 52, Since: ownerFormat, Property: "serviceArguments.ownerTime", Fixed: true,
@@ -141,19 +142,18 @@ func packetFields() []Field[Service] {
 		{
 			Name: FieldName, Text: "name", Record: "name", Position: 1, Property: "serviceArguments.name", Flag: "name",
 			Help: "name of the services; need not be unique",
-			form: line(func(s *Service) *string { return &s.Name }),
+			form: text(func(s *Service) *string { return &s.Name }),
 		},
 	}
 }
 
-// Schema is the list of fields, made once to read, write, copy and compare many services. It is
-// safe for concurrent use.
+// Schema reads, writes, copies and compares services field by field. It is safe for concurrent use.
 type Schema struct{ fields []Field[Service] }
 
-// NewSchema returns the list.
+// NewSchema returns the schema of services.
 func NewSchema() *Schema { return &Schema{fields()} }
 
-// Equal reports whether both have the same text; nil and empty lists are equal.
+// Equal reports whether two services are the same; nil and empty lists are equal.
 func (c *Schema) Equal(a, b Service) bool {
 	if a.Key != b.Key {
 		return false
@@ -175,13 +175,13 @@ func (c *Schema) Clone(s Service) Service {
 	return out
 }
 
-// Equal is Schema.Equal, for one.
+// Equal is Schema.Equal.
 func (s Service) Equal(o Service) bool { return NewSchema().Equal(s, o) }
 
-// Clone is Schema.Clone, for one.
+// Clone is Schema.Clone.
 func (s Service) Clone() Service { return NewSchema().Clone(s) }
 
-// Condition is something that users should know about a working service.
+// Condition is a fact that users should know about a working service.
 type Condition struct {
 	Type    string // the subject, one word
 	Message string // one sentence
@@ -207,8 +207,8 @@ const (
 	clientFall     = 2
 )
 
-// IneffectiveSettings lists settings of a service that have no effect and are not defaults, of loxilb or of
-// the existing loxilb's clients.
+// IneffectiveSettings lists settings of a service that have no effect, except defaults of loxilb
+// and of the existing loxilb's clients.
 func (s *Service) IneffectiveSettings() (list []IneffectiveSetting) {
 	const notProbed = "are not probed without monitor or probetype"
 	list = s.ineffectiveAnnouncement()
@@ -225,16 +225,16 @@ func (s *Service) IneffectiveSettings() (list []IneffectiveSetting) {
 		{!probed && len(s.Probe.Statuses) > 0, FieldProbeStatuses, notProbed},
 		{!probed && s.Probe.CA != "", FieldProbeCA, notProbed},
 		{!probed && s.Probe.Certificate != "", FieldProbeCertificate, notProbed},
-		{!probed && given(s.Probe.Interval, DefaultProbeInterval, clientInterval), FieldProbeInterval, notProbed},
-		{!probed && given(s.Probe.Fall, DefaultProbeFall, clientFall), FieldProbeRetries, notProbed},
-		{!probed && given(s.Probe.Rise, DefaultProbeRise), FieldProbeRise, notProbed},
+		{!probed && isNonDefault(s.Probe.Interval, DefaultProbeInterval, clientInterval), FieldProbeInterval, notProbed},
+		{!probed && isNonDefault(s.Probe.Fall, DefaultProbeFall, clientFall), FieldProbeRetries, notProbed},
+		{!probed && isNonDefault(s.Probe.Rise, DefaultProbeRise), FieldProbeRise, notProbed},
 		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
 		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
 		{!s.Monitored() && !s.EjectsOutliers() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
 		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups"},
 		{s.SlowStart > 0 && len(s.Endpoints) < 2, FieldSlowStart, "are fewer than two"},
 		{s.Outlier == OutlierOn && !s.EjectsOutliers(), FieldOutlier, "are fewer than two"},
-		{s.Algorithm.Layout() == LayoutOnce && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
+		{s.Algorithm.Layout() == LayoutOnce && s.hasMixedWeights(), FieldWeight, "take turns by rr; select priority for weights"},
 	} {
 		if c.is {
 			list = append(list, IneffectiveSetting{c.field, "the endpoints of " + s.Key.String() + " " + c.why})
@@ -243,14 +243,14 @@ func (s *Service) IneffectiveSettings() (list []IneffectiveSetting) {
 	return list
 }
 
-// given reports whether a value is set, and is none of the defaults.
-func given[T comparable](value T, defaults ...T) bool {
+// isNonDefault reports whether a value is neither zero nor one of the defaults.
+func isNonDefault[T comparable](value T, defaults ...T) bool {
 	var unset T
 	return value != unset && !slices.Contains(defaults, value)
 }
 
-// weighsApart reports whether endpoints that take connections have different weights.
-func (s *Service) weighsApart() bool {
+// hasMixedWeights reports whether endpoints that get connections have different weights.
+func (s *Service) hasMixedWeights() bool {
 	first := uint16(0)
 	for _, e := range s.Endpoints {
 		switch {

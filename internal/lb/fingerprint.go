@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Fingerprint identifies the settings that must agree between nodes of a cluster, so that
-// connections of the service continue through any of them: mode, algorithm, tunnel, secondary VIPs,
-// PROXY protocol, QUIC's configurations and endpoints, in any order. Source addresses and
-// announcements differ between nodes.
+// Fingerprint returns a hash of the settings that all nodes of a cluster must share, so connections
+// of the service can continue through any of them: mode, algorithm, tunnel, secondary VIPs, PROXY
+// protocol, QUIC configurations and endpoints, in any order. Source addresses and announcements may
+// differ between nodes.
 func (s *Service) Fingerprint() string {
 	parts := make([]string, 0, len(s.Endpoints)+1)
 	for _, e := range s.Endpoints {

@@ -11,60 +11,60 @@ import (
 	"time"
 )
 
-// scalar is the common part of all values other than lists.
+// scalar is the common part of all forms other than lists.
 type scalar[T any, V comparable] struct{ at func(*T) *V }
 
 func (s scalar[T, V]) zero(t *T) bool    { return *s.at(t) == *new(V) }
 func (s scalar[T, V]) same(a, b *T) bool { return *s.at(a) == *s.at(b) }
 func (s scalar[T, V]) copy(to, from *T)  { *s.at(to) = *s.at(from) }
 
-// word is a value of an enumeration.
-type word[T any, V enum] struct {
+// wordForm is a value of an enumeration.
+type wordForm[T any, V enum] struct {
 	scalar[T, V]
 	all  func() []choice[V]
 	read func(field, s string, all []choice[V]) (V, error)
 }
 
-func wordOfField[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
-	return word[T, V]{scalar[T, V]{at}, all, parseWord[V]}
+func word[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
+	return wordForm[T, V]{scalar[T, V]{at}, all, parseWord[V]}
 }
 
-// wordOrNumber is a value of one of the existing loxilb's enumerations, which users also write as
+// wordOrNumber is the form of the existing loxilb's enumerations, which users also write as
 // numbers.
 func wordOrNumber[T any, V enum](at func(*T) *V, all func() []choice[V]) form[T] {
-	return word[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}
+	return wordForm[T, V]{scalar[T, V]{at}, all, parseWordOrNumber[V]}
 }
 
-func (w word[T, V]) get(t *T) any                       { return (*w.at(t)).String() }
-func (w word[T, V]) number(t *T) int                    { return int(*w.at(t)) }
-func (w word[T, V]) set(t *T, f *Field[T], v any) error { return w.parse(t, f, v.(string)) }
-func (w word[T, V]) text(t *T) string                   { return (*w.at(t)).String() }
-func (w word[T, V]) parse(t *T, f *Field[T], s string) (err error) {
+func (w wordForm[T, V]) get(t *T) any                       { return (*w.at(t)).String() }
+func (w wordForm[T, V]) number(t *T) int                    { return int(*w.at(t)) }
+func (w wordForm[T, V]) set(t *T, f *Field[T], v any) error { return w.parse(t, f, v.(string)) }
+func (w wordForm[T, V]) text(t *T) string                   { return (*w.at(t)).String() }
+func (w wordForm[T, V]) parse(t *T, f *Field[T], s string) (err error) {
 	*w.at(t), err = w.read(f.Name, s, w.all())
 	return err
 }
 
-func (w word[T, V]) choices() []Choice {
+func (w wordForm[T, V]) choices() []Choice {
 	var list []Choice
 	for _, c := range w.all() {
-		list = append(list, Choice{Word: c.word, Number: int(c.value), Help: c.help, Available: c.instead == ""})
+		list = append(list, Choice{Word: c.word, Number: int(c.value), Help: c.help, Available: c.alternative == ""})
 	}
 	return list
 }
 
-// integer is a whole number from 0 to max.
-type integer[T any, V ~uint8 | ~uint16 | ~uint32 | ~int] struct {
+// numberForm is a whole number from 0 to max.
+type numberForm[T any, V ~uint8 | ~uint16 | ~uint32 | ~int] struct {
 	scalar[T, V]
 	max int
 }
 
 func number[T any, V ~uint8 | ~uint16 | ~uint32 | ~int](at func(*T) *V, largest int) form[T] {
-	return integer[T, V]{scalar[T, V]{at}, largest}
+	return numberForm[T, V]{scalar[T, V]{at}, largest}
 }
 
-func (i integer[T, V]) get(t *T) any     { return int(*i.at(t)) }
-func (i integer[T, V]) text(t *T) string { return strconv.Itoa(int(*i.at(t))) }
-func (i integer[T, V]) set(t *T, f *Field[T], v any) error {
+func (i numberForm[T, V]) get(t *T) any     { return int(*i.at(t)) }
+func (i numberForm[T, V]) text(t *T) string { return strconv.Itoa(int(*i.at(t))) }
+func (i numberForm[T, V]) set(t *T, f *Field[T], v any) error {
 	n := v.(int)
 	if n < 0 || n > i.max {
 		return NewFieldError(f.Name, strconv.Itoa(n), "is out of range", f.Allowed)
@@ -73,7 +73,7 @@ func (i integer[T, V]) set(t *T, f *Field[T], v any) error {
 	return nil
 }
 
-func (i integer[T, V]) parse(t *T, f *Field[T], s string) error {
+func (i numberForm[T, V]) parse(t *T, f *Field[T], s string) error {
 	n, err := parseInt(f.Name, s, f.Allowed)
 	if err != nil {
 		return err
@@ -81,31 +81,32 @@ func (i integer[T, V]) parse(t *T, f *Field[T], s string) error {
 	return i.set(t, f, n)
 }
 
-// skbMark is a mark, which people write in hexadecimal too.
-type skbMark[T any] struct{ integer[T, uint32] }
+// markForm is a packet mark, decimal or hexadecimal.
+type markForm[T any] struct{ numberForm[T, uint32] }
 
 func mark[T any](at func(*T) *uint32) form[T] {
-	return skbMark[T]{integer[T, uint32]{scalar[T, uint32]{at}, 1<<32 - 1}}
+	return markForm[T]{numberForm[T, uint32]{scalar[T, uint32]{at}, 1<<32 - 1}}
 }
 
-func (m skbMark[T]) parse(t *T, _ *Field[T], s string) (err error) {
+func (m markForm[T]) parse(t *T, _ *Field[T], s string) (err error) {
 	*m.at(t), err = ParseMark(s)
 	return err
 }
 
-// duration is 0 to max: a number of seconds in JSON and in flags, Go's form in text.
-type duration[T any] struct {
+// secondsForm is a duration of whole seconds up to max: a number of seconds in JSON and in flags,
+// such as 300s in text.
+type secondsForm[T any] struct {
 	scalar[T, time.Duration]
 	max time.Duration
 }
 
 func seconds[T any](at func(*T) *time.Duration, longest time.Duration) form[T] {
-	return duration[T]{scalar[T, time.Duration]{at}, longest}
+	return secondsForm[T]{scalar[T, time.Duration]{at}, longest}
 }
 
-func (d duration[T]) get(t *T) any     { return int(*d.at(t) / time.Second) }
-func (d duration[T]) text(t *T) string { return durationText(*d.at(t)) }
-func (d duration[T]) set(t *T, f *Field[T], v any) error {
+func (d secondsForm[T]) get(t *T) any     { return int(*d.at(t) / time.Second) }
+func (d secondsForm[T]) text(t *T) string { return durationText(*d.at(t)) }
+func (d secondsForm[T]) set(t *T, f *Field[T], v any) error {
 	n, ok := v.(int)
 	if !ok {
 		return d.parseFlag(t, f, fmt.Sprint(v))
@@ -117,14 +118,14 @@ func (d duration[T]) set(t *T, f *Field[T], v any) error {
 	return nil
 }
 
-func (d duration[T]) parse(t *T, f *Field[T], s string) (err error) {
+func (d secondsForm[T]) parse(t *T, f *Field[T], s string) (err error) {
 	if *d.at(t), err = ParseDuration(s); err != nil {
 		return NewFieldError(f.Name, s, "is not a duration", "0s to 86400s, as in 300s")
 	}
 	return nil
 }
 
-func (d duration[T]) parseFlag(t *T, f *Field[T], s string) error {
+func (d secondsForm[T]) parseFlag(t *T, f *Field[T], s string) error {
 	if n, err := parseInt(f.Name, s, f.Allowed); err == nil {
 		return d.set(t, f, n)
 	}
@@ -141,8 +142,8 @@ func (d duration[T]) parseFlag(t *T, f *Field[T], s string) error {
 	return nil
 }
 
-// durationText writes whole seconds as 300s, and other durations, which Validate refuses, as Go
-// does.
+// durationText writes whole seconds as 300s. Other durations, which Validate refuses, have Go's
+// form.
 func durationText(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
@@ -170,37 +171,37 @@ func (b boolForm[T]) parse(t *T, f *Field[T], s string) error {
 	return nil
 }
 
-// free is text without a form.
-type free[T any] struct{ scalar[T, string] }
+// textForm is any text.
+type textForm[T any] struct{ scalar[T, string] }
 
-func line[T any](at func(*T) *string) form[T] { return free[T]{scalar[T, string]{at}} }
+func text[T any](at func(*T) *string) form[T] { return textForm[T]{scalar[T, string]{at}} }
 
-func (s free[T]) get(t *T) any                       { return *s.at(t) }
-func (s free[T]) text(t *T) string                   { return *s.at(t) }
-func (s free[T]) set(t *T, f *Field[T], v any) error { return s.parse(t, f, v.(string)) }
-func (s free[T]) parse(t *T, _ *Field[T], v string) error {
+func (s textForm[T]) get(t *T) any                       { return *s.at(t) }
+func (s textForm[T]) text(t *T) string                   { return *s.at(t) }
+func (s textForm[T]) set(t *T, f *Field[T], v any) error { return s.parse(t, f, v.(string)) }
+func (s textForm[T]) parse(t *T, _ *Field[T], v string) error {
 	*s.at(t) = v
 	return nil
 }
 
-// instant is a time in RFC 3339 format, UTC, in whole seconds.
-type instant[T any] struct{ scalar[T, time.Time] }
+// timeForm is a time in RFC 3339 format, UTC, in whole seconds.
+type timeForm[T any] struct{ scalar[T, time.Time] }
 
 func timestamp[T any](at func(*T) *time.Time) form[T] {
-	return instant[T]{scalar[T, time.Time]{at}}
+	return timeForm[T]{scalar[T, time.Time]{at}}
 }
 
-func (i instant[T]) get(t *T) any                       { return i.text(t) }
-func (i instant[T]) set(t *T, f *Field[T], v any) error { return i.parse(t, f, v.(string)) }
+func (i timeForm[T]) get(t *T) any                       { return i.text(t) }
+func (i timeForm[T]) set(t *T, f *Field[T], v any) error { return i.parse(t, f, v.(string)) }
 
-func (i instant[T]) text(t *T) string {
+func (i timeForm[T]) text(t *T) string {
 	if i.at(t).IsZero() {
 		return ""
 	}
 	return i.at(t).Format(time.RFC3339)
 }
 
-func (i instant[T]) parse(t *T, f *Field[T], s string) error {
+func (i timeForm[T]) parse(t *T, f *Field[T], s string) error {
 	if s == "" {
 		*i.at(t) = time.Time{}
 		return nil
@@ -213,20 +214,22 @@ func (i instant[T]) parse(t *T, f *Field[T], s string) error {
 	return nil
 }
 
-// ip is one address.
-type ip[T any] struct{ scalar[T, netip.Addr] }
+// addressForm is an IP address.
+type addressForm[T any] struct{ scalar[T, netip.Addr] }
 
-func address[T any](at func(*T) *netip.Addr) form[T] { return ip[T]{scalar[T, netip.Addr]{at}} }
+func address[T any](at func(*T) *netip.Addr) form[T] {
+	return addressForm[T]{scalar[T, netip.Addr]{at}}
+}
 
-func (a ip[T]) get(t *T) any                       { return (*a.at(t)).String() }
-func (a ip[T]) text(t *T) string                   { return (*a.at(t)).String() }
-func (a ip[T]) set(t *T, f *Field[T], v any) error { return a.parse(t, f, v.(string)) }
-func (a ip[T]) parse(t *T, f *Field[T], s string) (err error) {
+func (a addressForm[T]) get(t *T) any                       { return (*a.at(t)).String() }
+func (a addressForm[T]) text(t *T) string                   { return (*a.at(t)).String() }
+func (a addressForm[T]) set(t *T, f *Field[T], v any) error { return a.parse(t, f, v.(string)) }
+func (a addressForm[T]) parse(t *T, f *Field[T], s string) (err error) {
 	*a.at(t), err = ParseAddr(f.Name, s)
 	return err
 }
 
-// listForm is a list. Nil and empty lists are the same.
+// listForm is a list of values. Nil and empty lists are the same.
 type listForm[T any, V listed] struct {
 	at   func(*T) *[]V
 	read func(field string, text []string) ([]V, error)
@@ -311,8 +314,7 @@ func parseInt(field, s, allowed string) (int, error) {
 	return n, nil
 }
 
-// ParseDuration parses a duration as people write it: a number of seconds (60), or with units
-// (500ms, 60s, 1m30s).
+// ParseDuration parses a number of seconds (60), or a duration with units (500ms, 60s, 1m30s).
 func ParseDuration(text string) (time.Duration, error) {
 	if text != "" && strings.Trim(text, "0123456789.") == "" {
 		text += "s"

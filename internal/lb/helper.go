@@ -2,8 +2,8 @@ package lb
 
 import "slices"
 
-// Helper is the application protocol of a service whose connections have related ones, at ports
-// that the service does not have.
+// Helper is the application protocol of a service whose connections have related connections at
+// other ports.
 type Helper uint8
 
 // The choices.
@@ -35,7 +35,7 @@ func helperFields() []Field[Service] {
 		Name: FieldHelper, Text: "helper", Record: "helper", Position: 55, Since: helperFormat,
 		Property: "serviceArguments.helper", Flag: "helper",
 		Help: "which related connections follow those of the service to its endpoints",
-		form: wordOfField(func(s *Service) *Helper { return &s.Helper }, helpers),
+		form: word(func(s *Service) *Helper { return &s.Helper }, helpers),
 	}}
 }
 
@@ -57,13 +57,13 @@ func (s Service) validateHelper() error {
 	case s.Protocol != s.Helper.protocol():
 		return NewFieldError(FieldHelper, word, "is for "+s.Helper.protocol().String()+", and the service is of "+s.Protocol.String(), HelperNone.String()+", or protocol "+s.Helper.protocol().String())
 	case !slices.Contains(helperModes(), s.Mode):
-		return NewFieldError(FieldHelper, word, "is given, and mode is "+s.Mode.String(), HelperNone.String()+", or mode default, auto, onearm or fullnat")
+		return NewFieldError(FieldHelper, word, "is set, but mode is "+s.Mode.String(), HelperNone.String()+", or mode default, auto, onearm or fullnat")
 	case s.PortMax != 0:
 		return NewFieldError(FieldHelper, word, "is for services with one port", HelperNone.String()+", or a single port")
 	case s.ProxyProtocol:
 		return NewFieldError(FieldHelper, word, "is given together with the PROXY protocol", HelperNone.String()+", or a service without PROXY protocol")
 	case s.Algorithm == QUIC:
-		return NewFieldError(FieldHelper, word, "is given, and select is "+QUIC.String(), HelperNone.String()+", or another algorithm")
+		return NewFieldError(FieldHelper, word, "is set, but select is "+QUIC.String(), HelperNone.String()+", or another algorithm")
 	}
 	return nil
 }

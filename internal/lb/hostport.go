@@ -47,8 +47,8 @@ func ParseHostPort(s, defaultPort string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// endsInNumber reports whether the last label of a name is a number: no DNS name ends like that
-// (RFC 3696 section 2), so it is a mistyped IPv4 address.
+// endsInNumber reports whether the last label of a name is a number. Such a name is a mistyped IPv4
+// address, since no top-level domain is a number (RFC 3696 section 2).
 func endsInNumber(name string) bool {
 	name = strings.TrimSuffix(name, ".")
 	last := name[strings.LastIndexByte(name, '.')+1:]

@@ -22,8 +22,8 @@ func (k Key) String() string {
 	return s
 }
 
-// OtherNames returns what selects a service in lists, besides its key: its name, each VIP, and each
-// VIP with its first port.
+// OtherNames returns texts by which users can select a service instead of its key: its name, each
+// VIP, and each VIP with its first port.
 func (s *Service) OtherNames() []string {
 	list := []string{s.Name}
 	for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
@@ -32,7 +32,7 @@ func (s *Service) OtherNames() []string {
 	return list
 }
 
-// AddressOf returns the address of IP or IP:PORT.
+// AddressOf returns the address in a text IP or IP:PORT.
 func AddressOf(name string) (netip.Addr, bool) {
 	if at, err := netip.ParseAddrPort(name); err == nil {
 		return at.Addr(), true
@@ -47,10 +47,10 @@ func (k Key) Compare(o Key) int {
 		cmp.Compare(k.PortMax, o.PortMax), cmp.Compare(k.Mark, o.Mark))
 }
 
-// AllPorts reports whether the service has every port of its VIP: any other service precedes it.
+// AllPorts reports whether the service has all ports of its VIP. Any other service precedes it.
 func (k Key) AllPorts() bool { return k.Port == 1 && k.PortMax == 65535 }
 
-// Overlaps reports whether both are ranges that share a port, and neither precedes the other.
+// Overlaps reports whether both are port ranges that share a port, and neither precedes the other.
 func (k Key) Overlaps(o Key) bool {
 	return k.PortMax != 0 && o.PortMax != 0 && k.AllPorts() == o.AllPorts() &&
 		k.VIP == o.VIP && k.Protocol == o.Protocol && k.Mark == o.Mark && k.Port <= o.PortMax && o.Port <= k.PortMax
@@ -158,7 +158,7 @@ func (k Key) Validate() error {
 	if err := wordError(FieldProtocol, k.Protocol, protocols()); err != nil {
 		return err
 	}
-	if err := addrForm(FieldVIP, k.VIP); err != nil {
+	if err := checkAddrForm(FieldVIP, k.VIP); err != nil {
 		return err
 	}
 	if !k.VIP.IsUnspecified() { // Service.Validate checks which mode that needs
@@ -172,7 +172,7 @@ func (k Key) Validate() error {
 func (k Key) validatePorts() error {
 	switch {
 	case !k.Protocol.HasPorts() && (k.Port != 0 || k.PortMax != 0):
-		return NewFieldError(FieldPort, strconv.Itoa(int(max(k.Port, k.PortMax))), "is given, and "+k.Protocol.String()+" has no ports", "0")
+		return NewFieldError(FieldPort, strconv.Itoa(int(max(k.Port, k.PortMax))), "is set, but "+k.Protocol.String()+" has no ports", "0")
 	case k.Port == 0 && k.Protocol.HasPorts():
 		return NewFieldError(FieldPort, "0", "is zero", "1 to 65535")
 	case k.PortMax != 0 && k.PortMax <= k.Port:
@@ -203,7 +203,7 @@ type ConnectionEvents = protocol.Events
 func protocols() (list []choice[Protocol]) {
 	for _, p := range Protocols() {
 		t := p.Traits()
-		list = append(list, choice[Protocol]{value: p, word: t.Word, help: t.Help, instead: t.Instead})
+		list = append(list, choice[Protocol]{value: p, word: t.Word, help: t.Help, alternative: t.Instead})
 	}
 	return list
 }

@@ -21,7 +21,7 @@ const (
 	Drained   Stage = "drained"
 )
 
-// Stage returns the stage; nil: there is no maintenance.
+// Stage returns the stage of maintenance. m may be nil: there is none.
 func (m *Maintenance) Stage() Stage {
 	switch {
 	case m == nil:

@@ -26,7 +26,7 @@ func modes() []choice[Mode] {
 		{value: ModeOneArm, word: "onearm", help: "replaces the client's address with the load balancer's"},
 		{value: ModeFullNAT, word: "fullnat", help: "replaces the client's address with the VIP"},
 		{value: ModeDSR, word: "dsr", help: "changes only the MAC address: endpoints also own the VIP and answer clients directly"},
-		{value: ModeFullProxy, word: "fullproxy", help: "terminates connections, and opens others to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
+		{value: ModeFullProxy, word: "fullproxy", help: "terminates connections, and opens others to the endpoints", alternative: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
 		{value: ModeHostOneArm, word: "hostonearm", help: "like onearm, at the VIP and at every local address; VIP 0.0.0.0 or :: is local addresses alone"},
 		{value: ModeAuto, word: "auto", help: "keeps the client's address for endpoints of this node, whose answers pass it, and like onearm for others"},
 	}
@@ -73,7 +73,7 @@ func (s Service) validateTunnel() error {
 		return err
 	}
 	if s.Tunnel != TunnelNone && s.Mode != ModeDSR {
-		return NewFieldError(FieldTunnel, s.Tunnel.String(), "is given, and mode is "+s.Mode.String(), "none, or mode dsr")
+		return NewFieldError(FieldTunnel, s.Tunnel.String(), "is set, but mode is "+s.Mode.String(), "none, or mode dsr")
 	}
 	return nil
 }
@@ -81,8 +81,8 @@ func (s Service) validateTunnel() error {
 // validateMode checks the mode's requirements on the rest of the service.
 func (s Service) validateMode() error {
 	if s.Mode != ModeHostOneArm && s.VIP.IsUnspecified() && !s.egressByRules() {
-		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has, and mode "+
-			ModeDefault.String()+" with egress", "a unicast address that can be routed")
+		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+", and mode "+
+			ModeDefault.String()+" with egress, support", "a unicast address that can be routed")
 	}
 	if err := s.validateEgress(); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (s Service) egressByRules() bool {
 	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
 }
 
-// HasEgressSource reports whether connections that its endpoints open outwards leave with an address of
-// the service.
+// HasEgressSource reports whether connections that the endpoints open leave with an address of the
+// service.
 func (s Service) HasEgressSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
 
 func (s Service) validateEgress() error {
@@ -129,7 +129,7 @@ func (s Service) validateSNAT() error {
 	}
 	first := s.SNAT[0].String()
 	if !s.Mode.TranslatesSource() && !s.Egress {
-		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat, hostonearm or auto, or egress")
+		return NewFieldError(FieldSNAT, first, "is set, but mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat, hostonearm or auto, or egress")
 	}
 	if n := len(s.SNAT); n > MaxSNAT {
 		return NewFieldError(FieldSNAT, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSNAT)+" addresses")
@@ -150,8 +150,8 @@ func (s Service) validateSNAT() error {
 	return nil
 }
 
-// AdditionalVIPs returns the addresses of the service besides its VIP. In mode hostonearm with a
-// specified VIP, it includes the unspecified address, for every local address.
+// AdditionalVIPs returns the addresses of the service besides its VIP. In mode hostonearm, unless
+// its VIP is unspecified, it includes the unspecified address, which means every local address.
 func (s Service) AdditionalVIPs() []netip.Addr {
 	if s.Mode != ModeHostOneArm || s.VIP.IsUnspecified() {
 		return s.Secondary
@@ -163,7 +163,7 @@ func (s Service) AdditionalVIPs() []netip.Addr {
 	return append(slices.Clip(s.Secondary), every)
 }
 
-// AdditionalKeys returns the keys at AdditionalVIPs.
+// AdditionalKeys returns the service's key at each of its AdditionalVIPs.
 func (s Service) AdditionalKeys() []Key {
 	further := s.AdditionalVIPs()
 	keys := make([]Key, len(further))
@@ -180,13 +180,13 @@ func (s Service) validateSecondary() error {
 	}
 	first := s.Secondary[0].String()
 	if s.Protocol == SCTP && s.Mode == ModeDSR {
-		return NewFieldError(FieldSecondary, first, "is given, and endpoints answer SCTP's clients directly in mode dsr", "none; endpoints list the VIPs that they have")
+		return NewFieldError(FieldSecondary, first, "is set, but endpoints answer SCTP's clients directly in mode dsr", "none; endpoints list the VIPs that they have")
 	}
 	if n := len(s.Secondary); n > MaxSecondary {
 		return NewFieldError(FieldSecondary, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSecondary)+" addresses")
 	}
 	if s.VIP.IsUnspecified() {
-		return NewFieldError(FieldSecondary, first, "is given, and the service is of every local address", "none")
+		return NewFieldError(FieldSecondary, first, "is set, but the service is of every local address", "none")
 	}
 	seen := map[netip.Addr]bool{s.VIP: true}
 	for _, a := range s.Secondary {
@@ -204,8 +204,8 @@ func (s Service) validateSecondary() error {
 	return nil
 }
 
-// Translates reports whether packets between the VIP's clients and an endpoint change the IP
-// version (NAT64, NAT46). Such an endpoint sees an address of the load balancer, whatever the mode.
+// Translates reports whether packets change the IP version between clients and an endpoint (NAT64,
+// NAT46). Such an endpoint sees an address of the load balancer, whatever the mode.
 func (s Service) Translates(e Endpoint) bool {
 	return e.Addr.Is4() != s.VIP.Is4() && s.Tunnel == TunnelNone
 }

@@ -25,9 +25,9 @@ func (s *Service) validateN3() error {
 	case s.Mode == ModeHostOneArm:
 		return NewFieldError(FieldSelect, word, "is for a VIP of its own, and mode is "+s.Mode.String(), "another algorithm, or another mode")
 	case s.Helper != HelperNone:
-		return NewFieldError(FieldHelper, s.Helper.String(), "is given, and select is "+word, HelperNone.String()+", or another algorithm")
+		return NewFieldError(FieldHelper, s.Helper.String(), "is set, but select is "+word, HelperNone.String()+", or another algorithm")
 	case s.HasEgressSource():
-		return NewFieldError(FieldEgress, "true", "is given, and select is "+word, "false, or another algorithm")
+		return NewFieldError(FieldEgress, "true", "is set, but select is "+word, "false, or another algorithm")
 	}
 	return nil
 }

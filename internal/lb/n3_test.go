@@ -17,8 +17,8 @@ func TestN3(t *testing.T) {
 			`(allowed: another algorithm, or --udp=2152)`,
 		"10.0.0.1:2152-2153/udp select=n3 endpoints=10.1.0.1:2152": `select "n3" is for GTP-U, and the service's port is 2152 ` +
 			`(allowed: another algorithm, or --udp=2152)`,
-		"10.0.0.1:2152/udp select=n3 helper=tftp endpoints=10.1.0.1:2152":              `helper "tftp" is given, and select is n3 (allowed: none, or another algorithm)`,
-		"10.0.0.1:2152/udp select=n3 mode=fullnat egress=true endpoints=10.1.0.1:2152": `egress "true" is given, and select is n3 (allowed: false, or another algorithm)`,
+		"10.0.0.1:2152/udp select=n3 helper=tftp endpoints=10.1.0.1:2152":              `helper "tftp" is set, but select is n3 (allowed: none, or another algorithm)`,
+		"10.0.0.1:2152/udp select=n3 mode=fullnat egress=true endpoints=10.1.0.1:2152": `egress "true" is set, but select is n3 (allowed: false, or another algorithm)`,
 	} {
 		s, err := ParseService(text)
 		if err == nil {

@@ -24,7 +24,7 @@ func TestOutlier(t *testing.T) {
 		{service: "20.20.20.1:80/tcp mode=dsr select=hash" + two},
 		{service: "20.20.20.1:80-90/tcp" + two, resets: true},
 		{service: "20.20.20.1:80/udp" + two, resets: true},
-		{service: "20.20.20.1:80/udp outlier=on" + two, err: `outlier "on" is given, and handshakes of udp are not counted (allowed: auto or off)`},
+		{service: "20.20.20.1:80/udp outlier=on" + two, err: `outlier "on" is set, but handshakes of udp are not counted (allowed: auto or off)`},
 		{service: "20.20.20.1:80/tcp mode=dsr outlier=on" + two, err: "answers are not seen in mode dsr"},
 		{service: "20.20.20.1:80-90/tcp outlier=on" + two, err: "a range includes ports without a listener"},
 		{service: "20.20.20.1:80/tcp outlier=maybe" + two, err: "auto, on or off"},

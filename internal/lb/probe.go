@@ -17,13 +17,13 @@ const (
 	ProbeAuto  ProbeType = iota // not specified: Service.ProbeOf derives it from the protocol
 	ProbeNone                   // no probe: the endpoint counts as up
 	ProbePing                   // an answer to ICMP echo
-	ProbeTCP                    // that a connection is accepted; with Request, an answer that has Response in it
-	ProbeUDP                    // an answer that has Response in it; without Response, no ICMP port unreachable
+	ProbeTCP                    // an accepted connection; with Request, an answer that contains Response
+	ProbeUDP                    // an answer that contains Response; without Response, no ICMP port unreachable
 	ProbeHTTP                   // a status in Statuses, and a body that contains Response
 	ProbeHTTPS                  // HTTP over TLS
 	ProbeGRPC                   // SERVING from grpc.health.v1; Request is the name of the service
-	ProbeDNS                    // an answer without error to a query for the name Request; with Response, this address in it
-	ProbeSCTP                   // that an association is accepted: INIT ACK
+	ProbeDNS                    // an answer without error to a query for the name Request; with Response, one that contains this address
+	ProbeSCTP                   // an accepted association: INIT ACK
 )
 
 func probeTypes() []choice[ProbeType] {
@@ -52,8 +52,8 @@ func ParseProbeType(s string) (ProbeType, error) {
 // hasPort reports whether the probe is sent to a port.
 func (t ProbeType) hasPort() bool { return t > ProbePing }
 
-// Transport returns the type of the transport alone: an agent's report about tcp applies to http,
-// too.
+// Transport returns the type of a probe of the transport protocol alone: an agent's report about
+// tcp applies to http, too.
 func (t ProbeType) Transport() ProbeType {
 	switch t {
 	case ProbeHTTP, ProbeHTTPS, ProbeGRPC:
@@ -72,16 +72,16 @@ type Probe struct {
 	Type     ProbeType
 	Port     uint16 // host byte order; 0: the endpoint's own
 	Request  string // HTTP: the path, "/" when empty; others: see ProbeType
-	Response string // bytes that the answer must have in it; empty: any answer
+	Response string // bytes that the answer must contain; empty: any answer
 	Host     string // HTTP: the header; TLS: the name that the certificate must be for; empty: the endpoint's address
 	Statuses []StatusRange
-	// TLS: PEM files. CA: authorities that may have signed the endpoint's certificate; empty: the
-	// certificate is not verified. Certificate, Key: the client's.
+	// TLS: PEM files. CA: authorities that may have signed the endpoint's certificate; empty:
+	// the certificate is not verified. Certificate, Key: the client's.
 	CA, Certificate, Key string
 
 	Interval time.Duration // between the beginnings of two probes, 100 ms to 24 h; 0: DefaultProbeInterval
 	Timeout  time.Duration // of each probe, at most Interval; 0: Interval, up to DefaultProbeTimeout
-	Fall     int           // failures in a row that make an endpoint be down, 1 to 100; 0: DefaultProbeFall
+	Fall     int           // consecutive failures after which an endpoint is down, 1 to 100; 0: DefaultProbeFall
 	Rise     int           // consecutive successes after which it is up again, 1 to 100; 0: DefaultProbeRise
 }
 
@@ -104,21 +104,21 @@ const (
 	DefaultProbeRise     = 2
 )
 
-// Monitored reports whether the service considers the health of its endpoints: if it is set, or by
+// Monitored reports whether the service considers the health of its endpoints: explicitly, or by
 // its mode, as in the existing loxilb.
-func (s *Service) Monitored() bool { return s.asksForProbes() || s.probedByMode() }
+func (s *Service) Monitored() bool { return s.probedExplicitly() || s.probedByMode() }
 
-// asksForProbes reports whether the service explicitly has its endpoints probed.
-func (s *Service) asksForProbes() bool { return s.Monitor || s.Probe.Type > ProbeNone }
+// probedExplicitly reports whether the service's settings request probes.
+func (s *Service) probedExplicitly() bool { return s.Monitor || s.Probe.Type > ProbeNone }
 
-// probedByMode reports whether probing is not set, but the mode implies it. Not for services of all
-// ports, whose port to probe would be a guess.
+// probedByMode reports whether the mode implies probes and no setting disables them. A service of
+// all ports is not probed by default, since any port would be a guess.
 func (s *Service) probedByMode() bool {
 	return s.Probe.Type == ProbeAuto && s.Mode.TranslatesSource() && (s.Probe.Port != 0 || !s.AllPorts())
 }
 
-// IsProbed reports whether an endpoint is probed for the service. An endpoint that must not be probed
-// is not, and its service is refused only if it explicitly asks for probes.
+// IsProbed reports whether an endpoint is probed for the service. Metadata services of clouds are
+// never probed; Validate refuses them only if probes are requested explicitly.
 func (s *Service) IsProbed(e Endpoint) bool {
 	return s.Monitored() && (s.Probe.Type == ProbeNone || !isMetadata(e.Addr))
 }
@@ -134,7 +134,7 @@ func (s *Service) ProbeOf(e Endpoint) Probe {
 	return p.complete()
 }
 
-// probeType returns the type of the probe, as named or by protocol.
+// probeType returns the type of the probe: the configured one, or that of the protocol.
 func (s *Service) probeType() ProbeType {
 	if s.Probe.Type != ProbeAuto {
 		return s.Probe.Type
@@ -142,13 +142,13 @@ func (s *Service) probeType() ProbeType {
 	return AutoProbe(s.Protocol)
 }
 
-// AutoProbe returns the type of probe of a service that names none.
+// AutoProbe returns the default type of probe for services of a protocol.
 func AutoProbe(p Protocol) ProbeType {
 	t, _ := ParseProbeType(p.Traits().Probe) // the protocol's default is a valid type
 	return t
 }
 
-// complete returns the probe with every default written out.
+// complete returns the probe with all defaults filled in.
 func (p Probe) complete() Probe {
 	p.Interval = cmp.Or(p.Interval, DefaultProbeInterval)
 	p.Timeout = cmp.Or(p.Timeout, min(p.Interval, DefaultProbeTimeout))
@@ -166,8 +166,8 @@ func (p *Probe) Equal(o *Probe) bool {
 		p.Interval == o.Interval && p.Timeout == o.Timeout && p.Fall == o.Fall && p.Rise == o.Rise
 }
 
-// NameOfProbe returns the existing loxilb's name of a probe of an address: 10.0.0.1_tcp_80. Two
-// probes that differ in something else share it.
+// NameOfProbe returns the existing loxilb's name of a probe of an address, such as 10.0.0.1_tcp_80.
+// Probes of the same address, type and port share it.
 func NameOfProbe(a netip.Addr, p *Probe) string {
 	return a.String() + "_" + p.Type.String() + "_" + strconv.Itoa(int(p.Port))
 }
@@ -186,7 +186,7 @@ func monitorFields() []Field[Service] {
 			Name: FieldAllDown, Text: "all-down", Record: "allDown", Position: first + 1, Since: monitorFormat,
 			Property: "serviceArguments.allDown", Flag: "all-down",
 			Help: "how to treat new connections while no endpoint is up",
-			form: wordOfField(func(s *Service) *AllDown { return &s.AllDown }, allDowns),
+			form: word(func(s *Service) *AllDown { return &s.AllDown }, allDowns),
 		},
 	}
 	for i, f := range probeFields(func(s *Service) *Probe { return &s.Probe }) {
@@ -206,7 +206,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeType, Text: "probetype", Record: "probeType", Property: "probetype", Flag: "probetype",
 			Help: "what a probe checks",
-			form: wordOfField(func(t *T) *ProbeType { return &at(t).Type }, probeTypes),
+			form: word(func(t *T) *ProbeType { return &at(t).Type }, probeTypes),
 		},
 		{
 			Name: FieldProbePort, Text: "probeport", Record: "probePort", Property: "probeport", Flag: "probeport",
@@ -216,22 +216,22 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeRequest, Text: "probereq", Record: "probeRequest", Property: "probereq", Flag: "probereq",
 			Help: "request of a probe: path (http, https; default /), service (grpc; default: the whole server), name (dns) or bytes (tcp, udp)",
-			form: line(func(t *T) *string { return &at(t).Request }),
+			form: text(func(t *T) *string { return &at(t).Request }),
 		},
 		{
 			Name: FieldProbeResponse, Text: "proberesp", Record: "probeResponse", Property: "proberesp", Flag: "proberesp",
 			Help: "text that the answer must contain (default: any answer passes)",
-			form: line(func(t *T) *string { return &at(t).Response }),
+			form: text(func(t *T) *string { return &at(t).Response }),
 		},
 		{
 			Name: FieldProbeInterval, Text: "probe-interval", Record: "probeInterval", Property: "probeInterval", Flag: "probe-interval",
 			Help: "interval between probes, such as 500ms or 10s (default 2s)",
-			form: period(func(t *T) *time.Duration { return &at(t).Interval }),
+			form: duration(func(t *T) *time.Duration { return &at(t).Interval }),
 		},
 		{
 			Name: FieldProbeWait, Text: "probe-wait", Record: "probeWait", Property: "probeWait", Flag: "probe-wait",
 			Help: "timeout of a probe, at most --probe-interval (default: --probe-interval, at most 2s)",
-			form: period(func(t *T) *time.Duration { return &at(t).Timeout }),
+			form: duration(func(t *T) *time.Duration { return &at(t).Timeout }),
 		},
 		{
 			Name: FieldProbeRetries, Text: "probe-retries", Record: "probeRetries", Property: "probeRetries", Flag: "probe-retries",
@@ -246,7 +246,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeHost, Text: "probe-host", Record: "probeHost", Property: "probeHost", Flag: "probe-host",
 			Help: "host name to request (http, https, grpc) and to verify in the certificate (default: the endpoint's address)",
-			form: line(func(t *T) *string { return &at(t).Host }),
+			form: text(func(t *T) *string { return &at(t).Host }),
 		},
 		{
 			Name: FieldProbeStatuses, Also: FieldProbeStatus, Text: "probe-statuses", Record: "probeStatuses", Property: "probeStatuses",
@@ -256,25 +256,25 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		{
 			Name: FieldProbeCA, Text: "probe-ca", Record: "probeCA", Property: "probeCA", Flag: "probe-ca",
 			Help: "CA certificates to verify https and grpc servers: absolute path of a PEM file below loxilb --probe-files (default: they are not verified)",
-			form: line(func(t *T) *string { return &at(t).CA }),
+			form: text(func(t *T) *string { return &at(t).CA }),
 		},
 		{
 			Name: FieldProbeCertificate, Text: "probe-cert", Record: "probeCertificate", Property: "probeCert", Flag: "probe-cert",
 			Help: "client certificate for https and grpc: absolute path of a PEM file below loxilb --probe-files",
-			form: line(func(t *T) *string { return &at(t).Certificate }),
+			form: text(func(t *T) *string { return &at(t).Certificate }),
 		},
 		{
 			Name: FieldProbeKey, Text: "probe-key", Record: "probeKey", Property: "probeKey", Flag: "probe-key",
 			Help: "private key of --probe-cert: absolute path of a PEM file below loxilb --probe-files",
-			form: line(func(t *T) *string { return &at(t).Key }),
+			form: text(func(t *T) *string { return &at(t).Key }),
 		},
 	}
 }
 
-// durationForm is a duration in Go's notation, in JSON too: 500ms. Nothing is 0.
+// durationForm is a duration in Go's notation, such as 500ms, also in JSON; "" is 0.
 type durationForm[T any] struct{ scalar[T, time.Duration] }
 
-func period[T any](at func(*T) *time.Duration) form[T] {
+func duration[T any](at func(*T) *time.Duration) form[T] {
 	return durationForm[T]{scalar[T, time.Duration]{at}}
 }
 

@@ -75,9 +75,9 @@ func TestProbeRefused(t *testing.T) {
 	long, most := strings.Repeat("x", 3<<20), strings.Repeat("x", 1024)
 	for _, tc := range []struct{ fields, want string }{
 		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, sctp, ping, http, https, grpc, dns or none)`},
-		{"probetype=sctp probereq=x", `probe request "x" is given, and probe type sctp sends no such text (allowed: nothing)`},
-		{"probetype=sctp proberesp=x", `probe response "x" is given, and probe type sctp does not look for a response (allowed: nothing)`},
-		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
+		{"probetype=sctp probereq=x", `probe request "x" is set, but probe type sctp sends no such text (allowed: nothing)`},
+		{"probetype=sctp proberesp=x", `probe response "x" is set, but probe type sctp does not look for a response (allowed: nothing)`},
+		{"probetype=ping probeport=80", `probe port "80" is set, but probe type ping has no port (allowed: 0)`},
 		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
 		{"probeport=-1", `probe port "-1" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
 		{"probe-retries=1000000000", `probe retries "1000000000" is out of range (allowed: 0 (the default) to 100)`},
@@ -89,21 +89,21 @@ func TestProbeRefused(t *testing.T) {
 		{"probe-interval=25h", `probe interval "25h0m0s" is out of range (allowed: 100ms to 24h; 0 is the default)`},
 		{"probe-wait=3s", `probe wait "3s" is out of range (allowed: 10ms to the probe interval, 2s; 0 is the default)`},
 		{"probe-wait=1ms", `probe wait "1ms" is out of range (allowed: 10ms to the probe interval, 2s; 0 is the default)`},
-		{"probereq=" + long, `probe request "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
-		{"proberesp=" + long, `probe response "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
-		{`probereq="\xff"`, `probe request "\xff" is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
-		{"probetype=ping probereq=x", `probe request "x" is given, and probe type ping sends no such text (allowed: nothing)`},
+		{"probereq=" + long, `probe request "` + long[:64] + `..." is too long, or not UTF-8 (allowed: up to 1024 bytes of UTF-8)`},
+		{"proberesp=" + long, `probe response "` + long[:64] + `..." is too long, or not UTF-8 (allowed: up to 1024 bytes of UTF-8)`},
+		{`probereq="\xff"`, `probe request "\xff" is too long, or not UTF-8 (allowed: up to 1024 bytes of UTF-8)`},
+		{"probetype=ping probereq=x", `probe request "x" is set, but probe type ping sends no such text (allowed: nothing)`},
 		{`probetype=http probereq="/a b"`, `probe request "/a b" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
 		{"probetype=http probereq=http://10.0.0.1/", `probe request "http://10.0.0.1/" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
 		{`probetype=http probereq="/a\r\nX: y"`, `probe request "/a\r\nX: y" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
-		{"probetype=http proberesp=a probe-host=a/b", `probe host "a/b" is not a host (allowed: a name or an address, with :PORT if need be)`},
+		{"probetype=http proberesp=a probe-host=a/b", `probe host "a/b" is not a host (allowed: a name or an address, optionally with :PORT)`},
 		{"probetype=http probereq=/50%", `probe request "/50%" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
 		{"probetype=http probereq=/a#b", `probe request "/a#b" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
-		{"probetype=http probe-host=a#b", `probe host "a#b" is not a host (allowed: a name or an address, with :PORT if need be)`},
-		{"probetype=https probe-host=a?b", `probe host "a?b" is not a host (allowed: a name or an address, with :PORT if need be)`},
-		{"probetype=grpc probe-host=a@b", `probe host "a@b" is not a host (allowed: a name or an address, with :PORT if need be)`},
-		{"probe-host=a", `probe host "a" is given, and probe type tcp has no host (allowed: nothing)`},
-		{"probe-statuses=200", `probe status "200" is given, and probe type tcp has no status (allowed: nothing)`},
+		{"probetype=http probe-host=a#b", `probe host "a#b" is not a host (allowed: a name or an address, optionally with :PORT)`},
+		{"probetype=https probe-host=a?b", `probe host "a?b" is not a host (allowed: a name or an address, optionally with :PORT)`},
+		{"probetype=grpc probe-host=a@b", `probe host "a@b" is not a host (allowed: a name or an address, optionally with :PORT)`},
+		{"probe-host=a", `probe host "a" is set, but probe type tcp has no host (allowed: nothing)`},
+		{"probe-statuses=200", `probe status "200" is set, but probe type tcp has no status (allowed: nothing)`},
 		{"probetype=http probe-statuses=abc", `probe status "abc" is not a status or a range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=299-200", `probe status "299-200" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=600", `probe status "600" is neither a status nor a range of statuses (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
@@ -111,15 +111,15 @@ func TestProbeRefused(t *testing.T) {
 			"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","),
 			`probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`,
 		},
-		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc does not look for a response (allowed: nothing)`},
-		{"probetype=grpc probe-host=a probe-statuses=200", `probe status "200" is given, and probe type grpc has no status (allowed: nothing)`},
+		{"probetype=grpc proberesp=x", `probe response "x" is set, but probe type grpc does not look for a response (allowed: nothing)`},
+		{"probetype=grpc probe-host=a probe-statuses=200", `probe status "200" is set, but probe type grpc has no status (allowed: nothing)`},
 		{"probetype=dns", `probe request "" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a..b", `probe request "a..b" is not a valid DNS name (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a.b proberesp=x", `probe response "x" is not an IP address (allowed: an IPv4 or IPv6 address that the name has)`},
-		{"probetype=http probe-ca=/a", `probe CA "/a" is given, and probe type http has no TLS (allowed: nothing)`},
+		{"probetype=http probe-ca=/a", `probe CA "/a" is set, but probe type http has no TLS (allowed: nothing)`},
 		{"probetype=https probe-ca=a.pem", `probe CA "a.pem" is not an absolute path (allowed: such as /etc/loxilb/probes/ca.pem, on the load balancer)`},
-		{"probetype=https probe-cert=/a", `probe key is missing, and a probe certificate is given (allowed: both or neither)`},
-		{"probetype=https probe-key=/a", `probe certificate is missing, and a probe key is given (allowed: both or neither)`},
+		{"probetype=https probe-cert=/a", `probe key is missing, but a probe certificate is set (allowed: both or neither)`},
+		{"probetype=https probe-key=/a", `probe certificate is missing, but a probe key is set (allowed: both or neither)`},
 		{"all-down=explode", `all down "explode" is not known (allowed: refuse or panic)`},
 	} {
 		s, err := ParseService("10.0.0.1:80/tcp endpoints=10.1.0.1:8080 monitor=true " + tc.fields)
@@ -209,7 +209,7 @@ func TestEndpointProbe(t *testing.T) {
 	}
 	for _, host := range metadataAddresses() {
 		wrong[`{"host":"`+host+`","probeType":"ping"}`] = `endpoint address "` + host +
-			`" is not probed: clouds give the machine's secrets there (allowed: an address that is no metadata service of a cloud)`
+			`" must not be probed: it is the metadata service of a cloud, which gives out secrets (allowed: any other address)`
 	}
 	for data, want := range wrong {
 		if _, err := UnmarshalEndpointProbe([]byte(data)); errorText(err) != want {

@@ -46,7 +46,7 @@ func (s Service) validateRefusal() error {
 	case s.MSS == 0:
 		return nil
 	case s.Protocol != TCP:
-		return NewFieldError(FieldMSS, mss, "is given, and "+s.Protocol.String()+" has no segments", "0")
+		return NewFieldError(FieldMSS, mss, "is set, but "+s.Protocol.String()+" has no segments", "0")
 	case s.MSS < minMSS || s.MSS > maxMSS:
 		return NewFieldError(FieldMSS, mss, "is out of range", mssAllowed)
 	}
@@ -80,7 +80,7 @@ func (s Service) validateSynProtect() error {
 		return err
 	}
 	if s.SynProtect != SynProtectAuto && s.Protocol != TCP {
-		return NewFieldError(FieldSynProtect, s.SynProtect.String(), "is given, and "+s.Protocol.String()+" has no SYNs", SynProtectAuto.String())
+		return NewFieldError(FieldSynProtect, s.SynProtect.String(), "is set, but "+s.Protocol.String()+" has no SYNs", SynProtectAuto.String())
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ type ConnectionLimits struct {
 	ClientPrefix                  uint8 // leading bits of an address that make a client; 0: 32 of IPv4, 64 of IPv6
 }
 
-// Limited reports whether anything is.
+// Limited reports whether any limit is set.
 func (l ConnectionLimits) Limited() bool {
 	return l.MaxRate|l.MaxConnections|l.ClientRate|l.ClientConnections != 0
 }
@@ -101,8 +101,8 @@ func (l ConnectionLimits) Limited() bool {
 // maxRate is the largest rate whose tokens of one second fit into a token bucket on every kernel.
 const maxRate = 1_000_000
 
-// maxOpen is more than any table holds.
-const maxOpen = 1_000_000_000
+// maxConnectionLimit is more than any connection table holds.
+const maxConnectionLimit = 1_000_000_000
 
 func limitFields() []Field[Service] {
 	const rates, counts = "0 (any number) to 1000000", "0 (any number) to 1000000000"
@@ -116,7 +116,7 @@ func limitFields() []Field[Service] {
 			Name: FieldConnections, Text: "max-connections", Record: "maxConnections", Position: 18, Since: 3,
 			Property: "serviceArguments.maxConnections", Flag: "max-connections",
 			Help: "limit the service's open connections; 0 is no limit", Allowed: counts,
-			form: number(func(s *Service) *uint32 { return &s.MaxConnections }, maxOpen),
+			form: number(func(s *Service) *uint32 { return &s.MaxConnections }, maxConnectionLimit),
 		},
 		{
 			Name: FieldClientRate, Text: "client-rate", Record: "clientRate", Position: 19, Since: 3,
@@ -128,7 +128,7 @@ func limitFields() []Field[Service] {
 			Name: FieldClientConnections, Text: "client-connections", Record: "clientConnections", Position: 20, Since: 3,
 			Property: "serviceArguments.clientConnections", Flag: "client-connections",
 			Help: "limit each client's open connections; 0 is no limit", Allowed: counts,
-			form: number(func(s *Service) *uint32 { return &s.ClientConnections }, maxOpen),
+			form: number(func(s *Service) *uint32 { return &s.ClientConnections }, maxConnectionLimit),
 		},
 		{
 			Name: FieldClientPrefix, Text: "client-prefix", Record: "clientPrefix", Position: 21, Since: 3,
@@ -150,7 +150,7 @@ func (s Service) validateLimits() error {
 	}
 	for _, err := range []error{
 		atMost(FieldRate, l.MaxRate, maxRate), atMost(FieldClientRate, l.ClientRate, maxRate),
-		atMost(FieldConnections, l.MaxConnections, maxOpen), atMost(FieldClientConnections, l.ClientConnections, maxOpen),
+		atMost(FieldConnections, l.MaxConnections, maxConnectionLimit), atMost(FieldClientConnections, l.ClientConnections, maxConnectionLimit),
 	} {
 		if err != nil {
 			return err
@@ -161,13 +161,14 @@ func (s Service) validateLimits() error {
 	case int(l.ClientPrefix) > bits:
 		return NewFieldError(FieldClientPrefix, prefix, "is longer than an address of the VIP's family", "0 (the default) to "+strconv.Itoa(bits))
 	case l.ClientPrefix != 0 && l.ClientRate == 0 && l.ClientConnections == 0:
-		return NewFieldError(FieldClientPrefix, prefix, "is given, and clients are not limited", "0, or a client rate or client connections")
+		return NewFieldError(FieldClientPrefix, prefix, "is set, but clients are not limited", "0, or a client rate or client connections")
 	}
 	return nil
 }
 
-// parseSources parses prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of
-// full length, and normalizes them by NormalSources. field is the name of one of them.
+// parseSources parses prefixes, such as 10.0.0.0/8 or 2001:db8::/32, and addresses, which are
+// prefixes of full length, and normalizes them by NormalSources. field names a single one in
+// errors.
 func parseSources(field string, list []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, len(list))
 	for i, s := range list {
@@ -187,12 +188,12 @@ func parseSource(field, s string) (netip.Prefix, error) {
 		if addrErr != nil {
 			return p, NewFieldError(field, s, "is not a prefix", "IP/LENGTH or IP")
 		}
-		if err := addrForm(field, a); err != nil { // refuse a zone: a prefix has none, so it would be lost with the length after it
+		if err := checkAddrForm(field, a); err != nil { // refuse a zone: PrefixFrom would drop it silently
 			return p, err
 		}
 		p = netip.PrefixFrom(a, a.BitLen())
 	}
-	return p, addrForm(field, p.Addr())
+	return p, checkAddrForm(field, p.Addr())
 }
 
 // ParsePrefix parses a prefix, or an address, which is a prefix of all its bits. Bits after the
@@ -205,8 +206,7 @@ func ParsePrefix(field, s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// NormalSources clears the bits after each prefix, sorts, and removes duplicates. It changes the
-// list.
+// NormalSources clears the bits after each prefix, sorts the list in place, and removes duplicates.
 func NormalSources(list []netip.Prefix) []netip.Prefix {
 	for i, p := range list {
 		list[i] = p.Masked()
@@ -235,7 +235,7 @@ func (s Service) validateSourceList(field, one string, list []netip.Prefix) erro
 		if !p.IsValid() {
 			return NewFieldError(one, p.String(), "is not a prefix", "IP/LENGTH or IP")
 		}
-		if err := addrForm(one, p.Addr()); err != nil {
+		if err := checkAddrForm(one, p.Addr()); err != nil {
 			return err
 		}
 		if p.Addr().Is4() != s.VIP.Is4() {

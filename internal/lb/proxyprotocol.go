@@ -12,9 +12,9 @@ func (s Service) validateProxyProtocol() error {
 	case !s.ProxyProtocol:
 		return nil
 	case s.Protocol != TCP:
-		return NewFieldError(FieldProxyProtocol, "true", "precedes a stream of data, and "+s.Protocol.String()+" has none", "false, or protocol tcp")
+		return NewFieldError(FieldProxyProtocol, "true", "needs a stream of data, and "+s.Protocol.String()+" has none", "false, or protocol tcp")
 	case !slices.Contains(proxyModes(), s.Mode):
-		return NewFieldError(FieldProxyProtocol, "true", "is given, and mode is "+s.Mode.String(), "false, or mode default, onearm or fullnat")
+		return NewFieldError(FieldProxyProtocol, "true", "is set, but mode is "+s.Mode.String(), "false, or mode default, onearm or fullnat")
 	}
 	return nil
 }

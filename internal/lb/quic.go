@@ -97,13 +97,15 @@ func quicFields() []Field[Service] {
 	}}
 }
 
-// serverID is a form of text: hexadecimal digits, in lower case.
-type serverID[T any] struct{ free[T] }
+// hexForm is a server ID in hexadecimal digits, stored in lower case.
+type hexForm[T any] struct{ textForm[T] }
 
-func hexText[T any](at func(*T) *string) form[T] { return serverID[T]{free[T]{scalar[T, string]{at}}} }
+func hexDigits[T any](at func(*T) *string) form[T] {
+	return hexForm[T]{textForm[T]{scalar[T, string]{at}}}
+}
 
-func (s serverID[T]) set(t *T, f *Field[T], v any) error { return s.parse(t, f, v.(string)) }
-func (s serverID[T]) parse(t *T, _ *Field[T], v string) (err error) {
+func (s hexForm[T]) set(t *T, f *Field[T], v any) error { return s.parse(t, f, v.(string)) }
+func (s hexForm[T]) parse(t *T, _ *Field[T], v string) (err error) {
 	*s.at(t), err = parseServerID(v)
 	return err
 }
@@ -155,20 +157,20 @@ func (s *Service) validateQUIC() error {
 	return s.validateQUICConfigs(length / 2)
 }
 
-// validateNoQUIC checks that a service of another algorithm has nothing of this one.
+// validateNoQUIC checks that a service of another algorithm has no settings of QUIC.
 func (s *Service) validateNoQUIC() error {
 	if len(s.QUIC) > 0 {
-		return NewFieldError(FieldQUIC, strconv.Itoa(int(s.QUIC[0].Number)), "is given, and select is "+s.Algorithm.String(), "none, or select quic")
+		return NewFieldError(FieldQUIC, strconv.Itoa(int(s.QUIC[0].Number)), "is set, but select is "+s.Algorithm.String(), "none, or select quic")
 	}
 	for _, e := range s.Endpoints {
 		if e.ServerID != "" {
-			return NewFieldError(FieldServerID, e.ServerID, "is given, and select is "+s.Algorithm.String(), "none, or select quic")
+			return NewFieldError(FieldServerID, e.ServerID, "is set, but select is "+s.Algorithm.String(), "none, or select quic")
 		}
 	}
 	return nil
 }
 
-// validateQUICConfigs checks the configurations. length: of server IDs, in bytes.
+// validateQUICConfigs checks the configurations. length is that of server IDs, in bytes.
 func (s *Service) validateQUICConfigs(length int) error {
 	var given []uint8
 	for _, c := range s.QUICConfigs() {

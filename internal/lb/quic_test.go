@@ -28,8 +28,8 @@ func TestQUIC(t *testing.T) {
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#" + strings.Repeat("0a", 16): `server ID "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a" is not a server ID (allowed: 2 to 30 hexadecimal digits, two for each byte)`,
 		"10.0.0.1:443/tcp select=quic endpoints=10.1.0.1:443#0a": `select "quic" is for UDP, and the service is of ` +
 			`tcp (allowed: another algorithm, or --udp)`,
-		"10.0.0.1:443/udp select=hash endpoints=10.1.0.1:443#0a":                   `server ID "0a" is given, and select is hash (allowed: none, or select quic)`,
-		"10.0.0.1:443/udp endpoints=10.1.0.1:443 quic=2":                           `quic configuration "2" is given, and select is rr (allowed: none, or select quic)`,
+		"10.0.0.1:443/udp select=hash endpoints=10.1.0.1:443#0a":                   `server ID "0a" is set, but select is hash (allowed: none, or select quic)`,
+		"10.0.0.1:443/udp endpoints=10.1.0.1:443 quic=2":                           `quic configuration "2" is set, but select is rr (allowed: none, or select quic)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a quic=7":            `quic configuration "7" is not the number of a configuration (allowed: 0 to 6)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a quic=1,1:4:" + key: `quic configuration "1" is given twice (allowed: each number once)`,
 		"10.0.0.1:443/udp select=quic endpoints=10.1.0.1:443#0a quic=1:4": `quic configuration "1:4" is not a configuration ` +

@@ -39,13 +39,13 @@ func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 			format = f.Since
 		}
 	}
-	format = max(format, endpointsFormat(s.Endpoints), s.contractNeeds())
+	format = max(format, endpointsFormat(s.Endpoints), s.requiredFormat())
 	data, err = marshalMembers(&s, c.fields, &member{"service", s.Key.String(), 0})
 	return format, data, err
 }
 
-// marshalMembers writes the fields of t that differ from their default, after a first member if
-// there is one.
+// marshalMembers writes the fields of t that differ from their default. first, which may be nil,
+// precedes them.
 func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte, err error) {
 	members := make([]member, 0, 24)
 	if first != nil {
@@ -67,8 +67,8 @@ func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte,
 	return append(data, '}'), nil
 }
 
-// appendJSON writes like json.Marshal, in a third of the time for the values of records: a restart
-// and a snapshot of all services wait for this.
+// appendJSON writes like json.Marshal, but takes a third of the time for the values of records:
+// restarts and snapshots of all services wait for it.
 func appendJSON(b []byte, value any) ([]byte, error) {
 	switch v := value.(type) {
 	case int:
@@ -86,7 +86,7 @@ func appendJSON(b []byte, value any) ([]byte, error) {
 		}
 		return append(b, ']'), nil
 	case string:
-		if plain(v) {
+		if needsNoEscape(v) {
 			return append(append(append(b, '"'), v...), '"'), nil
 		}
 	}
@@ -94,8 +94,8 @@ func appendJSON(b []byte, value any) ([]byte, error) {
 	return append(b, text...), err
 }
 
-// plain reports whether JSON represents a text unescaped.
-func plain(s string) bool {
+// needsNoEscape reports whether JSON represents a text without escapes.
+func needsNoEscape(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			return false
@@ -216,8 +216,9 @@ func convert(sample, v any) (any, bool) {
 // need and earlier builds refused: the member bgp, and certain services.
 const contractFormat = closingFormat + 2
 
-// contractNeeds returns the first record format whose builds accept the service.
-func (s *Service) contractNeeds() int {
+// requiredFormat returns the first record format whose builds accept the service's mode, name and
+// endpoints.
+func (s *Service) requiredFormat() int {
 	later := s.egressByRules() || utf8.RuneCountInString(s.Name) > firstNameLength || s.Mode.TranslatesSource() && !s.Protocol.HasPorts()
 	if s.Mode == ModeFullNAT && len(s.SNAT) == 0 {
 		for _, e := range s.Endpoints {

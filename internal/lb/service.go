@@ -29,11 +29,12 @@ type Key struct {
 type Endpoint struct {
 	Addr netip.Addr // IPv4 or IPv6, whatever the VIP is (Service.Translates)
 	Port uint16     // host byte order
-	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the
-	// service's first port maps to Port, and so on. 0: all ports of the service map to Port.
+	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax:
+	// the service's first port maps to Port, and so on. 0: all ports of the service map to
+	// Port.
 	PortMax  uint16
 	Weight   uint16 // 0: no new connections, existing ones stay
-	Backup   uint8  // its level: an endpoint above 0 takes new connections only while lower levels have too few endpoints, see Service.ActiveLevel
+	Backup   uint8  // its level: an endpoint above 0 gets new connections only while lower levels have too few endpoints, see Service.ActiveLevel
 	ServerID string // with QUIC: its name in connection IDs, in lower-case hexadecimal digits
 }
 
@@ -49,19 +50,19 @@ type Service struct {
 	Endpoints   []Endpoint
 	IdleTimeout time.Duration  // 0: the protocol's default; whole seconds, at most 24 h
 	Secondary   []netip.Addr   // secondary VIPs, of the same IP version: the same service, with the same endpoints and counters
-	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
+	Sources     []netip.Prefix // clients that may connect, of the VIP's IP version, in the form of NormalSources; none: all
 	Denied      []netip.Prefix // denied prefixes, in the same form; a source in both lists is denied
 	// With Persist: the time for which a client without new connections is remembered, in whole
-	// seconds up to 24 h, 0 for DefaultPersistTimeout; and the number of address bits that identify
-	// a client, 0 for all.
+	// seconds up to 24 h, 0 for DefaultPersistTimeout; and the number of address bits that
+	// identify a client, 0 for all.
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // source addresses that replace the mode's; each has its own ports
 	Egress         bool          // connections opened by its endpoints leave with the VIP, or an address of SNAT, as source; see HasEgressSource
 	ProxyProtocol  bool          // endpoints get a header with the client's address in front of its data (PROXY protocol, version 2)
-	Helper         Helper        // of its protocol, for related connections
+	Helper         Helper        // application protocol with related connections
 	BGP            bool          // announces its VIPs by BGP
-	Refuse         Refusal       // of packets that it has no use for
+	Refuse         Refusal       // how to answer packets that the service cannot use
 	SynProtect     SynProtect    // TCP: when unknown clients are challenged
 	Tunnel         Tunnel        // with ModeDSR: how endpoints are reached
 	MSS            uint16        // largest TCP segment that the two sides may agree on; 0: any
@@ -69,15 +70,15 @@ type Service struct {
 	Owner          string        // the controller, so that each one finds its own; empty: unknown
 	OwnerTime      time.Time     // when the owner last changed the service, in whole seconds; zero without an Owner
 	Monitor        bool          // probe endpoints, and send no new connections to endpoints that are down; see Monitored
-	Probe          Probe         // how
-	Outlier        Outlier       // whether endpoints with failing handshakes are taken out
-	AllDown        AllDown       // of new connections while no endpoint is up
-	QUIC           []QUICConfig  // with QUIC: of connection IDs; see QUICConfigs
+	Probe          Probe         // how endpoints are probed
+	Outlier        Outlier       // whether endpoints with failing handshakes are ejected
+	AllDown        AllDown       // how to treat new connections while no endpoint is up
+	QUIC           []QUICConfig  // with QUIC: configurations of connection IDs; see QUICConfigs
 	SlowStart      time.Duration // how long a new endpoint takes to reach its full share; 0: no ramp
 	FailoverBelow  uint8         // percentage of the weight of a level of endpoints, below which the next level joins it; 0: only when no endpoint is left
-	OnRemove       Closing       // for open connections of endpoints that are removed from the service
-	OnFail         Closing       // connections of endpoints that are down
-	DrainTime      time.Duration // how long ClosingDrain leaves them, in whole seconds up to 24 h; 0: DefaultDrainTime
+	OnRemove       Closing       // how to treat open connections of endpoints that are removed from the service
+	OnFail         Closing       // how to treat open connections of endpoints that are down
+	DrainTime      time.Duration // how long ClosingDrain keeps connections open, in whole seconds up to 24 h; 0: DefaultDrainTime
 }
 
 // Limits of the desired state. They determine the sizes of the data path's maps.
@@ -216,8 +217,8 @@ func validateIdle(d time.Duration) error {
 	return nil
 }
 
-// Role is the role of a node for the services of an instance, as assigned by keepalived or
-// kube-loxilb. The words are the existing loxilb's.
+// Role is the role of a node for the services of an instance, assigned by keepalived or
+// kube-loxilb, for example. The words are the existing loxilb's.
 type Role string
 
 // The roles.
@@ -229,7 +230,7 @@ const (
 	RoleUnknown Role = "NOT_DEFINED" // no role was assigned: each node acts as if it were alone
 )
 
-// ParseRole parses the word in any case.
+// ParseRole parses the word of a role, in any case.
 func ParseRole(s string) (Role, error) {
 	all := []string{string(RoleMaster), string(RoleBackup), string(RoleFault), string(RoleStop), string(RoleUnknown)}
 	for _, word := range all {
@@ -262,8 +263,8 @@ func SourceInstance(a netip.Addr, instances map[string]Instance) string {
 // DefaultInstance is the instance of services whose names have none.
 const DefaultInstance = "llb-inst0"
 
-// InstanceKey returns the name of the instance: examples of the existing loxilb call the default
-// one "default".
+// InstanceKey returns the key of a named instance. "" and "default", as in examples of the existing
+// loxilb, mean DefaultInstance.
 func InstanceKey(name string) string {
 	if name == "" || name == "default" {
 		return DefaultInstance
@@ -294,13 +295,14 @@ type Instance struct {
 	Name   string     `json:"name"` // as given
 	Role   Role       `json:"role"`
 	VIP    netip.Addr `json:"vip,omitzero"` // the cluster's: the source that endpoints see in mode fullnat in place of services' VIPs; invalid: none
-	Origin string     `json:"place"`        // where the role was assigned
-	// Lease is how long the node stays MASTER while its daemon does not run; 0: until it reboots.
+	Origin string     `json:"place"`        // boot of the machine and network namespace where the role was assigned
+	// Lease is how long the node stays MASTER while its daemon does not run; 0: until it
+	// reboots.
 	Lease time.Duration `json:"lease,omitzero"`
 }
 
-// MinLease and MaxLease are the limits of Instance.Lease. A shorter one would end while the daemon
-// is replaced.
+// MinLease and MaxLease are the limits of Instance.Lease. A shorter lease would end during an
+// upgrade of the daemon.
 const (
 	MinLease = 5 * time.Second
 	MaxLease = time.Hour
@@ -352,9 +354,9 @@ func (i *Instance) validateLease() error {
 	return nil
 }
 
-// AtOrigin returns the instance at a place, which is a boot of the machine and a network namespace. At
-// another place a master loses its role: another node may have become master meanwhile, and two
-// masters are worse than none until the role is assigned again.
+// AtOrigin returns the instance for a process with this origin: a boot of the machine and a network
+// namespace. A master of another origin becomes a backup until the role is assigned again: another
+// node may have become master meanwhile, and two masters are worse than none.
 func (i Instance) AtOrigin(place string) Instance {
 	if i.Role == RoleMaster && i.Origin != place {
 		i.Role = RoleBackup

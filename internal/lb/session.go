@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// Session is a mobile user whose packets come in a GTP-U tunnel (3GPP TS 29.281): from the base
-// station to the user plane function, by this machine.
+// Session is a mobile user whose packets pass this machine in GTP-U tunnels (3GPP TS 29.281),
+// between the base station and the user plane function.
 type Session struct {
 	Name   string     `json:"name"`
 	User   netip.Addr `json:"user"`   // the user's own address
-	Access TunnelEnd  `json:"access"` // at the base station, where packets to the user go
-	Core   TunnelEnd  `json:"core"`   // at the user plane function, where the user's packets go
+	Access TunnelEnd  `json:"access"` // at the base station: for packets to the user
+	Core   TunnelEnd  `json:"core"`   // at the user plane function: for packets of the user
 }
 
 // TunnelEnd is the destination of a tunnel's packets.
@@ -45,9 +45,9 @@ func (s Session) Validate() error {
 	return nil
 }
 
-// SessionFlow classifies packets of a session by the address that its user talks to: they leave the
-// tunnel here, and answers go into the tunnel of the base station. All other packets of the user
-// stay in their tunnel.
+// SessionFlow selects packets of a session by the address that its user talks to. They leave the
+// tunnel at this machine, and answers enter the tunnel to the base station. All other packets of
+// the user stay in their tunnel.
 type SessionFlow struct {
 	Session string     `json:"session"` // its name
 	Peer    netip.Addr `json:"peer"`

@@ -14,10 +14,10 @@ func TestValidateModes(t *testing.T) {
 		"[2001:db8::1]:0/icmp endpoints=192.168.1.10:0":                                   "",
 		"10.0.0.1:80/tcp mode=fullnat endpoints=[2001:db8::2]:8080 snat=2001:db8::3":      "",
 		"0.0.0.0:80/tcp mode=onearm endpoints=192.168.1.10:8080": `VIP "0.0.0.0" is every local address, ` +
-			`which only mode hostonearm has, and mode default with egress (allowed: a unicast address that can be routed)`,
+			`which only mode hostonearm, and mode default with egress, support (allowed: a unicast address that can be routed)`,
 		"10.0.0.1:80/tcp mode=hostonearm endpoints=192.168.1.10:8080": "",
 		"[::]:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":     "",
-		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080 snat=10.1.0.1": `snat "10.1.0.1" is given, and mode ` +
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080 snat=10.1.0.1": `snat "10.1.0.1" is set, but mode ` +
 			`default keeps the source (allowed: none, or mode onearm, fullnat, hostonearm or auto, or egress)`,
 		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=2001:db8::1": `snat "2001:db8::1" is IPv6, and no ` +
 			`endpoint is (allowed: addresses of the endpoints' IP version)`,

@@ -61,9 +61,9 @@ func ParseService(line string) (Service, error) {
 type serviceParser struct {
 	service  *Service
 	seen     map[string]bool
-	weighted bool     // an endpoint carries its weight itself
-	weights  []uint16 // of weights=
-	list     string   // weights= as written
+	weighted bool     // endpoints= has a weight
+	weights  []uint16 // the values of weights=
+	list     string   // the text of weights=
 }
 
 func (p *serviceParser) field(f string) error {
@@ -89,7 +89,7 @@ func (p *serviceParser) field(f string) error {
 	return NewFieldError(FieldService, f, "names no field of a service", list(textNames()))
 }
 
-// textNames returns the names that may precede a =.
+// textNames returns the names of fields in a service's text.
 func textNames() []string {
 	var names []string
 	for _, f := range fields() {
@@ -142,7 +142,7 @@ func (p *serviceParser) applyWeights() error {
 	return nil
 }
 
-// splitFields cuts a line at its blanks, and undoes the quotes of FIELD="a value".
+// splitFields splits a line at its blanks, and removes the quotes of FIELD="a value".
 func splitFields(line string) ([]string, error) {
 	var fields []string
 	for {

@@ -36,7 +36,7 @@ const (
 	maxPolicies = 1024
 )
 
-// ParseDirection parses import or export, and reports whether it is export.
+// ParseDirection parses import or export, and reports whether it is import.
 func ParseDirection(text string) (imports bool, err error) {
 	switch strings.ToLower(text) {
 	case importWord:
@@ -47,7 +47,7 @@ func ParseDirection(text string) (imports bool, err error) {
 	return false, lb.NewFieldError(FieldPolicyType, text, "is not known"+lb.DidYouMean(text, []string{importWord, exportWord}), "import (routes from neighbors) or export (routes to them)")
 }
 
-// ParseRouteAction parses accept or reject, and reports whether it is the latter; "" is accept.
+// ParseRouteAction parses accept or reject, and reports whether it is reject; "" means accept.
 func ParseRouteAction(text string) (reject bool, err error) {
 	switch strings.ToLower(text) {
 	case "", acceptWord:
@@ -102,8 +102,7 @@ func (a Application) Validate() error {
 	return nil
 }
 
-// With returns the application with the policies of another one after its own, and the route action
-// of that one.
+// With returns the application with the policies of other appended, and the route action of other.
 func (a Application) With(other Application) Application {
 	policies := slices.Clone(a.Policies)
 	for _, name := range other.Policies {

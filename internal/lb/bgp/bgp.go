@@ -15,8 +15,8 @@ type Speaker struct {
 	RouterID    netip.Addr `json:"routerId,omitzero"` // IPv4; zero: an IPv4 address of this node
 	Port        uint16     `json:"port,omitempty"`    // to listen at; 0: DefaultPort
 	NextHopSelf bool       `json:"nextHopSelf,omitempty"`
-	// GracefulRestart is how long neighbors keep routes of a node whose daemon restarts (RFC 4724);
-	// 0: they withdraw them at once. At most 4,095 s.
+	// GracefulRestart is how long neighbors keep routes of a node whose daemon restarts (RFC
+	// 4724); 0: they withdraw them at once. At most 4,095 s.
 	GracefulRestart time.Duration `json:"gracefulRestart,omitempty"`
 	// Install adds routes that neighbors announce to the kernel's main table, as protocol bgp.
 	Install bool `json:"install,omitempty"`
@@ -36,16 +36,16 @@ type Neighbor struct {
 	Interface string        `json:"interface,omitempty"` // without an address: the neighbor is the router on this link (RFC 5549)
 	ASN       uint32        `json:"asn"`
 	Port      uint16        `json:"port,omitempty"`      // that it listens at; 0: DefaultPort
-	Source    netip.Addr    `json:"source,omitzero"`     // of the session; zero: the kernel selects it
-	Multihop  uint8         `json:"multihop,omitempty"`  // TTL of sessions to a neighbor on no connected network; 0: off
+	Source    netip.Addr    `json:"source,omitzero"`     // this node's address; zero: the kernel selects it
+	Multihop  uint8         `json:"multihop,omitempty"`  // TTL of sessions to a neighbor behind routers; 0: off
 	Password  string        `json:"password,omitempty"`  // TCP MD5 signature (RFC 2385)
 	Hold      time.Duration `json:"hold,omitempty"`      // 0: 90 s
 	Keepalive time.Duration `json:"keepalive,omitempty"` // 0: a third of Hold
 	Retry     time.Duration `json:"retry,omitempty"`     // between attempts to connect; 0: a default of seconds
 	Passive   bool          `json:"passive,omitempty"`   // only the neighbor connects
 	BFD       BFD           `json:"bfd,omitzero"`
-	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies it:
-	// a node whose failure BFD detects must not keep its routes.
+	// NoGracefulRestart has this neighbor drop routes as soon as the session ends. BFD implies
+	// it: a node whose failure BFD detects must not keep its routes.
 	NoGracefulRestart bool `json:"noGracefulRestart,omitempty"`
 }
 

@@ -24,8 +24,8 @@ func encapsulations() []string {
 	}
 }
 
-// validateValue checks a community that an action sets. The speaker replaces numbers that are too
-// large by the largest one: 70000:666 would become 65535:666, the community blackhole.
+// validateValue checks a community that an action sets. The speaker would replace a number that is
+// too large by the largest one: 70000:666 would become 65535:666, the community blackhole.
 func validateValue(field string, kind SetType, value string) error {
 	isValue, allowed := false, ""
 	switch kind {
@@ -46,7 +46,7 @@ func validateValue(field string, kind SetType, value string) error {
 	return nil
 }
 
-// isExtCommunity reports whether a text is an extended community as the speaker takes it.
+// isExtCommunity reports whether the speaker accepts a text as an extended community.
 func isExtCommunity(value string) bool {
 	subtype, rest, _ := strings.Cut(value, ":")
 	subtype = strings.ToLower(subtype)
@@ -67,7 +67,7 @@ func isExtCommunity(value string) bool {
 	return subtype != "lb" && isLong && areNumbers([]string{number}, 16)
 }
 
-// areNumbers reports whether texts are numbers of these sizes.
+// areNumbers reports whether each text is a number of at most so many bits.
 func areNumbers(texts []string, bits ...int) bool {
 	if len(texts) != len(bits) {
 		return false

@@ -66,7 +66,7 @@ func (n Neighbor) Key() string {
 
 // Validate checks all fields.
 func (n Neighbor) Validate() error {
-	if err := n.validatePlace(); err != nil {
+	if err := n.validateAddr(); err != nil {
 		return err
 	}
 	if err := validateASN(FieldRemoteASN, n.ASN); err != nil {
@@ -84,8 +84,8 @@ func (n Neighbor) Validate() error {
 	return n.validateBFD()
 }
 
-// validatePlace checks where the neighbor is: an address, or an interface.
-func (n Neighbor) validatePlace() error {
+// validateAddr checks that the neighbor has either an address or an interface.
+func (n Neighbor) validateAddr() error {
 	const unicast = "the unicast address of a router"
 	a := n.Addr
 	switch {
@@ -101,9 +101,9 @@ func (n Neighbor) validatePlace() error {
 		return lb.NewFieldError(FieldNeighbor, a.String(), "is not the address of a router", unicast)
 	case a.Is6() && a.IsLinkLocalUnicast() != (a.Zone() != ""):
 		if a.Zone() != "" {
-			return lb.NewFieldError(FieldNeighbor, a.String(), "has an interface, and is not link-local", a.WithZone("").String())
+			return lb.NewFieldError(FieldNeighbor, a.String(), "has an interface, but is not link-local", a.WithZone("").String())
 		}
-		return lb.NewFieldError(FieldNeighbor, a.String(), "is link-local, and has no interface", a.String()+"%INTERFACE")
+		return lb.NewFieldError(FieldNeighbor, a.String(), "is link-local, but has no interface", a.String()+"%INTERFACE")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func validatePassword(password string) error {
 	case len(password) > maxPassword:
 		return lb.NewFieldError(FieldPassword, "(hidden)", "has "+strconv.Itoa(len(password))+" bytes", allowedPassword)
 	case strings.ContainsFunc(password, func(r rune) bool { return r < ' ' || r > '~' }):
-		return lb.NewFieldError(FieldPassword, "(hidden)", "has characters that other routers may not take", allowedPassword)
+		return lb.NewFieldError(FieldPassword, "(hidden)", "has characters that other routers might not accept", allowedPassword)
 	}
 	return nil
 }

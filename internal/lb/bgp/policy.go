@@ -74,7 +74,7 @@ type Prepend struct {
 	Repeat uint8  `json:"repeat,omitempty"`
 }
 
-// Names of fields in errors, as in the API. Fields of a statement follow its place:
+// Names of fields in errors, as in the API. Fields of a statement follow its index:
 // "statements[0].conditions.matchPrefixSet".
 const (
 	FieldStatements = "statements"
@@ -153,7 +153,7 @@ func (p Policy) Sets() (refs []SetRef) {
 	return refs
 }
 
-// match is a condition by a set.
+// match is a condition that compares routes with a set.
 type match struct {
 	SetMatch
 	kind  SetType
@@ -206,14 +206,14 @@ func (c *Conditions) validate(at string) error {
 			return err
 		}
 	}
-	if err := oneOf(at+"bgpConditions.rpki", given(c.RPKI), "valid", "invalid", "not-found"); err != nil {
+	if err := oneOf(at+"bgpConditions.rpki", nonEmpty(c.RPKI), "valid", "invalid", "not-found"); err != nil {
 		return err
 	}
-	return oneOf(at+"bgpConditions.routeType", given(c.RouteType), "internal", "external", "local")
+	return oneOf(at+"bgpConditions.routeType", nonEmpty(c.RouteType), "internal", "external", "local")
 }
 
 func (a *Actions) validate(at string) error {
-	if err := oneOf(at+"routeDisposition", given(a.Disposition), Accept, Reject); err != nil {
+	if err := oneOf(at+"routeDisposition", nonEmpty(a.Disposition), Accept, Reject); err != nil {
 		return err
 	}
 	at += "bgpActions."
@@ -290,8 +290,8 @@ func oneOf(field string, values []string, words ...string) error {
 	return nil
 }
 
-// given returns a value unless it is empty.
-func given(value string) []string {
+// nonEmpty returns a list of the value, without it if it is empty.
+func nonEmpty(value string) []string {
 	if value == "" {
 		return nil
 	}

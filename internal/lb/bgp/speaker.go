@@ -22,7 +22,7 @@ const SpeakerKey = "global"
 const MaxGracefulRestart = 4095 * time.Second
 
 const (
-	asTrans    = 23456 // stands for a 4-byte AS towards speakers that know 2 bytes only (RFC 6793)
+	asTrans    = 23456 // replaces a 4-byte AS in messages to speakers that know 2 bytes only (RFC 6793)
 	allowedASN = "1 to 4294967295, but not 23456"
 )
 

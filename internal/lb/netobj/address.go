@@ -6,8 +6,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// AddressKind is the kind's name in messages and journals. The name is the existing loxilb's, and
-// used for both IP versions.
+// AddressKind is the kind's name in messages and journals. The existing loxilb uses it for both IP
+// versions.
 const AddressKind = "ipv4address"
 
 // Address is an address of an interface.

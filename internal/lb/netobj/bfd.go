@@ -24,7 +24,7 @@ const (
 type BFDSession struct {
 	Remote   netip.Addr    `json:"remote"`
 	Source   netip.Addr    `json:"source,omitzero"`    // zero: the kernel selects it
-	Instance string        `json:"instance,omitempty"` // as given
+	Instance string        `json:"instance,omitempty"` // as the user wrote it
 	Interval time.Duration `json:"interval"`           // of sent and expected packets
 	Retry    uint8         `json:"retry"`              // packets that may be missing
 	Multihop bool          `json:"multihop,omitempty"` // over routers (RFC 5883)
@@ -76,7 +76,7 @@ func (s *BFDSession) Validate() error {
 		return err
 	}
 	if strings.Contains(s.Instance, "@") {
-		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "names without @, as after the last colon of a service's name")
+		return lb.NewFieldError(lb.FieldInstance, s.Instance, "has an @", "a name without @")
 	}
 	if err := routablePeer(lb.FieldRemote, s.Remote); err != nil {
 		return err
@@ -106,11 +106,12 @@ const (
 	FieldBFDPriority = "priority"
 )
 
-// routablePeer accepts link-local IPv6 addresses with a zone, besides those of CheckRoutable.
+// routablePeer refuses the same addresses as CheckRoutable, except link-local IPv6 addresses with a
+// zone.
 func routablePeer(field string, a netip.Addr) error {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		if a.Zone() == "" {
-			return lb.NewFieldError(field, a.String(), "is link-local and has no zone", "ADDRESS%INTERFACE")
+			return lb.NewFieldError(field, a.String(), "is link-local, but has no zone", a.String()+"%INTERFACE")
 		}
 		return nil
 	}
@@ -128,8 +129,8 @@ func ParsePeerAddr(field, text string) (netip.Addr, error) {
 	return lb.ParseAddr(field, text)
 }
 
-// ParseKeepalive parses the flag --ka: REMOTE:SOURCE:INTERVAL, in microseconds. The last part, or
-// the last two, may be missing. IPv6 addresses are in brackets.
+// ParseKeepalive parses the flag --ka: REMOTE[:SOURCE[:INTERVAL]]. The interval is in microseconds,
+// and IPv6 addresses are in brackets.
 func ParseKeepalive(text string) (s BFDSession, err error) {
 	rest := text
 	next := func() (part string) {

@@ -36,7 +36,7 @@ func TestKeepalive(t *testing.T) {
 		"1.1.1.1:1.1.1.2:200000:7":      `has too many parts`,
 		"224.0.0.1":                     `is a multicast address`,
 		"fe80::1":                       `is not an IP address`,
-		"[fe80::1]":                     `is link-local and has no zone`,
+		"[fe80::1]":                     `is link-local, but has no zone`,
 	} {
 		if _, err := ParseKeepalive(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)

@@ -3,7 +3,7 @@ package netobj
 // FDBKind is the name of the kind.
 const FDBKind = "fdb"
 
-// FDB is an entry of a forwarding table: frames to a MAC address leave by an interface.
+// FDB is an entry of a bridge's forwarding table: frames to a MAC address leave by an interface.
 type FDB struct {
 	MAC MAC    `json:"macAddress"`
 	Dev string `json:"dev"`

@@ -4,8 +4,8 @@ import "fmt"
 
 // Kernel reads and changes the kernel's objects of one kind.
 type Kernel[T any] interface {
-	// All returns the kernel's objects by key, except those of dynamic protocols such as DHCP,
-	// which remove them by themselves.
+	// All returns the kernel's objects by key, except objects of dynamic protocols such as
+	// DHCP: these protocols remove them.
 	All() (map[string][]T, error)
 	// Make fails if a conflicting object exists. A missing interface is a *NoDeviceError.
 	Make(T) error
@@ -13,35 +13,38 @@ type Kernel[T any] interface {
 	Remove(T) error
 }
 
-// Absent is a kind whose objects can be looked up one by one. The cost of All grows with their
-// number.
+// Absent is implemented by kinds that can check for a single object. The cost of All grows with
+// their number.
 type Absent[T any] interface {
-	// Absent reports that nothing exists with the object's key. False: it may exist.
+	// Absent reports whether certainly no object exists with this object's key.
 	Absent(T) bool
 }
 
-// Lookup is a kind whose objects can be read one by one.
+// Lookup is implemented by kinds that can read a single object.
 type Lookup[T any] interface {
-	// Lookup returns the kernel's objects with the object's key. Not known: only All can find out.
+	// Lookup returns the kernel's objects with this object's key. known is false if only All
+	// can find them.
 	Lookup(T) (have []T, known bool)
 }
 
-// Among is a kind that may have too many objects in the kernel to hold.
-type Among[T any] interface {
-	// Among is All for the keys of these objects. seen is the number of objects of the kind.
-	Among(wanted []T) (have map[string][]T, seen int, err error)
+// Subset is implemented by kinds with possibly too many objects to hold in memory.
+type Subset[T any] interface {
+	// Subset is All, restricted to the keys of these objects. seen is the number of all
+	// objects.
+	Subset(wanted []T) (have map[string][]T, seen int, err error)
 }
 
-// FindAll returns the existing objects with the keys of these.
+// FindAll returns the kernel's objects with the keys of wanted. seen is the number of all objects
+// of the kind.
 func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen int, err error) {
-	if some, ok := k.(Among[T]); ok {
-		return some.Among(wanted)
+	if some, ok := k.(Subset[T]); ok {
+		return some.Subset(wanted)
 	}
 	have, err = k.All()
 	return have, len(have), err
 }
 
-// Find returns the existing objects with an object's key.
+// Find returns the kernel's objects with an object's key.
 func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	if quick, ok := k.(Lookup[T]); ok {
 		if have, known := quick.Lookup(o); known {
@@ -55,13 +58,14 @@ func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	return have[o.Key()], err
 }
 
-// Seen is a kind whose objects are shown in another form than users create them.
+// Seen is a kind whose objects are shown in another form than the one in which users create them.
 type Seen[T, S any] interface {
 	Kernel[T]
 	Seen() ([]S, error)
 }
 
-// Routes are the routes of the main table. There may be a million: EachSeen holds none of them.
+// Routes are the routes of the main table. EachSeen does not hold them in memory, since there may
+// be a million.
 type Routes interface {
 	Kernel[Route]
 	EachSeen(yield func(*SeenRoute) bool) error
@@ -87,7 +91,7 @@ type Network struct {
 	Members   Kernel[VLANMember]
 	VXLANs    Seen[VXLAN, SeenVXLAN]
 	Peers     Kernel[VXLANPeer]
-	Made      func(kind, key string) bool // whether loxilb has created the object
+	Made      func(kind, key string) bool // reports whether loxilb has created the object
 }
 
 // Kinds returns the names of all kinds.
@@ -100,7 +104,7 @@ type NoDeviceError struct{ Name string }
 
 func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
 
-// ForeignError reports that an object with the same key exists that loxilb has not made.
+// ForeignError reports that another program's object has the same key.
 type ForeignError struct{ Kind, Has string }
 
 func (e *ForeignError) Error() string {

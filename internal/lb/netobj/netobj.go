@@ -1,6 +1,5 @@
-// Package netobj defines users' network objects: addresses, routes, neighbours, entries of
-// forwarding tables, VLANs, VXLANs and BFD sessions: their names, parsing and validation,
-// independent of the kernel.
+// Package netobj defines the network objects that users can create, independent of the kernel:
+// addresses, routes, neighbours, entries of forwarding tables, VLANs, VXLANs and BFD sessions.
 package netobj
 
 import (
@@ -12,16 +11,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Object is the common interface of the kinds.
+// Object is a network object of any kind.
 type Object[T any] interface {
 	comparable
 	Key() string     // as users write it; two objects of a kind never share one
 	Validate() error // *lb.FieldError
 	Needs() []string // the interfaces that must exist first
-	// SatisfiedBy reports whether the kernel's object with this key satisfies it. Any program may
-	// have made that object.
+	// SatisfiedBy reports whether the kernel's object with the same key is as wanted, whichever
+	// program has made it.
 	SatisfiedBy(have T) bool
-	String() string // also differs between objects of the same key
+	String() string // unlike Key, differs between any two objects
 }
 
 // maxName is the longest name of an interface, IFNAMSIZ without the final zero.
@@ -56,7 +55,7 @@ func (m MAC) validate(field string) error {
 	case m == MAC{}:
 		return lb.NewFieldError(field, m.String(), "is zero", "the MAC address of one host")
 	case m[0]&1 != 0:
-		return lb.NewFieldError(field, m.String(), "is one of a group", "the MAC address of one host")
+		return lb.NewFieldError(field, m.String(), "is a multicast address", "the MAC address of one host")
 	}
 	return nil
 }
@@ -73,10 +72,10 @@ func (m MAC) String() string {
 	return string(b)
 }
 
-// MarshalText writes it as String does.
+// MarshalText writes the address as String does.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads it with colons or dashes.
+// UnmarshalText reads an address with colons or dashes.
 func (m *MAC) UnmarshalText(text []byte) error {
 	if len(text) != 17 {
 		return errMAC
@@ -92,7 +91,7 @@ func (m *MAC) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// parsePrefix parses an address with the length of its network.
+// parsePrefix parses an address with the prefix length of its network.
 func parsePrefix(field, text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {

@@ -12,7 +12,7 @@ import (
 // RouteKind is the name of the kind.
 const RouteKind = "route"
 
-// Protocols of routes by the kernel's numbers: administrators use these two.
+// Protocols of routes that administrators add, by the kernel's numbers.
 const (
 	ProtocolBoot   = 3
 	ProtocolStatic = 4
@@ -23,13 +23,13 @@ type Route struct {
 	Destination netip.Prefix `json:"destinationIPNet"`
 	Gateway     netip.Addr   `json:"gateway"`
 	Protocol    int          `json:"protocol,omitempty"` // ProtocolBoot or ProtocolStatic, for routes of users
-	Metric      int          `json:"-"`                  // 0: the default of the family, also for all routes of users
+	Metric      int          `json:"-"`                  // 0: the default of the IP version, which all routes of users have
 }
 
 // DefaultMetric6 is the kernel's default metric of IPv6 routes.
 const DefaultMetric6 = 1024
 
-// MetricOf returns the metric of a route for Route.
+// MetricOf converts a route's metric in the kernel to Route.Metric.
 func MetricOf(destination netip.Prefix, metric int) int {
 	if destination.Addr().Is6() && metric == DefaultMetric6 {
 		return 0
@@ -56,7 +56,7 @@ func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	return r, r.Validate()
 }
 
-// ParseDestination parses the destination of a route; bits after the length are dropped.
+// ParseDestination parses the destination of a route, and clears the bits after its length.
 func ParseDestination(text string) (netip.Prefix, error) {
 	p, err := parsePrefix("destinationIPNet", text)
 	return p.Masked(), err
@@ -70,7 +70,8 @@ func (r Route) Key() string {
 	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
 }
 
-// RouteFromKey returns a route that has only this key. It is invalid if no route can have the key.
+// RouteFromKey returns a route with only the members of its key. The route is invalid if no route
+// can have the key.
 func RouteFromKey(key string) (r Route) {
 	to, metric, _ := strings.Cut(key, " metric ")
 	r.Destination, _ = netip.ParsePrefix(to)
@@ -84,24 +85,24 @@ func (r Route) Validate() error {
 	case !r.Destination.IsValid():
 		return lb.NewFieldError("destinationIPNet", "", "is missing", "as in 10.1.0.0/16 or 2001:db8:1::/48")
 	case r.Destination.Addr().IsMulticast():
-		return lb.NewFieldError("destinationIPNet", r.Destination.String(), "is a group", "a network of hosts")
+		return lb.NewFieldError("destinationIPNet", r.Destination.String(), "is a multicast address", "a network of hosts")
 	}
 	if err := validateHost("gateway", r.Gateway); err != nil {
 		return err
 	}
 	switch {
 	case r.Gateway.Is4() != r.Destination.Addr().Is4():
-		return lb.NewFieldError("gateway", r.Gateway.String(), "is not of the IP version of "+r.Destination.String(), "one of the same")
+		return lb.NewFieldError("gateway", r.Gateway.String(), "is of another IP version than "+r.Destination.String(), "an address of its version")
 	case r.Gateway.IsLinkLocalUnicast() && r.Gateway.Is6():
-		return lb.NewFieldError("gateway", r.Gateway.String(), "is link-local, but routes here name no interface", "an address of another scope")
+		return lb.NewFieldError("gateway", r.Gateway.String(), "is link-local, but a route has no interface", "an address that is not link-local")
 	}
 	return nil
 }
 
-// Needs returns nothing: the kernel finds the interface by the gateway.
+// Needs returns no interface: the kernel finds it by the gateway.
 func (r Route) Needs() []string { return nil }
 
-// SatisfiedBy ignores the owner of the route.
+// SatisfiedBy ignores the protocol: any program may have added the route.
 func (r Route) SatisfiedBy(have Route) bool {
 	have.Protocol = r.Protocol
 	return r == have

@@ -2,7 +2,7 @@ package netobj
 
 import "net/netip"
 
-// The kernel's objects as users see them, of any owner.
+// Types of the kernel's objects as users see them, whichever program has made them.
 
 // DeviceAddresses are the addresses of an interface.
 type DeviceAddresses struct {
@@ -10,15 +10,16 @@ type DeviceAddresses struct {
 	Addresses []netip.Prefix
 }
 
-// SeenRoute is a path of a route of the main table. Without a gateway, it leads to an attached
-// network.
+// SeenRoute is a path of a route of the main table. Without a gateway, it leads to a directly
+// connected network.
 type SeenRoute struct {
 	Route
 	Dev string
 	TOS uint8 // TOS of the packets that use the route; 0: any
 }
 
-// SeenVLAN is a bridge named as a VLAN, with its members. Its traffic is the sum of its members'.
+// SeenVLAN is a bridge with the name of a VLAN, and its members. Its traffic is the sum of its
+// members'.
 type SeenVLAN struct {
 	ID      int
 	Dev     string
@@ -43,14 +44,14 @@ type Port struct {
 	Type        PortType
 	Master      string // its bridge or bond
 	Real        string // the interface below it
-	Tunnel      int    // the number of a tunnel
-	VLAN        int    // its VLAN
-	Tagged      bool   // with tags
+	Tunnel      int    // VNI of a tunnel
+	VLAN        int    // VLAN of a bridge or member
+	Tagged      bool   // a member that is tagged
 	Addresses   []netip.Prefix
 	Rx, Tx      Traffic
 }
 
-// Traffic counts received or sent packets of an interface.
+// Traffic counts the received or the sent packets of an interface.
 type Traffic struct{ Bytes, Packets, Errors uint64 }
 
 // PortType is the type of an interface, as a sum of the existing loxilb's numbers.

@@ -19,7 +19,7 @@ const maxVLAN = 4094
 // VLAN is a bridge with the name vlanN.
 type VLAN struct {
 	ID       int    `json:"vid"`
-	LinkType string `json:"-"` // type of a link with its name that is not a bridge, in the kernel only
+	LinkType string `json:"-"` // in the kernel only: type of a link with this name that is not a bridge
 }
 
 // ParseVLAN parses the number of a VLAN. field names it in errors.
@@ -46,7 +46,7 @@ func (v VLAN) Device() string { return "vlan" + v.Key() }
 // Validate refuses numbers that no VLAN has.
 func (v VLAN) Validate() error { return checkVLAN("vid", v.ID) }
 
-// Needs returns nothing.
+// Needs returns no interface.
 func (v VLAN) Needs() []string { return nil }
 
 // SatisfiedBy reports whether both are equal.

@@ -21,7 +21,7 @@ const maxVXLAN = 1<<24 - 1
 type VXLAN struct {
 	ID       int    `json:"vxlanID"`
 	Dev      string `json:"epIntf"`
-	LinkType string `json:"-"` // type of a link with its name that is not a VXLAN, in the kernel only
+	LinkType string `json:"-"` // in the kernel only: type of a link with this name that is not a VXLAN
 }
 
 // ParseVXLAN parses a tunnel in the API's form.

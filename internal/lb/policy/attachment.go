@@ -16,7 +16,7 @@ const (
 	AttachPort    AttachTo = 1 // an interface: all packets that arrive there
 	AttachService AttachTo = 2 // a service, by its key, or all services of a name
 	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
-	AttachRule    AttachTo = 4 // connections and packets that a firewall rule decides, by its key
+	AttachRule    AttachTo = 4 // connections and packets that match a firewall rule, by its key
 )
 
 func attachWords() map[AttachTo]string {
@@ -25,7 +25,7 @@ func attachWords() map[AttachTo]string {
 
 func (a AttachTo) String() string { return attachWords()[a] }
 
-// ParseAttachTo parses the existing loxilb's number or our word.
+// ParseAttachTo parses the existing loxilb's number, or the word.
 func ParseAttachTo(text string) (AttachTo, error) {
 	for a, word := range attachWords() {
 		if text == word || text == string('0'+rune(a)) {
@@ -38,14 +38,14 @@ func ParseAttachTo(text string) (AttachTo, error) {
 // Direction is the direction of packets of a connection.
 type Direction string
 
-// The directions, as clients see them: "" is DirectionIn.
+// The directions; "" means DirectionIn.
 const (
 	DirectionIn   Direction = "in"  // from clients to endpoints
 	DirectionOut  Direction = "out" // from endpoints to clients
 	DirectionBoth Direction = "both"
 )
 
-// Has reports whether it includes packets of a direction: towards endpoints, or back.
+// Has reports whether the direction includes packets towards endpoints, or back to clients.
 func (d Direction) Has(back bool) bool {
 	return d == DirectionBoth || (d == DirectionOut) == back
 }
@@ -91,7 +91,7 @@ func validateInterface(name string) error {
 	return nil
 }
 
-// Service returns the name of services, or one's key: a name has no slash.
+// Service returns the name of services, or the key of one service, which has a slash, unlike names.
 func (a Attachment) Service() (name string, key lb.Key, err error) {
 	if strings.Contains(a.Name, "/") {
 		key, err = lb.ParseKey(a.Name)
@@ -103,7 +103,7 @@ func (a Attachment) Service() (name string, key lb.Key, err error) {
 	return a.Name, key, lb.ValidateName(a.Name)
 }
 
-// Prefix returns the prefix of clients; an address is a prefix of full length.
+// Prefix returns the prefix of the clients; an address is a prefix of full length.
 func (a Attachment) Prefix() (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(a.Name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a Attachment) Prefix() (netip.Prefix, error) {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
 	if p.Addr().Is4In6() {
-		return p, lb.NewFieldError(lb.FieldTarget, a.Name, "is IPv4 in IPv6", "IPv4 as it is, as in 10.0.0.0/8")
+		return p, lb.NewFieldError(lb.FieldTarget, a.Name, "is an IPv4 prefix written as IPv6", "an IPv4 prefix, as in 10.0.0.0/8")
 	}
 	return p.Masked(), nil
 }

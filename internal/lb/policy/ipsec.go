@@ -10,12 +10,12 @@ import (
 // IPsecPolicy is a policy of the kernel's IPsec. Packets of services bypass IPsec, so packets that
 // a policy blocks or encrypts are refused.
 type IPsecPolicy struct {
-	Forward                       bool // a policy for arriving packets that are forwarded; otherwise for leaving packets
+	Forward                       bool // the policy is for forwarded packets as they arrive; otherwise for packets as they leave
 	Source, Destination           netip.Prefix
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8 // IANA; 0: any
 	Action                        IPsecAction
-	Text                          string // in the words of ip xfrm policy
+	Text                          string // in the format of ip xfrm policy
 }
 
 // IPsecAction is the action of a policy.
@@ -24,8 +24,8 @@ type IPsecAction uint8
 // The actions.
 const (
 	IPsecAllow   IPsecAction = iota
-	IPsecRefuse              // block; of packets that leave also: encrypt or authenticate
-	IPsecDecrypt             // for arriving packets: they must be encrypted or authenticated
+	IPsecRefuse              // block the packets; if they leave, also: encrypt or authenticate them
+	IPsecDecrypt             // accept arriving packets only if they are encrypted or authenticated
 )
 
 // IPsecFlow is a set of packets: all from Source to Destination.
@@ -33,7 +33,7 @@ type IPsecFlow struct {
 	Source, Destination           netip.Prefix // of one IP version
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8
-	Arrives                       bool // the addresses apply to packets as they arrive, not as they leave
+	Arrives                       bool // the addresses are those of arriving packets, not of leaving ones
 	Clients                       IPsecSide
 }
 
@@ -44,15 +44,15 @@ type IPsecSide uint8
 const (
 	IPsecNeither IPsecSide = iota
 	IPsecSource
-	IPsecDestination // the flow is answers
+	IPsecDestination // the packets are answers
 )
 
-// IPsecRefusal is a policy that refuses packets, and whether it refuses all of a flow.
+// IPsecRefusal is a policy that refuses packets of a flow.
 type IPsecRefusal struct {
 	Policy  string
-	Whole   bool
-	Clients netip.Prefix // clients whose packets, or answers, it refuses, if it does not refuse all; not valid: addresses do not distinguish them
-	Answers bool
+	Whole   bool         // it refuses all packets of the flow
+	Clients netip.Prefix // clients whose packets or answers it refuses; not valid: addresses do not distinguish them
+	Answers bool         // it refuses answers to clients
 }
 
 // IPsecRefusals returns the policies that refuse packets of a flow, in the kernel's order.
@@ -60,7 +60,7 @@ func IPsecRefusals(list []IPsecPolicy, f *IPsecFlow) []IPsecRefusal {
 	return append(refusalsOf(list, f, false), refusalsOf(list, f, true)...)
 }
 
-// refusalsOf is IPsecRefusals for policies of one direction.
+// refusalsOf is IPsecRefusals for policies with this value of Forward.
 func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefusal) {
 	if f.Arrives && !forward {
 		return nil
@@ -100,7 +100,8 @@ func (p *IPsecPolicy) clients(f *IPsecFlow) netip.Prefix {
 	return of
 }
 
-// isShadowed reports whether an earlier policy that allows packets is about all of the policy's.
+// isShadowed reports whether an earlier policy allows all packets of the policy, so it never
+// applies.
 func (p *IPsecPolicy) isShadowed(earlier []IPsecPolicy) bool {
 	whole := IPsecFlow{
 		Source: p.Source, Destination: p.Destination, SourcePorts: p.SourcePorts, DestinationPorts: p.DestinationPorts, Protocol: p.Protocol,
@@ -110,13 +111,13 @@ func (p *IPsecPolicy) isShadowed(earlier []IPsecPolicy) bool {
 	})
 }
 
-// overlaps reports whether the policy is about packets of a flow.
+// overlaps reports whether the policy applies to packets of a flow.
 func (p *IPsecPolicy) overlaps(f *IPsecFlow) bool {
 	return p.Source.Overlaps(f.Source) && p.Destination.Overlaps(f.Destination) && (p.Protocol == 0 || p.Protocol == f.Protocol) &&
 		p.SourcePorts.overlaps(f.SourcePorts) && p.DestinationPorts.overlaps(f.DestinationPorts)
 }
 
-// covers reports whether the policy is about all packets of a flow that it meets.
+// covers reports whether the policy, which overlaps a flow, applies to all of its packets.
 func (p *IPsecPolicy) covers(f *IPsecFlow) bool {
 	wide := func(wide, narrow netip.Prefix) bool {
 		return wide.Bits() <= narrow.Bits() && wide.Contains(narrow.Addr())
@@ -136,38 +137,39 @@ func (p RulePorts) contain(o RulePorts) bool {
 // this machine that the endpoint sees, if the mode translates it; not valid: unknown.
 func IPsecFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) (flows []IPsecFlow) {
 	endpoint := IPsecFlow{
-		Destination: one(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: protocolOf(s, e.Addr), Source: anyOf(e.Addr), Clients: IPsecSource,
+		Destination: singleHost(e.Addr), DestinationPorts: portsOf(e.Port, e.PortMax), Protocol: protocolOf(s, e.Addr), Source: anyAddr(e.Addr), Clients: IPsecSource,
 	}
-	arriving := IPsecFlow{Source: anyOf(s.VIP), Destination: place(s), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: protocolOf(s, s.VIP), Arrives: true, Clients: IPsecSource}
-	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: anyOf(s.VIP), Protocol: arriving.Protocol, Clients: IPsecDestination}
+	arriving := IPsecFlow{Source: anyAddr(s.VIP), Destination: clientDestination(s), DestinationPorts: portsOf(s.Port, s.PortMax), Protocol: protocolOf(s, s.VIP), Arrives: true, Clients: IPsecSource}
+	answer := IPsecFlow{Source: arriving.Destination, SourcePorts: arriving.DestinationPorts, Destination: anyAddr(s.VIP), Protocol: arriving.Protocol, Clients: IPsecDestination}
 	switch {
 	case s.Mode == lb.ModeDSR:
 		direct := arriving
 		direct.Arrives = false
 		return append(append(flows, endpoint, arriving, direct), outerFlows(s, e, source)...)
 	case s.Mode == lb.ModeFullNAT && s.VIP.Is4() == e.Addr.Is4() && len(s.SNAT) == 0:
-		endpoint.Source, endpoint.Clients = place(s), IPsecNeither
-	case s.Mode == lb.ModeAuto && s.VIP.Is4() == e.Addr.Is4() && source.IsValid() && len(s.SNAT) == 0: // one or the other
+		endpoint.Source, endpoint.Clients = clientDestination(s), IPsecNeither
+	case s.Mode == lb.ModeAuto && s.VIP.Is4() == e.Addr.Is4() && source.IsValid() && len(s.SNAT) == 0: // the endpoint sees the client or this machine
 		ours := endpoint
-		ours.Source, ours.Clients = one(source), IPsecNeither
+		ours.Source, ours.Clients = singleHost(source), IPsecNeither
 		flows = append(flows, ours)
 	case (s.Mode != lb.ModeDefault || s.VIP.Is4() != e.Addr.Is4()) && source.IsValid() && len(s.SNAT) == 0:
-		endpoint.Source, endpoint.Clients = one(source), IPsecNeither
+		endpoint.Source, endpoint.Clients = singleHost(source), IPsecNeither
 	}
 	return append(flows, endpoint, arriving, answer)
 }
 
-// outerFlows returns the outer headers of packets to an endpoint.
+// outerFlows returns the flow of the outer headers of packets to an endpoint; none without a
+// tunnel.
 func outerFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) []IPsecFlow {
 	const udp, ipip, ipv6, gue = 17, 4, 41, 6080
-	outer := IPsecFlow{Source: anyOf(e.Addr), Destination: one(e.Addr), Protocol: ipip}
+	outer := IPsecFlow{Source: anyAddr(e.Addr), Destination: singleHost(e.Addr), Protocol: ipip}
 	switch {
 	case s.Tunnel == lb.TunnelNone:
 		return nil
 	case s.Tunnel == lb.TunnelGUE:
 		outer.Protocol, outer.DestinationPorts = udp, RulePorts{gue, gue}
 		if source.IsValid() {
-			outer.Source = one(source)
+			outer.Source = singleHost(source)
 		}
 	case s.VIP.Is6():
 		outer.Protocol = ipv6
@@ -175,12 +177,12 @@ func outerFlows(s *lb.Service, e lb.Endpoint, source netip.Addr) []IPsecFlow {
 	return []IPsecFlow{outer}
 }
 
-// place returns where clients send packets of the service to.
-func place(s *lb.Service) netip.Prefix {
+// clientDestination returns the addresses to which clients of the service send packets.
+func clientDestination(s *lb.Service) netip.Prefix {
 	if s.VIP.IsUnspecified() {
-		return anyOf(s.VIP)
+		return anyAddr(s.VIP)
 	}
-	return one(s.VIP)
+	return singleHost(s.VIP)
 }
 
 func protocolOf(s *lb.Service, a netip.Addr) uint8 {
@@ -194,6 +196,6 @@ func portsOf(first, last uint16) RulePorts {
 	return RulePorts{first, max(first, last)}
 }
 
-func one(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func singleHost(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func anyOf(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }
+func anyAddr(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, 0).Masked() }

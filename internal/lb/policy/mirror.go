@@ -23,7 +23,7 @@ func mirrorWords() []string { return []string{"span", "rspan", "erspan", "vxlan"
 
 func (m MirrorType) String() string { return mirrorWords()[m%4] }
 
-// ParseMirrorType parses the existing loxilb's number or our word.
+// ParseMirrorType parses the existing loxilb's number, or the word.
 func ParseMirrorType(text string) (MirrorType, error) {
 	for i, word := range mirrorWords() {
 		if text == word || text == strconv.Itoa(i) {
@@ -39,9 +39,9 @@ type Mirror struct {
 	Type       MirrorType `json:"type,omitempty"`
 	Port       string     `json:"port,omitempty"`     // of span and rspan
 	VLAN       uint16     `json:"vlan,omitempty"`     // of rspan
-	Remote     netip.Addr `json:"remote,omitzero"`    // of erspan and vxlan: where copies are sent to,
-	Source     netip.Addr `json:"source,omitzero"`    // ... and from
-	TunnelID   uint32     `json:"tunnelID,omitempty"` // ... the session, or the VNI
+	Remote     netip.Addr `json:"remote,omitzero"`    // of erspan and vxlan: destination of copies
+	Source     netip.Addr `json:"source,omitzero"`    // of erspan and vxlan: source of copies
+	TunnelID   uint32     `json:"tunnelID,omitempty"` // ERSPAN session, or VNI of VXLAN
 	OneOf      uint32     `json:"oneOf,omitempty"`    // copies one packet of this many; 0: all
 	Attachment Attachment `json:"attachment"`
 }
@@ -76,7 +76,7 @@ func (m Mirror) Validate() error {
 		return err
 	}
 	if m.Attachment.To == AttachPort && m.Attachment.Name == m.Port {
-		return lb.NewFieldError(lb.FieldMirrorPort, m.Port, "is the port that is mirrored", "another interface")
+		return lb.NewFieldError(lb.FieldMirrorPort, m.Port, "is also the mirrored port", "another interface")
 	}
 	return m.Attachment.Validate()
 }
@@ -98,7 +98,7 @@ func (m *Mirror) validateTunnel() error {
 	case !m.Source.IsValid() || m.Source.IsUnspecified() || m.Source.IsMulticast() || m.Source.Zone() != "":
 		return lb.NewFieldError(lb.FieldMirrorSource, lb.AddressText(m.Source), "is not an address of this machine", "an IPv4 or IPv6 address")
 	case m.Remote.Is4() != m.Source.Is4():
-		return lb.NewFieldError(lb.FieldMirrorSource, lb.AddressText(m.Source), "is of another IP version than the collector", "one of the version of "+m.Remote.String())
+		return lb.NewFieldError(lb.FieldMirrorSource, lb.AddressText(m.Source), "is of another IP version than the collector", "an address of the same version as "+m.Remote.String())
 	case m.Type == ERSPAN && (m.TunnelID < 1 || m.TunnelID > maxERSPANSession):
 		return lb.NewFieldError(lb.FieldTunnelID, strconv.FormatUint(uint64(m.TunnelID), 10), "is out of range", "1 to 1023")
 	case m.Type == VXLANMirror && (m.TunnelID < 1 || m.TunnelID > maxVNI):
@@ -128,6 +128,6 @@ func (m Mirror) Normal() Mirror {
 // MirrorStats are a mirror's state and counters.
 type MirrorStats struct {
 	Packets, Bytes uint64 // copied
-	Lost           uint64 // copies that the interface, or the kernel's memory, did not take
+	Lost           uint64 // copies that were not sent: the interface was full, or memory was short
 	Attached       int    // services, prefixes or interfaces that are mirrored now; 0 without an interface to send copies to
 }

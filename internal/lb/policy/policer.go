@@ -14,11 +14,11 @@ import (
 type Policer struct {
 	Name           string     `json:"name"`
 	OneRate        bool       `json:"oneRate,omitempty"`
-	ColorAware     bool       `json:"colorAware,omitempty"` // a packet is at best the color of its DSCP (RFC 2597)
+	ColorAware     bool       `json:"colorAware,omitempty"` // a packet's color is never better than that of its DSCP (RFC 2597)
 	Committed      Rate       `json:"committed"`
-	Peak           Rate       `json:"peak,omitzero"`            // of two rates
-	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: by the rate
-	ExcessBurst    uint64     `json:"excessBurst,omitempty"`    // of the peak rate, or the excess; 0: by the rate
+	Peak           Rate       `json:"peak,omitzero"`            // with two rates
+	CommittedBurst uint64     `json:"committedBurst,omitempty"` // bytes, or packets; 0: derived from the rate
+	ExcessBurst    uint64     `json:"excessBurst,omitempty"`    // excess burst, or that of the peak rate; 0: derived from the rate
 	Attachment     Attachment `json:"attachment"`
 }
 
@@ -48,7 +48,7 @@ const (
 	// minBurstBytes and minBurstPackets are ten packets.
 	minBurstBytes   = 15000
 	minBurstPackets = 10
-	// maxBurstSeconds is how long the rate may take for a burst.
+	// maxBurstSeconds limits a burst to what its rate allows in this time.
 	maxBurstSeconds = 24 * 3600
 )
 
@@ -112,7 +112,7 @@ func validateBurst(field string, burst uint64, r Rate) error {
 	return nil
 }
 
-// validateIdent refuses names of policers and mirrors that a path of the API cannot have.
+// validateIdent checks the name of a policer or mirror, which is part of paths of the API.
 func validateIdent(name string) error {
 	if name == "" {
 		return lb.NewFieldError(lb.FieldIdent, "", "is missing", "a name")
@@ -137,7 +137,7 @@ type Policed struct {
 // PolicerStats are a policer's state and counters.
 type PolicerStats struct {
 	Policed
-	Attached int // services, prefixes or interfaces that have it now
+	Attached int // services, prefixes or interfaces to which it applies now
 }
 
 // Limits of a rate, in bits or packets per second.
@@ -182,7 +182,7 @@ func ParseRate(field, text string) (Rate, error) {
 		return Rate{}, lb.NewFieldError(field, text, "is not a rate", "Mbit/s, or a number with bit, kbit, mbit, gbit, pps, kpps or mpps")
 	}
 	if n *= unit.size; n > MaxBitRate || n < 1 {
-		n = 0 // is refused
+		n = 0 // validate refuses it; larger numbers could overflow
 	}
 	r := Rate{PerSecond: uint64(math.Round(n)), Packets: unit.packets}
 	return r, r.validate(field, text)

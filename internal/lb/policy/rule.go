@@ -13,14 +13,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Rule is a firewall rule: a match for packets without a connection, and an action. Of all matching
-// rules, the first decides (CompareRules). An empty member matches any packet.
+// Rule is a firewall rule: conditions for packets without a connection, and an action. The first
+// matching rule in the order of CompareRules decides. An empty member matches any packet.
 type Rule struct {
 	Source, Destination           netip.Prefix // without host bits; not valid: any
 	SourcePorts, DestinationPorts RulePorts
 	Protocol                      uint8  // IANA; 0: any
 	ProtocolMax                   uint8  // last of a range; 0: only one
-	Interface                     string // by which packets come; "": any
+	Interface                     string // at which packets arrive; "": any
 	Preference                    uint16 // higher ones come first
 	RuleVerdict
 }
@@ -32,7 +32,7 @@ type RuleVerdict struct {
 	ToInterface string     // valid iff RuleRedirect
 	ToSource    netip.Addr // valid iff RuleSNAT
 	OnDefault   bool       // RuleSNAT: only for packets that leave by a default route
-	Record      bool       // copies of the packets are recorded
+	Record      bool       // record copies of the packets
 }
 
 // RulePorts are ports from Min to Max. The zero value matches any port, and packets without ports.
@@ -51,21 +51,21 @@ type RuleAction uint8
 const (
 	RuleAllow RuleAction = iota // as if there were no rules
 	RuleDrop
-	RuleTrap     // it goes to the kernel, regardless of services
-	RuleRedirect // it leaves by another interface, unchanged
-	RuleSNAT     // a connection through this machine gets another source address
+	RuleTrap     // pass packets to the kernel, regardless of services
+	RuleRedirect // send packets by another interface, unchanged
+	RuleSNAT     // give connections through this machine another source address
 )
 
-// RuleCost is the highest cost for a packet to find its firewall rule.
+// RuleCost is the highest cost of finding the firewall rule of a packet.
 type RuleCost struct {
-	Nodes int // of search trees
-	Rules int // rules that are compared
+	Nodes int // visited nodes of search trees
+	Rules int // compared rules
 }
 
 // MaxRules is the maximum number of firewall rules.
 const MaxRules = 16384
 
-// maxInterfaceName is the kernel's IFNAMSIZ, less the end of the string.
+// maxInterfaceName is the kernel's IFNAMSIZ without the final zero.
 const maxInterfaceName = 15
 
 // Names of a rule's fields in the API.
@@ -102,8 +102,8 @@ func (a RuleAction) String() string {
 	return "action(" + strconv.Itoa(int(a)) + ")"
 }
 
-// Normal returns the rule in the form of its key. It omits a prefix of all addresses if the other
-// prefix implies the IP version, and writes a range of one value as that value.
+// Normal returns the rule in its normal form: without a prefix of all addresses if the other prefix
+// implies the IP version, and with a range of one value as that value.
 func (r Rule) Normal() Rule {
 	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
 	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()
@@ -149,7 +149,7 @@ func (r Rule) Validate() error {
 			return lb.NewFieldError(p.name, strconv.Itoa(int(p.ports.Max)), "is less than the first port, "+strconv.Itoa(int(p.ports.Min)), "that or more, or 0 for that port alone")
 		}
 		if !p.ports.Any() && !r.hasPorts() {
-			return lb.NewFieldError(FieldRuleProtocol, strconv.Itoa(int(r.Protocol)), "has no ports, and the rule asks for some", "6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any")
+			return lb.NewFieldError(FieldRuleProtocol, strconv.Itoa(int(r.Protocol)), "has no ports, but the rule requires ports", "6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any")
 		}
 	}
 	if r.ProtocolMax != 0 && r.ProtocolMax < r.Protocol {
@@ -168,7 +168,7 @@ func (r Rule) Validate() error {
 	return r.RuleVerdict.validate()
 }
 
-// hasPorts reports whether a packet of the rule's protocols may have ports.
+// hasPorts reports whether any of the rule's protocols has ports.
 func (r *Rule) hasPorts() bool {
 	if r.Protocol == 0 && r.ProtocolMax == 0 {
 		return true
@@ -199,12 +199,13 @@ func (v RuleVerdict) validate() error {
 		return lb.NewFieldError("action", v.Action.String(), "is not known", ruleActions)
 	}
 	if v.Mark != 0 && v.Action == RuleDrop {
-		return lb.NewFieldError(FieldRuleMark, strconv.FormatUint(uint64(v.Mark), 10), "is for packets that are dropped", "0, or another action than drop")
+		return lb.NewFieldError(FieldRuleMark, strconv.FormatUint(uint64(v.Mark), 10), "has no effect on dropped packets", "0, or another action than drop")
 	}
 	return nil
 }
 
-// validateRuleInterface checks the name of an interface, which need not be there. "" is any.
+// validateRuleInterface checks the name of an interface, which need not exist. "" means any. It
+// must not contain a comma, which separates the members of a rule's key.
 func validateRuleInterface(field, name string) error {
 	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r == ',' || r == 0x7f }) {
 		return lb.NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without spaces, slashes, colons and commas")
@@ -212,7 +213,7 @@ func validateRuleInterface(field, name string) error {
 	return nil
 }
 
-// Key returns the match of a rule as --firewallRule writes it; it is unique.
+// Key returns the conditions of a rule in the form of --firewallRule. It is unique.
 func (r Rule) Key() string {
 	var b strings.Builder
 	add := func(name, value string) {
@@ -260,8 +261,8 @@ func CompareRules(a, b *Rule) int {
 	)
 }
 
-// prefixBits returns how specific a rule's addresses are. Restricting the version alone is more
-// specific than nothing.
+// prefixBits returns how specific a rule's addresses are. A prefix of length 0, which restricts the
+// IP version, is more specific than no prefix.
 func (r *Rule) prefixBits() (n int) {
 	for _, p := range []netip.Prefix{r.Source, r.Destination} {
 		if p.IsValid() {

@@ -31,14 +31,14 @@ func TestParseRule(t *testing.T) {
 		{in: "portName:eth0 snat=127.0.0.1", err: `toIP "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`},
 		{in: "portName:eth0 redirect", err: `redirectPortName is missing (allowed: the interface by which packets leave)`},
 		{in: "portName:eth0 drop default", err: `rule "default" is not known (allowed: mark=N, record, or default after snat=IP)`},
-		{in: "portName:eth0 drop=eth1", err: `rule "drop=eth1" has a value that this action does not take (allowed: drop)`},
+		{in: "portName:eth0 drop=eth1", err: `rule "drop=eth1" has a value, but the action has none (allowed: drop)`},
 		{in: "sourceIP:10.0.0.0/8 reject", err: `action "reject" is not known (allowed: allow, drop, trap, redirect or snat)`},
 		{in: "sourceIP:10.0.0.0/33 drop", err: `sourceIP "10.0.0.0/33" is not a prefix (allowed: IP/LENGTH or IP)`},
 		{in: "sourceIP:10.0.0.0/8,destinationIP:::1/128 drop", err: `destinationIP "::1/128" is IPv6, and sourceIP 10.0.0.0/8 is not (allowed: two ranges of one IP version)`},
 		{in: "minSourcePort:9,maxSourcePort:5 drop", err: `maxSourcePort "5" is less than the first port, 9 (allowed: that or more, or 0 for that port alone)`},
 		{in: "minSourcePort:65536 drop", err: `minSourcePort "65536" is out of range (allowed: 0 to 65535)`},
-		{in: "minSourcePort:9,protocol:1 drop", err: `protocol "1" has no ports, and the rule asks for some (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
-		{in: "minSourcePort:9,maxProtocol:5 drop", err: `protocol "0" has no ports, and the rule asks for some (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
+		{in: "minSourcePort:9,protocol:1 drop", err: `protocol "1" has no ports, but the rule requires ports (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
+		{in: "minSourcePort:9,maxProtocol:5 drop", err: `protocol "0" has no ports, but the rule requires ports (allowed: 6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any)`},
 		{in: "protocol:256 drop", err: `protocol "256" is not a protocol (allowed: 0 (any) to 255, or tcp, udp, sctp, icmp, icmp6)`},
 		{in: "protocol:58,maxProtocol:1 drop", err: `maxProtocol "1" is less than the first protocol, 58 (allowed: that or more, or 0 for that protocol alone)`},
 		{
@@ -48,7 +48,7 @@ func TestParseRule(t *testing.T) {
 		{in: "sourceIP:10.0.0.1,sourceIP:10.0.0.2 drop", err: `firewallRule "sourceIP" is given twice (allowed: each key once)`},
 		{in: "source:10.0.0.1 drop", err: `firewallRule "source" is not a key of a rule (allowed: ` + strings.Join(RuleKeys(), ", ") + `)`},
 		{in: "sourceIP drop", err: `firewallRule "sourceIP" has no colon (allowed: KEY:VALUE,KEY:VALUE, as in sourceIP:10.0.0.0/8,minDestinationPort:80)`},
-		{in: "preference:0 drop mark=5", err: `fwMark "5" is for packets that are dropped (allowed: 0, or another action than drop)`},
+		{in: "preference:0 drop mark=5", err: `fwMark "5" has no effect on dropped packets (allowed: 0, or another action than drop)`},
 	} {
 		got, err := ParseRule(c.in)
 		switch {

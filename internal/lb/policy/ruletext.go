@@ -7,7 +7,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// ParseRuleKey parses the match of a rule as Key and --firewallRule write it:
+// ParseRuleKey parses the conditions of a rule in the form of Key and --firewallRule, such as
 // sourceIP:10.0.0.0/8,minDestinationPort:80,protocol:6. A value begins after the first colon, so it
 // may be an IPv6 address. A first port without a last one is a single port.
 func ParseRuleKey(s string) (r Rule, err error) {
@@ -83,7 +83,7 @@ func (r *Rule) set(field, value string) (err error) {
 	return err
 }
 
-// RuleProtocolWord returns the name of a protocol, or its number if it has none here.
+// RuleProtocolWord returns the name of a protocol, or its number if services cannot have it.
 func RuleProtocolWord(n uint8) string {
 	for _, p := range append(lb.Protocols(), lb.ICMPv6) {
 		if n == uint8(p) {
@@ -132,7 +132,7 @@ func ParseRule(s string) (Rule, error) {
 			return r, err
 		}
 	case hasTo:
-		return r, lb.NewFieldError("rule", words[1], "has a value that this action does not take", word)
+		return r, lb.NewFieldError("rule", words[1], "has a value, but the action has none", word)
 	}
 	for _, word := range words[2:] {
 		name, value, _ := strings.Cut(word, "=")

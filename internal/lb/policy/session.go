@@ -13,15 +13,15 @@ import (
 // administrator's ssh.
 type Session struct {
 	Remote, Local netip.AddrPort
-	Interface     string // at which it arrives; "": not known
+	Interface     string // at which its packets arrive; "": unknown
 
 	// The route of answers, if it is known.
 	Out    string       // the interface by which they leave
-	Route  netip.Prefix // their route in the main table
-	Metric int          // of the route; 0: the family's default
+	Route  netip.Prefix // destination of their route in the main table
+	Metric int          // metric of the route; 0: the default of the IP version
 }
 
-// String describes the session for people.
+// String describes the session for humans.
 func (s Session) String() string {
 	name := "connection"
 	if s.Local.Port() == 22 {
@@ -30,34 +30,33 @@ func (s Session) String() string {
 	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
 }
 
-// Matches reports whether its packets match a service.
+// Matches reports whether the session's packets match a service.
 func (s *Session) Matches(k lb.Key) bool {
 	at := k.VIP == s.Local.Addr() || k.VIP.IsUnspecified() && k.VIP.Is4() == s.Local.Addr().Is4()
 	port := s.Local.Port()
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
-// Disconnects reports whether packets to this machine do not arrive: a redirected packet leaves,
-// too.
+// Disconnects reports whether packets to this machine that match the rule do not arrive: they are
+// dropped or redirected.
 func (r Rule) Disconnects() bool { return r.Action == RuleDrop || r.Action == RuleRedirect }
 
-// Disconnected returns the sessions that the rules drop after a change, and did not drop before. If
-// the interface of a session is unknown, a rule with an interface may drop it and does not allow
-// it.
+// Disconnected returns the sessions that only the rules after a change disconnect. If the interface
+// of a session is unknown, rules with an interface may disconnect it, but do not protect it.
 func Disconnected(before, after []Rule, sessions []Session) (disconnected []Session) {
 	if len(sessions) == 0 || !slices.ContainsFunc(after, Rule.Disconnects) {
 		return nil
 	}
 	old, now, changed := inOrder(before), inOrder(after), changedRules(before, after)
 	for i := range sessions {
-		if s := &sessions[i]; s.metBy(changed) && s.droppedBy(now) && !s.droppedBy(old) {
+		if s := &sessions[i]; s.matchesAny(changed) && s.droppedBy(now) && !s.droppedBy(old) {
 			disconnected = append(disconnected, *s)
 		}
 	}
 	return disconnected
 }
 
-// SessionNames names the first few sessions.
+// SessionNames lists the first few sessions, and the number of the others.
 func SessionNames(sessions []Session) string {
 	const named = 3
 	text := make([]string, 0, named+1)
@@ -70,8 +69,9 @@ func SessionNames(sessions []Session) string {
 	return strings.Join(text, ", ")
 }
 
-// changedRules returns the rules of only one of two lists. A session that matches none of these is
-// judged as before, so a new rule costs one comparison per session, not one per session and rule.
+// changedRules returns the rules that only one of two lists has. A session that matches none of
+// these is not affected, so a new rule costs one comparison per session, not one per session and
+// rule.
 func changedRules(before, after []Rule) (changed []*Rule) {
 	old := make(map[Rule]struct{}, len(before))
 	for i := range before {
@@ -92,7 +92,7 @@ func changedRules(before, after []Rule) (changed []*Rule) {
 	return changed
 }
 
-func (s *Session) metBy(rules []*Rule) bool {
+func (s *Session) matchesAny(rules []*Rule) bool {
 	return slices.ContainsFunc(rules, s.matchesRule)
 }
 
@@ -119,11 +119,11 @@ func (s *Session) matchesRule(r *Rule) bool {
 	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || !r.Disconnects()) {
 		return false
 	}
-	return in(r.Source, s.Remote.Addr()) && in(r.Destination, s.Local.Addr()) &&
+	return contains(r.Source, s.Remote.Addr()) && contains(r.Destination, s.Local.Addr()) &&
 		r.SourcePorts.has(s.Remote.Port()) && r.DestinationPorts.has(s.Local.Port()) &&
 		(r.Protocol == 0 && r.ProtocolMax == 0 || r.Protocol <= uint8(lb.TCP) && uint8(lb.TCP) <= max(r.Protocol, r.ProtocolMax))
 }
 
-func in(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
+func contains(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
 
 func (p RulePorts) has(port uint16) bool { return p.Any() || p.Min <= port && port <= p.Max }

@@ -15,7 +15,7 @@ func icmp() Traits {
 	}
 }
 
-// Over returns the protocol of a service's packets in an IP version: ICMP has a number in each.
+// Over returns the protocol of a service's packets over IPv4 or IPv6: ICMP has a number in each.
 func (p Protocol) Over(ipv6 bool) Protocol {
 	if p == ICMP && ipv6 {
 		return ICMPv6
@@ -42,5 +42,5 @@ func (p Protocol) Translated() Protocol {
 	return p
 }
 
-// Includes reports whether a service or filter of protocol p means packets of protocol q.
+// Includes reports whether a service or filter of protocol p applies to packets of protocol q.
 func (p Protocol) Includes(q Protocol) bool { return p == q || p == q.OfService() }

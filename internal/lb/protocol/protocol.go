@@ -13,8 +13,8 @@ const (
 	UDP  Protocol = 17
 	SCTP Protocol = 132
 
-	// ICMPv6 is the protocol of IPv6 packets of ICMP services; services themselves have protocol
-	// ICMP.
+	// ICMPv6 is the protocol of IPv6 packets of ICMP services; services themselves have
+	// protocol ICMP.
 	ICMPv6 Protocol = 58
 )
 
@@ -30,16 +30,16 @@ type Traits struct {
 	Instead string
 	// HasPorts: services, endpoints and packets have ports.
 	HasPorts bool
-	// HasHandshake: endpoints answer the first packet of a connection, and connections have an end.
-	// Packets of other protocols belong to flows, which only fall silent.
+	// HasHandshake: endpoints answer the first packet of a connection, and connections have an
+	// end. Packets of other protocols belong to flows, which only fall silent.
 	HasHandshake bool
 	// HasSockets: sockets of this machine that connect to a service can be redirected to its
 	// endpoints.
 	HasSockets bool
 	// Probe is the default probe of a service.
 	Probe string
-	// States are the existing loxilb's words for states of connections, and State returns one of
-	// them.
+	// States are the existing loxilb's words for states of connections, and State returns one
+	// of them.
 	States []string
 	State  func(Events) string
 }
@@ -48,11 +48,11 @@ type Traits struct {
 type Events struct {
 	Replied, Assured, Reset bool
 	FinClient, FinEndpoint  bool
-	FinsAcked               bool // both
+	FinsAcked               bool // both FINs were acknowledged
 	Established             bool // SCTP: the endpoint sent COOKIE ACK
 }
 
-// Traits returns the protocol's properties. A number without services has none.
+// Traits returns the protocol's properties; zero for a protocol that services cannot have.
 func (p Protocol) Traits() Traits {
 	switch p {
 	case TCP:

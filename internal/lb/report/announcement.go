@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Announcement is whether a prefix is announced by BGP, and why.
+// Announcement is the decision whether a prefix is announced by BGP.
 type Announcement struct {
 	Prefix    netip.Prefix
 	Announced bool

@@ -4,10 +4,10 @@ import "time"
 
 // ClusterPeer is another node of the cluster, as this node sees it.
 type ClusterPeer struct {
-	Address    string // as configured, with the port; if only the node dials this one, where it dials from
+	Address    string // as configured, with the port; if only the peer dials this node, its source address
 	Node       string // its name; empty: not known yet
 	State      PeerState
-	Reason     string    // why it is not connected, or sends nothing; empty: it does both
+	Reason     string    // why it is not connected, or sends nothing; empty: neither is the case
 	Sends      bool      // it sends its connections to this node
 	Since      time.Time // of the state
 	Build      string    // its version of loxilb
@@ -58,9 +58,9 @@ type Cluster struct {
 	Self     int      // --self; -1: none
 	Listen   string   // address at which peers connect
 	Joined   bool     // it has the connections of the others, or no longer waits for them
-	Held     string   // why its VIPs are not announced although it has joined; empty: nothing holds them
+	Held     string   // why its VIPs are not announced although it has joined; empty: no reason
 	Problems []string // problems of its key, its certificate, or names of nodes
-	Lost     uint64   // copies that found the ring of the packet path full, and were found again by scans
+	Lost     uint64   // copies that the full ring of the packet path dropped, and scans sent later
 	Peers    []ClusterPeer
 }
 

@@ -18,7 +18,7 @@ type Connection struct {
 	NewSrc             netip.AddrPort // addresses of the packets as they leave
 	NewDst             netip.AddrPort
 	Endpoint           netip.AddrPort
-	ConfiguredEndpoint netip.AddrPort // the endpoint as configured in its service: of a range of ports, the first one
+	ConfiguredEndpoint netip.AddrPort // its address and port in the service: of a range of ports, the first one
 	Weight             uint16
 	State              string // one of ConnectionStates
 	Traffic            Traffic
@@ -46,9 +46,9 @@ func (c *Connection) ClientAddr() netip.AddrPort {
 	return c.Src
 }
 
-// BelongsTo reports whether the connection goes to the service with this key and these VIPs. It compares
-// the client's destination, so it also finds connections of endpoints and services that no longer
-// exist. An unspecified VIP stands for every address of its family.
+// BelongsTo reports whether the connection belongs to the service with this key and these VIPs. It
+// compares the client's destination, so it also finds connections of endpoints and services that no
+// longer exist. An unspecified VIP stands for every address of its family.
 func (c *Connection) BelongsTo(k lb.Key, vips []netip.Addr) bool {
 	at := c.VIPAddr()
 	isVIP := func(a netip.Addr) bool {
@@ -101,13 +101,13 @@ type ConnectionEvent struct {
 	Reason   string  // why it has ended: closed, reset, silent, removed (its endpoint was), replaced
 	By       string  // which side began to close it, or reset it: client, endpoint; both: an end after both have closed
 	In, Out  Traffic // so far; Out is counted at the end alone
-	OneOf    int     // currently, one connection of this many is reported
+	OneOf    int     // sampling rate: one of this many connections is reported
 }
 
 // Omitted counts events that a watcher did not get since it began.
 type Omitted struct {
 	Sampled uint64 // events omitted by sampling, since the watcher was too slow
-	Lost    uint64 // events for which there was no room at all
+	Lost    uint64 // events for which there was no room
 }
 
 // ConnectionQuery selects connections for a search. The data path cannot filter exactly: the result

@@ -73,14 +73,14 @@ type CopyResult uint8
 // The results.
 const (
 	CopyNone     CopyResult = iota // not tried
-	CopyInserted                   // it is a connection here now
-	CopyMerged                     // into the connection that was here
+	CopyInserted                   // it has become a connection of this node
+	CopyMerged                     // it updated a connection of this node
 	CopyOld                        // it belongs to an earlier connection from the same client port
 	CopyUnknown                    // its service or endpoint is not here
 	CopyBusy                       // a packet is changing the same rows: try again
 	CopyConflict                   // another connection has its addresses and ports
 	CopyFull                       // the table is full
-	CopyOutrun                     // another node reset it without packets that passed here, so it was reset here, too
+	CopyOutrun                     // another node reset it without having seen this node's latest packets, so it was reset here, too
 	CopyResults  = iota
 )
 

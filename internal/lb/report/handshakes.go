@@ -52,13 +52,13 @@ func (h *Handshakes) Add(o *Handshakes) {
 	h.Unreachable += o.Unreachable
 }
 
-// HandshakeRow is the count for an endpoint of a service. Another ID at the same address is another
-// count.
+// HandshakeRow has the counts of an endpoint of a service. Another ID at the same address is
+// another endpoint.
 type HandshakeRow struct {
 	Addr     netip.AddrPort
 	ID       uint32
-	Idle     bool // its weight is 0, or it is drained: it must take no connections
-	Inactive bool // it currently takes none: it is idle, down, or a backup that is not needed
+	Idle     bool // its weight is 0, or it is drained
+	Inactive bool // it gets no connections now: it is idle, down, or a backup that is not needed
 	Count    Handshakes
 	Outcomes
 }
@@ -69,10 +69,10 @@ type Outcomes struct {
 	Completed uint32 // handshakes that clients have completed
 	Clients   uint32 // SYNs whose client differs from the previous SYN's, while the endpoint answers none
 	Served    uint32 // sampled connections in which the endpoint has sent data
-	// Stalled counts connections in which the client has sent data, and the endpoint none for 3 s.
-	// Consecutive stalls of one client count once.
+	// Stalled counts connections in which the client has sent data, and the endpoint none for 3
+	// s. Consecutive stalls of one client count once.
 	Stalled uint32
-	// StalledClients counts the clients of stalled connections, each once until the endpoint serves
-	// a connection, or none stalls for 30 s. It wraps at 16 bits.
+	// StalledClients counts the clients of stalled connections, each once until the endpoint
+	// serves a connection, or none stalls for 30 s. It wraps at 16 bits.
 	StalledClients uint16
 }

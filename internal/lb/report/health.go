@@ -12,7 +12,7 @@ type HealthState uint8
 
 // The states.
 const (
-	HealthUnknown HealthState = iota // nothing yet
+	HealthUnknown HealthState = iota // no result yet
 	HealthUp
 	HealthDown
 )
@@ -56,11 +56,11 @@ type EndpointHealth struct {
 	History          []HealthChange
 
 	MinDelay, AvgDelay, MaxDelay time.Duration // of probes that succeeded
-	Failures, Successes          int           // in a row
+	Failures, Successes          int           // consecutive ones so far
 	Changes                      uint64        // changes of the state since probing began
 	Downs                        uint64        // how often it became down since probing began
 	Downtime                     time.Duration // total time of being down
-	Failed                       uint64        // probes that have failed in all
+	Failed                       uint64        // total of failed probes
 }
 
 // HealthCount counts endpoints by the results of probes and of clients' handshakes. An endpoint

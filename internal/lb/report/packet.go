@@ -14,7 +14,7 @@ import (
 type PacketTrace struct {
 	Time          time.Time
 	Took          time.Duration // in the program
-	Point         string        // where the program is: ingress, egress or xdp
+	Point         string        // hook of the program: ingress, egress or xdp
 	In, Out       int           // indices of interfaces; Out 0: it does not leave, or the kernel decides
 	Verdict       TraceVerdict
 	Reason        string     // why it was dropped or left to the kernel; may be empty
@@ -71,5 +71,5 @@ type PacketCopy struct {
 	Interface int    // index of the interface at which it arrived
 	Layer3    bool   // it begins with its IP header
 	Length    int    // of the whole packet
-	Data      []byte // at most as long
+	Data      []byte // the first bytes of the packet
 }

@@ -14,14 +14,14 @@ type Traffic struct{ Packets, Bytes uint64 }
 
 // EndpointStats are the counters of one endpoint of one service, since it was added.
 type EndpointStats struct {
-	Connections uint64  // made, ever
+	Connections uint64  // total of opened connections
 	Active      uint64  // open now
 	Inactive    uint64  // closed, but still in the connection table for late packets or a source port in quarantine
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
 	Available   bool    // it gets new connections, as its service is applied now
 	Share       float64 // current fraction of its weight for new connections: less than 1 during slow start, 0 if it takes none
-	Source      string  // in mode auto: this machine's address that the endpoint sees; "": clients' own; "none": no route; "several": it is a service itself
+	Source      string  // in mode auto, the client address that the endpoint sees: one of this machine; "": the client's own; "none": no route; "several": the endpoint is a service itself
 	Handshakes  Handshakes
 	Refusals    Refusals // of an endpoint: packets refused for lack of a source port or tuple there
 }
@@ -38,8 +38,8 @@ type ServiceStats struct {
 	Endpoints []EndpointStats // in the order of Service.Endpoints
 }
 
-// EndpointCount is the counters of a row for an endpoint, since the endpoint was added to its
-// service. Rows are reused: the same ID with another service or address is another count.
+// EndpointCount has the counters of an endpoint since it was added to its service. IDs are reused:
+// with another service or address, the same ID counts for another endpoint.
 type EndpointCount struct {
 	ID      uint32
 	Service lb.Key
@@ -71,8 +71,8 @@ const (
 	UrgencyHigh           // half-open or closed connections will expire early
 )
 
-// Urgency is derived from the machine's numbers. A quarter of a service's share may be used up from
-// an eighth of the machine's on.
+// Urgency returns the urgency by the load of the whole machine. A service may have a quarter of its
+// own half-open limit in use once the machine has an eighth of its limit.
 func (p *Pressure) Urgency() Urgency {
 	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
 	switch {
@@ -96,7 +96,7 @@ type MapUse struct {
 // Histogram counts values in buckets that end at powers of two: bucket i at 1 << i.
 type Histogram struct {
 	Sum     uint64
-	Buckets [HistogramBuckets]uint64 // the first one has 0 too, the last one all that are larger
+	Buckets [HistogramBuckets]uint64 // the first one includes 0, the last one all larger values
 }
 
 // HistogramBuckets is HISTOGRAM_BUCKETS of bpf/abi.h.
@@ -118,8 +118,7 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
-// LifeUnit is the part of a second that Lifetimes.Life is in: 1 << LIFE_SHIFT of bpf/abi.h are a
-// second.
+// LifeUnit is the unit of Lifetimes.Life in seconds: 1 / (1 << LIFE_SHIFT of bpf/abi.h).
 const LifeUnit = 1.0 / (1 << 20)
 
 // Lifetimes has histograms of a protocol's ended connections. For TCP, it counts only connections
@@ -171,7 +170,7 @@ func (r RefusalReason) String() string {
 // Refusals count refused packets by reason. A client that repeats its SYN counts each time.
 type Refusals [RefusalReasons]uint64
 
-// Sum returns the number of all.
+// Sum returns the total of all reasons.
 func (r *Refusals) Sum() (sum uint64) {
 	for _, n := range r {
 		sum += n
@@ -186,7 +185,7 @@ func (r *Refusals) Add(o *Refusals) {
 	}
 }
 
-// Each calls yield with each reason that something was refused for.
+// Each calls yield for each reason with a count.
 func (r *Refusals) Each(yield func(reason RefusalReason, n uint64)) {
 	for i, n := range r {
 		if n > 0 {

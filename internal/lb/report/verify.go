@@ -13,9 +13,9 @@ func (d Difference) String() string { return d.Table + ": " + d.Row + " " + d.Wh
 // Compared is the result of comparing a table.
 type Compared struct {
 	Table       string
-	Rows        int // that were compared
+	Rows        int // number of compared rows
 	Differences []Difference
-	Unsettled   int   // rows that were just changing
+	Unsettled   int   // rows that changed during the comparison
 	Err         error // why the table could not be read
 }
 

@@ -109,9 +109,9 @@ func TestNetObjects(t *testing.T) {
 		"create route 10.6.0.0/16 10.250.0.1":                                "gateway 10.250.0.1 of route 10.6.0.0/16 is not in the network of any interface",
 		"create ip 10.9.0.1 " + eth:                                          `IP/LENGTH "10.9.0.1" is not an address with the length of its network`,
 		"create neighbor 10.0.0.1 " + eth:                                    "--macAddress is missing",
-		"create route 10.6.0.0/16 2001:db8:31::1":                            "is not of the IP version",
+		"create route 10.6.0.0/16 2001:db8:31::1":                            "is of another IP version",
 		"create ip 224.0.0.1/24 " + eth:                                      "is not the address of one host",
-		"create neigh 31.31.31.3 " + eth + " --macAddress=01:00:5e:00:00:01": "is one of a group",
+		"create neigh 31.31.31.3 " + eth + " --macAddress=01:00:5e:00:00:01": "is a multicast address",
 	} {
 		if s := runRefused(r, "%s", line); !strings.Contains(s, want) {
 			t.Errorf("%s is refused by %q, want %q", line, s, want)

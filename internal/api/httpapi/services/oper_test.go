@@ -83,7 +83,7 @@ func TestAttachSuitsService(t *testing.T) {
 		code           int
 		message        string
 	}{
-		{`,"oper":1`, `"endpointIP":"10.0.0.1","serverID":"0a"`, 400, "is given, and select is rr"}, // creates the service
+		{`,"oper":1`, `"endpointIP":"10.0.0.1","serverID":"0a"`, 400, "is set, but select is rr"}, // creates the service
 		{`,"sel":"quic"`, `"endpointIP":"10.0.0.1","serverID":"0a"`, 200, ""},
 		{`,"oper":1`, `"endpointIP":"10.0.0.2","serverID":"0b"`, 200, ""},
 		{`,"oper":1`, `"endpointIP":"10.0.0.3"`, 400, "has no server ID"},

@@ -26,8 +26,8 @@ func (k Routes) All() (map[string][]netobj.Route, error) {
 	return out, err
 }
 
-// Among is All for some keys. It keeps only their routes in memory.
-func (k Routes) Among(wanted []netobj.Route) (have map[string][]netobj.Route, seen int, err error) {
+// Subset is All for some keys. It keeps only their routes in memory.
+func (k Routes) Subset(wanted []netobj.Route) (have map[string][]netobj.Route, seen int, err error) {
 	have = map[string][]netobj.Route{}
 	to := make(map[netip.Prefix]struct{}, len(wanted)) // cheaper to compare than keys, which are text
 	for _, r := range wanted {

@@ -57,7 +57,7 @@ func TestRoutesLookup(t *testing.T) {
 		if err != nil || known && len(all[want.Key()]) != len(have) {
 			t.Errorf("%s: %v, and of all %v, %v", c.to, have, all[want.Key()], err)
 		}
-		some, seen, err := k.Among([]netobj.Route{want})
+		some, seen, err := k.Subset([]netobj.Route{want})
 		if err != nil || len(some) != 1 || seen < len(all) || !slices.Equal(some[want.Key()], all[want.Key()]) {
 			t.Errorf("%s: among %d routes %v, and of all %v, %v", c.to, seen, some, all[want.Key()], err)
 		}

@@ -7,11 +7,9 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// The functions of this file report whether a session of this machine would end without an object.
-
-// IsNeededBy considers that networks disappear with their last address, and secondary IPv4 addresses
-// with the first address of their network. seen has the addresses of all interfaces, in the
-// kernel's order.
+// IsNeededBy reports whether a session of this machine would end if the address were removed. The
+// kernel removes a network with its last address, and secondary IPv4 addresses with the first
+// address of their network. seen has the addresses of all interfaces, in the kernel's order.
 func (a Address) IsNeededBy(s *policy.Session, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true
@@ -31,12 +29,13 @@ func (a Address) IsNeededBy(s *policy.Session, seen []DeviceAddresses) bool {
 		slices.ContainsFunc(same, func(p netip.Prefix) bool { return p.Addr() == s.Local.Addr() })
 }
 
-// IsNeededBy reports whether answers of the session take the route, even if another route would do.
+// IsNeededBy reports whether answers of the session use the route, even if another route could
+// replace it.
 func (r Route) IsNeededBy(s *policy.Session) bool {
 	return s.Route == r.Destination && s.Metric == r.Metric
 }
 
-// DeviceIsNeededBy reports whether the session would end without an interface.
+// DeviceIsNeededBy reports whether the session would end if the interface were removed.
 func DeviceIsNeededBy(name string, s *policy.Session) bool {
 	return s.Interface == name || s.Out == name
 }
