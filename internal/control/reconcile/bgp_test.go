@@ -211,8 +211,8 @@ func TestPoliciesBeforeNeighbors(t *testing.T) {
 	}
 }
 
-// TestPolicyChangesMeanwhile checks that a set that changes while policies are passed to the speaker
-// does not count as applied in the version that the speaker has not received.
+// TestPolicyChangesMeanwhile checks that a set that changes while policies are passed to the
+// speaker does not count as applied in the version that the speaker has not received.
 func TestPolicyChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	state, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))

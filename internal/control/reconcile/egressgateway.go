@@ -17,8 +17,8 @@ import (
 // Gateways routes packets to the node that owns the source address of their rule: an
 // *egress.Gateways. nil: each node translates them itself.
 type Gateways interface {
-	// Set is idempotent, and repairs what others have removed. It returns the error of each failing
-	// gateway; err concerns all of them.
+	// Set is idempotent, and repairs what others have removed. It returns the error of each
+	// failing gateway; err concerns all of them.
 	Set([]netdev.Gateway) (failed map[netip.Addr]error, err error)
 	// Uses reports whether Set depends on the interface of this name.
 	Uses(link string) bool

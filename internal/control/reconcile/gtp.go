@@ -137,8 +137,8 @@ func (g *GTP) markOutdated(problems map[string]error) {
 // different IP versions.
 func (g *GTP) apply(snapshot *store.Snapshot) (problems map[string]error, err error) {
 	flows, users, problems := g.wanted(snapshot)
-	// Users must have no routes to interfaces without programs: the programs are loaded before the
-	// routes are added, and flows are removed before the interfaces.
+	// Users must have no routes to interfaces without programs: the programs are loaded before
+	// the routes are added, and flows are removed before the interfaces.
 	if len(flows) == 0 {
 		err = g.tunnels.SetGTP(nil, datapath.GTPLinks{})
 	} else {

@@ -18,10 +18,12 @@ type objectLoop[T any] struct {
 	// affects, if set, reports whether a change of an object of another kind affects objects of
 	// this kind; markAffected then marks them.
 	affects      func(kind string) bool
-	markAffected func(now *store.Snapshot)
-	applied      func() []string // keys of applied objects, including deleted ones; nil: applied objects do not outlive the process
-	seen         uint64          // revision up to which changes are marked
-	started      bool
+	markAffected func(*store.Snapshot)
+	// applied, if set, returns the keys of applied objects, including deleted ones. Without it,
+	// applied objects do not outlive the process.
+	applied func() []string
+	seen    uint64 // revision up to which changes are marked
+	started bool
 }
 
 func newObjectLoop[T any](w Worker[string], s *desired.State, table store.Table[T], o Observers) *objectLoop[T] {

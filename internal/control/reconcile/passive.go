@@ -46,7 +46,7 @@ type Passive struct {
 	services  int             // number of services
 	listAgain time.Time       // when services may be listed again
 	due       []lb.Key        // services to read, in the order of their changes
-	isDue     map[lb.Key]bool // set of due
+	isDue     map[lb.Key]bool // the services in due
 	rows      []report.HandshakeRow
 
 	failing      bool // reading failed last

@@ -72,8 +72,8 @@ func (r *fakeHandshakes) AwaitHandshakes() <-chan struct{} {
 	return r.signal
 }
 
-// newFakeHandshakes returns a fake with services at 10.0.0.1, of which endpoints lists the endpoints,
-// and the Health that has them.
+// newFakeHandshakes returns a fake with services at 10.0.0.1, of which endpoints lists the
+// endpoints, and the Health that has them.
 func newFakeHandshakes(t *testing.T, services int, endpoints func(n int) string) (*fakeHandshakes, *Health) {
 	t.Helper()
 	r := &fakeHandshakes{

@@ -236,9 +236,7 @@ func (r *Rules) interfaces() (named map[string]int, index func(string) (int, boo
 }
 
 // RolesChanged compiles the rules again: their source addresses may have another owner.
-func (r *Rules) RolesChanged() {
-	r.compileAgain(r.MarkFirst)
-}
+func (r *Rules) RolesChanged() { r.compileAgain(r.MarkFirst) }
 
 // compileAgain marks one rule, so all rules are compiled again.
 func (r *Rules) compileAgain(mark func(...string)) {
