@@ -10,11 +10,16 @@ import (
 // Objects gives access to the objects of a kind, for code that handles all kinds alike.
 type Objects interface {
 	kinds.Any
+	objectTable
+}
+
+// objectTable is the part of Objects that needs the table.
+type objectTable interface {
 	// ID returns the ID of the object with a key.
 	ID(key string) store.ID
 	// Key returns the key of an object.
 	Key(object any) string
-	// Meta returns the owner and the version of an object.
+	// Meta returns the owner of an object, and its version.
 	Meta(v store.View, key string) (store.Meta, bool)
 	// Find returns the object with a key, or nil.
 	Find(v store.View, key string) any
@@ -24,21 +29,27 @@ type Objects interface {
 	Put(tx *store.Tx, object any) error
 }
 
-// objectsOf implements Objects by the table of a kind.
-type objectsOf[T, B any] struct {
-	kinds.Kind[T, B]
-	table store.Table[T]
+// objects implements Objects by a kind and its table.
+type objects struct {
+	kinds.Any
+	objectTable
 }
 
-func (o objectsOf[T, B]) ID(key string) store.ID { return o.table.ID(key) }
-
-func (o objectsOf[T, B]) Key(object any) string { return o.table.Key(object.(T)) }
-
-func (o objectsOf[T, B]) Meta(v store.View, key string) (store.Meta, bool) {
-	return o.table.Meta(v, key)
+// tableOf implements objectTable by the table of a kind. The kind itself stays outside: Go would
+// compile its methods once more for each kind.
+type tableOf[T any] struct {
+	table      store.Table[T]
+	keepHidden func(wanted, stored T) (T, error) // nil: nothing is hidden
+	rename     func(error) error
 }
 
-func (o objectsOf[T, B]) Find(v store.View, key string) any {
+func (o *tableOf[T]) ID(key string) store.ID { return o.table.ID(key) }
+
+func (o *tableOf[T]) Key(object any) string { return o.table.Key(object.(T)) }
+
+func (o *tableOf[T]) Meta(v store.View, key string) (store.Meta, bool) { return o.table.Meta(v, key) }
+
+func (o *tableOf[T]) Find(v store.View, key string) any {
 	object, ok := o.table.Get(v, key)
 	if !ok {
 		return nil
@@ -46,7 +57,7 @@ func (o objectsOf[T, B]) Find(v store.View, key string) any {
 	return object
 }
 
-func (o objectsOf[T, B]) All(v store.View) iter.Seq[any] {
+func (o *tableOf[T]) All(v store.View) iter.Seq[any] {
 	return func(yield func(any) bool) {
 		for object := range o.table.All(v) {
 			if !yield(object) {
@@ -56,13 +67,13 @@ func (o objectsOf[T, B]) All(v store.View) iter.Seq[any] {
 	}
 }
 
-func (o objectsOf[T, B]) Put(tx *store.Tx, object any) error {
+func (o *tableOf[T]) Put(tx *store.Tx, object any) error {
 	wanted := object.(T)
-	if keepHidden := o.Stored.KeepHidden; keepHidden != nil {
+	if o.keepHidden != nil {
 		stored, _ := o.table.Get(tx, o.table.Key(wanted))
-		kept, err := keepHidden(wanted, stored)
+		kept, err := o.keepHidden(wanted, stored)
 		if err != nil {
-			return o.Rename(err)
+			return o.rename(err)
 		}
 		wanted = kept
 	}

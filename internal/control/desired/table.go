@@ -22,7 +22,7 @@ func addChecked[T, B any](s *State, k kinds.Kind[T, B], check func(before, after
 
 func addTable[T, B any](s *State, k kinds.Kind[T, B], t store.Table[T]) store.Table[T] {
 	s.tables = append(s.tables, t)
-	s.objects = append(s.objects, objectsOf[T, B]{k, t})
+	s.objects = append(s.objects, objects{k, &tableOf[T]{t, k.Stored.KeepHidden, k.Rename}})
 	return t
 }
 
