@@ -359,7 +359,7 @@ func (r *Routes) serving(s *lb.Service, drains servicestate.Drains, before bool)
 		stats.Endpoints[i].Available = available
 	}
 	endpoints := servicestate.Gather(s, &stats, drains, r.Health)
-	states := servicestate.Of(endpoints, servicestate.Applied)
+	states := servicestate.Of(endpoints, servicestate.SyncApplied)
 	for i, state := range states.Endpoints {
 		if !endpoints[i].Available {
 			continue

@@ -48,9 +48,9 @@ func Gather(s *lb.Service, stats *report.ServiceStats, drains Drains, h Health) 
 func SyncOf(s status.Status) Sync {
 	switch s.State() {
 	case status.Applied:
-		return Applied
+		return SyncApplied
 	case status.Failed:
-		return Refused
+		return SyncFailed
 	}
-	return NotYet
+	return SyncPending
 }

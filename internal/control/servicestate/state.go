@@ -78,9 +78,9 @@ type Sync uint8
 
 // The values of Sync.
 const (
-	Applied Sync = iota // it has that version
-	NotYet              // it has not tried that version yet
-	Refused             // it could not apply that version
+	SyncApplied Sync = iota // it has that version
+	SyncPending             // it has not tried that version yet
+	SyncFailed              // it could not apply that version
 )
 
 // Service is the state of a service and of its endpoints.
@@ -119,9 +119,9 @@ func Of(endpoints []Endpoint, sync Sync) Service {
 
 func (s *Service) overall(sync Sync, count map[State]int) State {
 	switch {
-	case sync == Refused:
+	case sync == SyncFailed:
 		return Failed
-	case sync == NotYet:
+	case sync == SyncPending:
 		return Pending
 	case s.Serving > 0 && s.Down > 0:
 		return Degraded

@@ -82,11 +82,11 @@ func one(s State) Endpoint {
 func TestReceiving(t *testing.T) {
 	t.Parallel()
 	kept := Endpoint{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}
-	s := Of([]Endpoint{kept, one(Down)}, Applied)
+	s := Of([]Endpoint{kept, one(Down)}, SyncApplied)
 	if s.State != Down || s.Serving != 0 || s.Receiving != 1 {
 		t.Errorf("an endpoint is kept in rotation: %+v", s)
 	}
-	if s = Of([]Endpoint{one(Down), one(Drained), one(Standby)}, Applied); s.Receiving != 0 {
+	if s = Of([]Endpoint{one(Down), one(Drained), one(Standby)}, SyncApplied); s.Receiving != 0 {
 		t.Errorf("no endpoint is up, but some receive connections: %+v", s)
 	}
 }
@@ -101,17 +101,17 @@ func TestServiceStates(t *testing.T) {
 			t.Errorf("%s: %s, and up is %t", what, s.State, s.Up())
 		}
 	}
-	line("no endpoint", Of(nil, Applied))
-	line("not applied", Of([]Endpoint{one(Up)}, NotYet))
-	line("refused", Of([]Endpoint{one(Up)}, Refused))
-	line("failing, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}}, Applied))
-	line("no route, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{NoRoute: true}}}, Applied))
+	line("no endpoint", Of(nil, SyncApplied))
+	line("not applied", Of([]Endpoint{one(Up)}, SyncPending))
+	line("refused", Of([]Endpoint{one(Up)}, SyncFailed))
+	line("failing, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{Failing: true}}}, SyncApplied))
+	line("no route, taken", Of([]Endpoint{{Weight: 1, Available: true, Verdict: report.Verdict{NoRoute: true}}}, SyncApplied))
 	for i, x := range EndpointStates() {
 		if got := one(x).State(); got != x {
 			t.Errorf("%s is %s", x, got)
 		}
 		for _, y := range EndpointStates()[i:] {
-			line(string(x)+" + "+string(y), Of([]Endpoint{one(x), one(y)}, Applied))
+			line(string(x)+" + "+string(y), Of([]Endpoint{one(x), one(y)}, SyncApplied))
 		}
 	}
 	const golden = "testdata/services.txt"

@@ -11,9 +11,9 @@ import (
 // states returns the state of a service and of its endpoints, as every view shows it.
 func (i *inquiry) states(s *lb.Service) (servicestate.Service, []servicestate.Endpoint) {
 	stats, known := i.DataPath.ServiceStats(s.Key)
-	sync := servicestate.Applied
+	sync := servicestate.SyncApplied
 	if !known {
-		sync = servicestate.NotYet
+		sync = servicestate.SyncPending
 	}
 	endpoints := servicestate.Gather(s, &stats, servicestate.DrainsOf(i.Desired.Drains.All(i.now)), i.Health)
 	return servicestate.Of(endpoints, sync), endpoints

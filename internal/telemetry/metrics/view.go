@@ -191,7 +191,7 @@ func (v *view) readServices() (services []*lb.Service) {
 		r := &v.rows[index]
 		r.stats, r.known = *s, true
 		r.stats.Endpoints = nil
-		r.states = servicestate.Of(servicestate.Gather(services[index], s, drains, v.src), servicestate.Applied)
+		r.states = servicestate.Of(servicestate.Gather(services[index], s, drains, v.src), servicestate.SyncApplied)
 		for i, e := range services[index].Endpoints[:min(len(services[index].Endpoints), len(s.Endpoints))] {
 			if !s.Endpoints[i].Available {
 				r.unavailable++

@@ -119,7 +119,7 @@ func newRates(t testing.TB, n int) (*observation.API, *fake) {
 	return observation.New(observation.Options{
 		Sampler: f, Store: st, Health: health{key(2): true},
 		DataPath: counted{},
-		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.Applied },
+		Sync:     func(*store.Snapshot, lb.Key) servicestate.Sync { return servicestate.SyncApplied },
 		Streams:  rest.NewStreams(access.Open(t.TempDir())),
 	}), f
 }

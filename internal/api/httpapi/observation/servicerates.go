@@ -194,7 +194,7 @@ func (a *API) find(q *rateQuery) (found []*rateRow) {
 
 // down returns the number of endpoints that are down. It does not read the data path's counters.
 func (a *API) down(s *lb.Service, drains servicestate.Drains) int {
-	states := servicestate.Of(servicestate.Gather(s, &report.ServiceStats{}, drains, a.Health), servicestate.Applied)
+	states := servicestate.Of(servicestate.Gather(s, &report.ServiceStats{}, drains, a.Health), servicestate.SyncApplied)
 	return states.Down
 }
 

@@ -220,7 +220,7 @@ func TestShare(t *testing.T) {
 	}
 	stats := &report.ServiceStats{Endpoints: []report.EndpointStats{{Available: true, Share: 0.3}, {Available: true, Share: 1}, {}}}
 	endpoints := servicestate.Gather(&s, stats, nil, noHealth{})
-	states := servicestate.Of(endpoints, servicestate.Applied)
+	states := servicestate.Of(endpoints, servicestate.SyncApplied)
 	for i, want := range []int{30, 0, 0} {
 		if got := newCodec(false).answer(&s, stats, endpoints, &states).Endpoints[i].Share; got != want {
 			t.Errorf("endpoint %d: %d %%, want %d", i, got, want)
@@ -231,7 +231,7 @@ func TestShare(t *testing.T) {
 // plainAnswer returns a service as the API writes it, without counts or observed state.
 func plainAnswer(s *lb.Service) *v1.LoadbalanceEntry {
 	endpoints := servicestate.Gather(s, &report.ServiceStats{}, nil, noHealth{})
-	states := servicestate.Of(endpoints, servicestate.Applied)
+	states := servicestate.Of(endpoints, servicestate.SyncApplied)
 	return newCodec(false).answer(s, &report.ServiceStats{}, endpoints, &states)
 }
 

@@ -83,7 +83,7 @@ func (a *API) warnOfUnserved(v store.View, d *lb.Drain, notes *rest.Warnings) {
 			continue
 		}
 		stats, _ := a.DataPath.ServiceStats(s.Key)
-		states := servicestate.Of(servicestate.Gather(s, &stats, drains, a.Health), servicestate.Applied)
+		states := servicestate.Of(servicestate.Gather(s, &stats, drains, a.Health), servicestate.SyncApplied)
 		if !slices.ContainsFunc(states.Endpoints, takesOver) {
 			notes.Add("service %s has no endpoint left for new connections: %s", s.Key, states.Summary())
 		}

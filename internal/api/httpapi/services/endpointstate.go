@@ -81,7 +81,7 @@ func (o *observedEndpoints) of(key lb.Key) observedService {
 	}
 	if s, _ := o.api.Store.Services.Shared(o.now, key); s != nil {
 		stats, _ := o.api.DataPath.ServiceStats(key)
-		states := servicestate.Of(servicestate.Gather(s, &stats, o.drains, o.api.Health), servicestate.Applied)
+		states := servicestate.Of(servicestate.Gather(s, &stats, o.drains, o.api.Health), servicestate.SyncApplied)
 		one = observedService{s, states.Endpoints, make(map[netip.Addr][]int, len(s.Endpoints))}
 		for i := range s.Endpoints {
 			o.Steps++
