@@ -149,7 +149,15 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 		kicked = true
 	}
 	if kicked && t.tables.Ending() {
-		err = t.tables.Reap(t.quiesce, func() error { _, _, err := t.forgetClients(ctx); return err })
+		// a service may change every second while an endpoint drains for hours, and a million
+		// remembered clients take 0.7 s
+		err = t.tables.Reap(t.quiesce, func(frees bool) error {
+			if !frees {
+				return nil
+			}
+			_, _, err := t.forgetClients(ctx)
+			return err
+		})
 	}
 	return t.untilNext(next), err
 }

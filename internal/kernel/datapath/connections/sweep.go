@@ -84,7 +84,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		}
 		longest = max(longest, slice)
 	}
-	return t.tables.Reap(t.quiesce, func() error {
+	return t.tables.Reap(t.quiesce, func(bool) error {
 		more, slice, err := t.forgetClients(ctx)
 		if err != nil {
 			return err

@@ -246,6 +246,37 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 	}
 }
 
+// TestReapForgets checks that Reap reports whether it frees endpoints: otherwise changes need not
+// search all remembered clients while a removed endpoint still has connections.
+func TestReapForgets(t *testing.T) {
+	t.Parallel()
+	d := load(t)
+	wantFrees := func(when string, want bool) {
+		t.Helper()
+		calls := 0
+		err := d.Reap(func() bool { return true }, func(frees bool) error {
+			if calls++; frees != want {
+				t.Errorf("%s: frees is %v, want %v", when, frees, want)
+			}
+			return nil
+		})
+		if err != nil || calls != 1 {
+			t.Errorf("%s: %d calls, %v", when, calls, err)
+		}
+	}
+	apply(t, d, named(1, 2))
+	first := ids4(d)[1]
+	setActive(t, d, first, 3)
+	wantFrees("no endpoint was removed", false)
+	apply(t, d, named(2))
+	wantFrees("the removed endpoint has connections", false)
+	setActive(t, d, first, 0)
+	wantFrees("its last connection has ended", true)
+	if n := len(endpointsByID(d)); n != 1 {
+		t.Errorf("%d endpoints, want 1", n)
+	}
+}
+
 // TestFailureChangesNothing checks that a service that cannot be applied is not changed, that
 // others are applied, and that its new rows are freed.
 func TestFailureChangesNothing(t *testing.T) {

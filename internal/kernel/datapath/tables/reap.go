@@ -18,19 +18,14 @@ const reapAtOnce = 256
 // Reap frees the rows of endpoints that have left their services and have no connection left.
 // First, quiesce waits for packets that have seen such an endpoint in its service and may open a
 // connection; if it returns false, endpoints wait for a time instead. Then forget removes clients'
-// records of these endpoints.
-func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
-	before := t.now()
-	ending := t.anyEnding()
-	if ending && !quiesce() {
-		before = before.Add(-rows.Quarantine)
-	}
-	if err := forget(); err != nil || !ending {
-		return err
-	}
-	free, err := t.idleEnding(before)
+// records of these endpoints; frees reports whether there are any.
+func (t *Tables) Reap(quiesce func() bool, forget func(frees bool) error) error {
+	free, before, err := t.freeEndpoints(quiesce)
 	if err != nil {
-		return fmt.Errorf("free endpoints: %w", err)
+		return fmt.Errorf("find endpoints to free: %w", err)
+	}
+	if err := forget(len(free) > 0); err != nil {
+		return err
 	}
 	for part := range slices.Chunk(free, reapAtOnce) {
 		if err := t.reapSome(part, before); err != nil {
@@ -38,6 +33,19 @@ func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
 		}
 	}
 	return nil
+}
+
+// freeEndpoints returns the endpoints that Reap may free, and when they were removed at the latest.
+func (t *Tables) freeEndpoints(quiesce func() bool) (free []freeable, before time.Time, err error) {
+	before = t.now()
+	if !t.anyEnding() {
+		return nil, before, nil
+	}
+	if !quiesce() {
+		before = before.Add(-rows.Quarantine)
+	}
+	free, err = t.idleEnding(before)
+	return free, before, err
 }
 
 func (t *Tables) anyEnding() bool {

@@ -70,7 +70,7 @@ func skip(w *testTables, by time.Duration) {
 // sweep frees rows without a connection.
 func sweep(t testing.TB, w *testTables) {
 	t.Helper()
-	if err := w.Reap(func() bool { return true }, func() error { return nil }); err != nil {
+	if err := w.Reap(func() bool { return true }, func(bool) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
