@@ -12,13 +12,13 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) addresses() netKind[netobj.Address] {
+func addressKind(a *API) netKind[netobj.Address] {
 	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, inUse: a.isVIP}
 }
 
 // CreateAddress adds an address to an interface.
 func (a *API) CreateAddress(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.addresses(), func(body *v1.DeviceAddress) (netobj.Address, error) {
+	createNet(a, w, r, addressKind(a), func(body *v1.DeviceAddress) (netobj.Address, error) {
 		return netobj.ParseAddress(body.Dev, body.IpAddress)
 	})
 }
@@ -38,7 +38,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	case params.Force != "true" && localAddressOf(r) == at:
 		rest.Refuse(http.StatusConflict, "this request came to address %s: deleting it may disconnect you; to delete it nevertheless, use loxicmd delete ip --force, or ?force=true", at).Write(w)
 	default:
-		deleteNet(a, w, r, a.addresses(), o.Key())
+		deleteNet(a, w, r, addressKind(a), o.Key())
 	}
 }
 

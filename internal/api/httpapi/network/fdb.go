@@ -9,13 +9,13 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) fdbs() netKind[netobj.FDB] {
+func fdbKind(a *API) netKind[netobj.FDB] {
 	return netKind[netobj.FDB]{table: a.Store.FDBs, kernel: a.Network.FDBs, found: a.Network.FDBs.Seen}
 }
 
 // CreateFdb sets the interface by which a MAC address is reached.
 func (a *API) CreateFdb(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.fdbs(), func(body *v1.Fdb) (netobj.FDB, error) {
+	createNet(a, w, r, fdbKind(a), func(body *v1.Fdb) (netobj.FDB, error) {
 		return netobj.ParseFDB(body.MacAddress, body.Dev)
 	})
 }
@@ -27,7 +27,7 @@ func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string)
 		rest.BadRequest(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.fdbs(), o.Key())
+	deleteNet(a, w, r, fdbKind(a), o.Key())
 }
 
 // GetFdbs replies with the forwarding tables.

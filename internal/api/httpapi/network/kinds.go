@@ -13,11 +13,11 @@ import (
 )
 
 // netObjects returns the Kind of network objects of one kind. Existing objects keep their owner.
-func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table store.Table[T], k func() netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
+func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table store.Table[T], k func(*API) netKind[T], read func(o *v1.Object) (T, *rest.Problem), show func(*T) any) objects.Kind {
 	row := objects.KindOf(words, table, func(o *v1.Object, _ bool) (T, *rest.Problem) { return read(o) }, show, rest.BadRequest)
 	row.Kernel = true
 	row.Outside = func(made map[string]bool, list []any) func(w *objects.Wanted) (there bool, p *rest.Problem) {
-		kind := k()
+		kind := k(a)
 		now := a.Store.Snapshot()
 		var others []T // not in the store
 		for _, value := range list {
@@ -53,22 +53,22 @@ func netObjects[T netobj.Object[T]](a *API, words kinds.Words, table store.Table
 // ObjectKinds returns the Kinds of the kernel's network.
 func (a *API) ObjectKinds() []objects.Kind {
 	return []objects.Kind{
-		netObjects(a, kinds.Address().Words, a.Store.Addresses, a.addresses, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
+		netObjects(a, kinds.Address().Words, a.Store.Addresses, addressKind, objects.Spec(func(s *v1.DeviceAddress) (netobj.Address, error) {
 			return netobj.ParseAddress(s.Dev, s.IpAddress)
 		}), func(o *netobj.Address) any { return &v1.DeviceAddress{Dev: o.Dev, IpAddress: o.Prefix.String()} }),
-		netObjects(a, kinds.Route().Words, a.Store.Routes, a.routes, objects.Spec(func(s *v1.Route) (netobj.Route, error) {
+		netObjects(a, kinds.Route().Words, a.Store.Routes, routeKind, objects.Spec(func(s *v1.Route) (netobj.Route, error) {
 			return netobj.ParseRoute(s.DestinationIPNet, s.Gateway, s.Protocol)
 		}), showRoute),
-		netObjects(a, kinds.Neighbor().Words, a.Store.Neighbors, a.neighbors, objects.Spec(func(s *v1.Neighbor) (netobj.Neighbor, error) {
+		netObjects(a, kinds.Neighbor().Words, a.Store.Neighbors, neighborKind, objects.Spec(func(s *v1.Neighbor) (netobj.Neighbor, error) {
 			return netobj.ParseNeighbor(s.IpAddress, s.Dev, s.MacAddress)
 		}), func(o *netobj.Neighbor) any {
 			return &v1.Neighbor{IpAddress: o.Addr.String(), Dev: o.Dev, MacAddress: o.MAC.String()}
 		}),
-		netObjects(a, kinds.FDB().Words, a.Store.FDBs, a.fdbs, objects.Spec(func(s *v1.Fdb) (netobj.FDB, error) {
+		netObjects(a, kinds.FDB().Words, a.Store.FDBs, fdbKind, objects.Spec(func(s *v1.Fdb) (netobj.FDB, error) {
 			return netobj.ParseFDB(s.MacAddress, s.Dev)
 		}), func(o *netobj.FDB) any { return &v1.Fdb{Dev: o.Dev, MacAddress: o.MAC.String()} }),
-		netObjects(a, kinds.VLAN().Words, a.Store.VLANs, a.vlans, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
-		netObjects(a, kinds.VXLAN().Words, a.Store.VXLANs, a.vxlans, objects.Spec(func(s *v1.Vxlan) (netobj.VXLAN, error) {
+		netObjects(a, kinds.VLAN().Words, a.Store.VLANs, vlanKind, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
+		netObjects(a, kinds.VXLAN().Words, a.Store.VXLANs, vxlanKind, objects.Spec(func(s *v1.Vxlan) (netobj.VXLAN, error) {
 			o := netobj.VXLAN{ID: s.VxlanID, Dev: s.EpIntf}
 			return o, o.Validate()
 		}), func(o *netobj.VXLAN) any { return &v1.Vxlan{VxlanID: o.ID, EpIntf: o.Dev} }),
@@ -95,7 +95,7 @@ func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *rest.Problem) {
 
 // vlanMemberObjects returns the Kind of VLAN members. Their metadata contains the VLAN ID.
 func (a *API) vlanMemberObjects() objects.Kind {
-	row := netObjects(a, kinds.VLANMember().Words, a.Store.Members, a.vlanMembers, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
+	row := netObjects(a, kinds.VLANMember().Words, a.Store.Members, vlanMemberKind, func(o *v1.Object) (m netobj.VLANMember, p *rest.Problem) {
 		vid, p := objects.Number(o, "vid")
 		if p != nil {
 			return m, p
@@ -113,7 +113,7 @@ func (a *API) vlanMemberObjects() objects.Kind {
 
 // vxlanPeerObjects returns the Kind of VXLAN peers. Their metadata contains the VNI.
 func (a *API) vxlanPeerObjects() objects.Kind {
-	row := netObjects(a, kinds.VXLANPeer().Words, a.Store.Peers, a.vxlanPeers, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
+	row := netObjects(a, kinds.VXLANPeer().Words, a.Store.Peers, vxlanPeerKind, func(o *v1.Object) (peer netobj.VXLANPeer, p *rest.Problem) {
 		id, p := objects.Number(o, "vxlanID")
 		if p != nil {
 			return peer, p

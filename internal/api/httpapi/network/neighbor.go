@@ -9,13 +9,13 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) neighbors() netKind[netobj.Neighbor] {
+func neighborKind(a *API) netKind[netobj.Neighbor] {
 	return netKind[netobj.Neighbor]{table: a.Store.Neighbors, kernel: a.Network.Neighbors, found: a.Network.Neighbors.Seen}
 }
 
 // CreateNeighbor sets the MAC address of a host.
 func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.neighbors(), func(body *v1.Neighbor) (netobj.Neighbor, error) {
+	createNet(a, w, r, neighborKind(a), func(body *v1.Neighbor) (netobj.Neighbor, error) {
 		return netobj.ParseNeighbor(body.IpAddress, body.Dev, body.MacAddress)
 	})
 }
@@ -27,7 +27,7 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 		rest.BadRequest(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.neighbors(), key)
+	deleteNet(a, w, r, neighborKind(a), key)
 }
 
 // GetNeighbors replies with all neighbors that have a MAC address.

@@ -16,7 +16,7 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) routes() netKind[netobj.Route] {
+func routeKind(a *API) netKind[netobj.Route] {
 	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes, of: netobj.RouteFromKey}
 }
 
@@ -27,7 +27,7 @@ func RouteReads() rest.ShareLimits {
 
 // CreateRoute adds a route to the main table.
 func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRouteParams) {
-	createNet(a, w, r, a.routes(), func(body *v1.Route) (netobj.Route, error) {
+	createNet(a, w, r, routeKind(a), func(body *v1.Route) (netobj.Route, error) {
 		return netobj.ParseRoute(body.DestinationIPNet, body.Gateway, body.Protocol)
 	})
 }
@@ -45,7 +45,7 @@ func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask strin
 		objects.KernelProblem(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.routes(), key)
+	deleteNet(a, w, r, routeKind(a), key)
 }
 
 // routeTo returns the key of the route to a network that was configured here, or otherwise of the

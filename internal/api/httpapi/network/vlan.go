@@ -12,17 +12,17 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) vlans() netKind[netobj.VLAN] {
+func vlanKind(a *API) netKind[netobj.VLAN] {
 	return netKind[netobj.VLAN]{table: a.Store.VLANs, kernel: a.Network.VLANs}
 }
 
-func (a *API) vlanMembers() netKind[netobj.VLANMember] {
+func vlanMemberKind(a *API) netKind[netobj.VLANMember] {
 	return netKind[netobj.VLANMember]{table: a.Store.Members, kernel: a.Network.Members}
 }
 
 // CreateVlan creates the bridge of a VLAN.
 func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.vlans(), func(body *v1.Vlan) (netobj.VLAN, error) {
+	createNet(a, w, r, vlanKind(a), func(body *v1.Vlan) (netobj.VLAN, error) {
 		o := netobj.VLAN{ID: body.Vid}
 		return o, o.Validate()
 	})
@@ -35,7 +35,7 @@ func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1
 		rest.BadRequest(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.vlans(), o.Key(), func(tx *store.Tx) error {
+	deleteNet(a, w, r, vlanKind(a), o.Key(), func(tx *store.Tx) error {
 		return deleteThose(tx, a.Store.Members, func(m netobj.VLANMember) bool { return m.VLAN == o.ID })
 	}, a.dropDevice(o.Device()))
 }
@@ -68,7 +68,7 @@ func deleteThose[T netobj.Object[T]](tx *store.Tx, t store.Table[T], which func(
 
 // CreateVlanMember adds an interface to a VLAN.
 func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string, _ v1.CreateVlanMemberParams) {
-	createNet(a, w, r, a.vlanMembers(), func(body *v1.VlanMember) (netobj.VLANMember, error) {
+	createNet(a, w, r, vlanMemberKind(a), func(body *v1.VlanMember) (netobj.VLANMember, error) {
 		return netobj.ParseVLANMember(id, body.Dev, body.Tagged)
 	})
 }
@@ -85,7 +85,7 @@ func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, 
 		rest.BadRequest(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.vlanMembers(), o.Key())
+	deleteNet(a, w, r, vlanMemberKind(a), o.Key())
 }
 
 // GetVlans replies with the VLANs and their members.

@@ -10,17 +10,17 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-func (a *API) vxlans() netKind[netobj.VXLAN] {
+func vxlanKind(a *API) netKind[netobj.VXLAN] {
 	return netKind[netobj.VXLAN]{table: a.Store.VXLANs, kernel: a.Network.VXLANs}
 }
 
-func (a *API) vxlanPeers() netKind[netobj.VXLANPeer] {
+func vxlanPeerKind(a *API) netKind[netobj.VXLANPeer] {
 	return netKind[netobj.VXLANPeer]{table: a.Store.Peers, kernel: a.Network.Peers}
 }
 
 // CreateVxlan creates a tunnel.
 func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.vxlans(), func(body *v1.Vxlan) (netobj.VXLAN, error) {
+	createNet(a, w, r, vxlanKind(a), func(body *v1.Vxlan) (netobj.VXLAN, error) {
 		o := netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
 		return o, o.Validate()
 	})
@@ -34,14 +34,14 @@ func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v
 		return
 	}
 	o := netobj.VXLAN{ID: n}
-	deleteNet(a, w, r, a.vxlans(), o.Key(), func(tx *store.Tx) error {
+	deleteNet(a, w, r, vxlanKind(a), o.Key(), func(tx *store.Tx) error {
 		return deleteThose(tx, a.Store.Peers, func(p netobj.VXLANPeer) bool { return p.ID == n })
 	}, a.dropDevice(o.Device()))
 }
 
 // CreateVxlanPeer adds a peer to a tunnel.
 func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
-	createNet(a, w, r, a.vxlanPeers(), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
+	createNet(a, w, r, vxlanPeerKind(a), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
 		return netobj.ParseVXLANPeer(id, body.PeerIP)
 	})
 }
@@ -53,7 +53,7 @@ func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer s
 		rest.BadRequest(err).Write(w)
 		return
 	}
-	deleteNet(a, w, r, a.vxlanPeers(), o.Key())
+	deleteNet(a, w, r, vxlanPeerKind(a), o.Key())
 }
 
 // GetVxlans replies with the tunnels and their peers.
