@@ -217,31 +217,3 @@ func (s *Service) AnnouncedPrefixes() (list []netip.Prefix) {
 	}
 	return list
 }
-
-// prefix is the form of a prefix; "" is none.
-type prefixForm[T any] struct{ scalar[T, netip.Prefix] }
-
-func prefix[T any](at func(*T) *netip.Prefix) form[T] {
-	return prefixForm[T]{scalar[T, netip.Prefix]{at}}
-}
-
-func (p prefixForm[T]) get(t *T) any                       { return p.text(t) }
-func (p prefixForm[T]) set(t *T, f *Field[T], v any) error { return p.parse(t, f, v.(string)) }
-
-func (p prefixForm[T]) text(t *T) string {
-	if at := *p.at(t); at.IsValid() {
-		return at.String()
-	}
-	return ""
-}
-
-func (p prefixForm[T]) parse(t *T, f *Field[T], s string) (err error) {
-	if s == "" {
-		*p.at(t) = netip.Prefix{}
-		return nil
-	}
-	if *p.at(t), err = netip.ParsePrefix(s); err != nil {
-		return NewFieldError(f.Name, s, "is not a prefix", f.Allowed)
-	}
-	return nil
-}

@@ -46,7 +46,7 @@ func (e EndpointProbe) Validate() error {
 	if err := checkProbeable(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}
-	if err := ValidateName(e.Name); err != nil {
+	if err := ValidateName(FieldName, e.Name); err != nil {
 		return err
 	}
 	if err := e.Probe.validate(); err != nil {

@@ -140,7 +140,7 @@ func (e *FieldError) Error() string {
 
 // NewFieldError refuses a value as the user wrote it. reason is a predicate.
 func NewFieldError(field, value, reason, allowed string) *FieldError {
-	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
+	return &FieldError{Field: field, Value: Printable(value), Reason: reason, Allowed: allowed}
 }
 
 // NotBuilt refuses a value of the existing loxilb that this build does not support. instead is an
@@ -151,11 +151,9 @@ func NotBuilt(field, value, instead, allowed string) *FieldError {
 	return e
 }
 
-// Printable returns a user's text in a form that can be part of a sentence.
-func Printable(s string) string { return printable(s) }
-
-// printable cuts a value at maxShown and escapes unprintable characters, and quotes.
-func printable(s string) string {
+// Printable returns a user's text in a form that can be part of a sentence: cut at maxShown, with
+// unprintable characters and quotes escaped.
+func Printable(s string) string {
 	kept := truncated(s)
 	cut := ""
 	if kept != s {

@@ -151,6 +151,32 @@ func durationText(d time.Duration) string {
 	return d.String()
 }
 
+// durationForm is a duration in Go's notation, such as 500ms, also in JSON; "" is 0.
+type durationForm[T any] struct{ scalar[T, time.Duration] }
+
+func duration[T any](at func(*T) *time.Duration) form[T] {
+	return durationForm[T]{scalar[T, time.Duration]{at}}
+}
+
+func (d durationForm[T]) get(t *T) any { return d.text(t) }
+func (d durationForm[T]) text(t *T) string {
+	if *d.at(t) == 0 {
+		return ""
+	}
+	return d.at(t).String()
+}
+func (d durationForm[T]) set(t *T, f *Field[T], v any) error { return d.parse(t, f, v.(string)) }
+func (d durationForm[T]) parse(t *T, f *Field[T], s string) (err error) {
+	if s == "" {
+		*d.at(t) = 0
+		return nil
+	}
+	if *d.at(t), err = ParseDuration(s); err != nil {
+		return NewFieldError(f.Name, s, "is not a duration", "500ms, 2s, 1m, or a number of seconds")
+	}
+	return nil
+}
+
 // boolForm is true or false.
 type boolForm[T any] struct{ scalar[T, bool] }
 
@@ -227,6 +253,34 @@ func (a addressForm[T]) set(t *T, f *Field[T], v any) error { return a.parse(t, 
 func (a addressForm[T]) parse(t *T, f *Field[T], s string) (err error) {
 	*a.at(t), err = ParseAddr(f.Name, s)
 	return err
+}
+
+// prefixForm is a prefix; "" means none.
+type prefixForm[T any] struct{ scalar[T, netip.Prefix] }
+
+func prefix[T any](at func(*T) *netip.Prefix) form[T] {
+	return prefixForm[T]{scalar[T, netip.Prefix]{at}}
+}
+
+func (p prefixForm[T]) get(t *T) any                       { return p.text(t) }
+func (p prefixForm[T]) set(t *T, f *Field[T], v any) error { return p.parse(t, f, v.(string)) }
+
+func (p prefixForm[T]) text(t *T) string {
+	if at := *p.at(t); at.IsValid() {
+		return at.String()
+	}
+	return ""
+}
+
+func (p prefixForm[T]) parse(t *T, f *Field[T], s string) (err error) {
+	if s == "" {
+		*p.at(t) = netip.Prefix{}
+		return nil
+	}
+	if *p.at(t), err = netip.ParsePrefix(s); err != nil {
+		return NewFieldError(f.Name, s, "is not a prefix", f.Allowed)
+	}
+	return nil
 }
 
 // listForm is a list of values. Nil and empty lists are the same.

@@ -271,32 +271,6 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 	}
 }
 
-// durationForm is a duration in Go's notation, such as 500ms, also in JSON; "" is 0.
-type durationForm[T any] struct{ scalar[T, time.Duration] }
-
-func duration[T any](at func(*T) *time.Duration) form[T] {
-	return durationForm[T]{scalar[T, time.Duration]{at}}
-}
-
-func (d durationForm[T]) get(t *T) any { return d.text(t) }
-func (d durationForm[T]) text(t *T) string {
-	if *d.at(t) == 0 {
-		return ""
-	}
-	return d.at(t).String()
-}
-func (d durationForm[T]) set(t *T, f *Field[T], v any) error { return d.parse(t, f, v.(string)) }
-func (d durationForm[T]) parse(t *T, f *Field[T], s string) (err error) {
-	if s == "" {
-		*d.at(t) = 0
-		return nil
-	}
-	if *d.at(t), err = ParseDuration(s); err != nil {
-		return NewFieldError(f.Name, s, "is not a duration", "500ms, 2s, 1m, or a number of seconds")
-	}
-	return nil
-}
-
 // parseStatuses is the inverse of StatusRange.String.
 func parseStatuses(field string, text []string) (list []StatusRange, err error) {
 	for _, s := range text {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -117,7 +116,7 @@ func (s Service) Validate() error {
 	if err := s.validateSecondary(); err != nil {
 		return err
 	}
-	if err := ValidateName(s.Name); err != nil {
+	if err := ValidateName(FieldName, s.Name); err != nil {
 		return err
 	}
 	if err := validateOwner(s.Owner); err != nil {
@@ -171,14 +170,15 @@ func (s Service) Validate() error {
 	return s.validateEndpoints()
 }
 
-// ValidateName checks the name of a service; "" means none. A name is part of URL paths, so it has
-// no slash and is no dot segment, and of tables, so it prints on one line.
-func ValidateName(name string) error {
+// ValidateName checks the name of a service or another object; "" means none. field names it in
+// errors. A name is part of URL paths, so it has no slash and is no dot segment, and of tables, so
+// it prints on one line.
+func ValidateName(field, name string) error {
 	reason := ""
 	switch {
 	case utf8.RuneCountInString(name) > MaxNameLength:
 		reason = "is too long"
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case !isPrintable(name):
 		reason = "does not print"
 	case strings.ContainsAny(name, `/\`):
 		reason = "has a slash"
@@ -189,7 +189,7 @@ func ValidateName(name string) error {
 	default:
 		return nil
 	}
-	return NewFieldError(FieldName, name, reason,
+	return NewFieldError(field, name, reason,
 		"up to "+strconv.Itoa(MaxNameLength)+" printable characters without slashes")
 }
 
@@ -198,7 +198,7 @@ func validateOwner(owner string) error {
 	switch {
 	case utf8.RuneCountInString(owner) > MaxOwnerLength:
 		reason = "is too long"
-	case !utf8.ValidString(owner) || strings.ContainsFunc(owner, func(r rune) bool { return !unicode.IsPrint(r) }):
+	case !isPrintable(owner):
 		reason = "does not print"
 	default:
 		return nil
@@ -315,10 +315,8 @@ func (i *Instance) Key() string { return InstanceKey(i.Name) }
 
 // Validate checks all fields.
 func (i *Instance) Validate() error {
-	if err := ValidateName(i.Name); err != nil {
-		fe := *err.(*FieldError) //nolint:errorlint,forcetypeassert // ValidateName makes it
-		fe.Field = FieldInstance
-		return &fe
+	if err := ValidateName(FieldInstance, i.Name); err != nil {
+		return err
 	}
 	if strings.Contains(i.Name, ":") {
 		return NewFieldError(FieldInstance, i.Name, "has a colon", "the part of services' names after the last colon")

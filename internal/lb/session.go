@@ -25,7 +25,7 @@ func (s Session) Validate() error {
 	if s.Name == "" {
 		return NewFieldError(FieldSession, "", "is missing", "a name")
 	}
-	if err := ValidateName(s.Name); err != nil {
+	if err := ValidateName(FieldName, s.Name); err != nil {
 		return err
 	}
 	if !isHost(s.User) {
@@ -65,7 +65,7 @@ func (f SessionFlow) Validate() error {
 	if f.Session == "" {
 		return NewFieldError(FieldSession, "", "is missing", "the name of a session")
 	}
-	if err := ValidateName(f.Session); err != nil {
+	if err := ValidateName(FieldName, f.Session); err != nil {
 		return err
 	}
 	if !isHost(f.Peer) {

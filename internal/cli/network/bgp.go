@@ -15,8 +15,8 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/cli/session"
 	"loxilb/internal/kinds"
+	"loxilb/internal/lb"
 	"loxilb/internal/lb/bgp"
-	"loxilb/internal/lb/netobj"
 )
 
 // neighborFlags are the flags of create bgpneighbor.
@@ -72,7 +72,7 @@ func createBGPNeighbor(o *session.Options) *cobra.Command {
 // complete sets properties that depend on several flags.
 func (f *neighborFlags) complete(o *session.Options, args []string) (err error) {
 	f.body.IpAddress = args[0]
-	if _, err := netip.ParseAddr(args[0]); err != nil && netobj.ValidateDevice("PEER", args[0]) == nil && !looksLikeAddress(args[0]) {
+	if _, err := netip.ParseAddr(args[0]); err != nil && lb.ValidateDevice("PEER", args[0]) == nil && !looksLikeAddress(args[0]) {
 		f.body.IpAddress, f.body.Interface = "", args[0]
 	}
 	if f.body.RemoteAs, err = kinds.ParseASN("ASN", args[1]); err != nil {

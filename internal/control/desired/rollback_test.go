@@ -26,9 +26,9 @@ const (
 	undone = "10.0.0.2:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
 )
 
-// TestGoBackIfDue checks that a deadline survives the process that set it, even if that was killed:
-// nothing is closed here.
-func TestGoBackIfDue(t *testing.T) {
+// TestRollBackIfDue checks that a deadline survives the process that set it, even if that was
+// killed: nothing is closed here.
+func TestRollBackIfDue(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -61,9 +61,9 @@ func TestGoBackIfDue(t *testing.T) {
 	}
 }
 
-// TestGoBackWhenDue checks that a running process rolls back by itself, except for confirmed
+// TestRollBackWhenDue checks that a running process rolls back by itself, except for confirmed
 // changes, and reports each.
-func TestGoBackWhenDue(t *testing.T) {
+func TestRollBackWhenDue(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -110,9 +110,9 @@ func TestGoBackWhenDue(t *testing.T) {
 	}
 }
 
-// TestUndoneAfterConfirm checks that a second confirmation does not report an older revision that
-// was rolled back.
-func TestUndoneAfterConfirm(t *testing.T) {
+// TestLastRollbackAfterConfirm checks that a second confirmation does not report an older revision
+// that was rolled back.
+func TestLastRollbackAfterConfirm(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	commitWaiting(t, s, undone, time.Now().Add(-time.Second))
@@ -148,9 +148,9 @@ func copyOf(t *testing.T, dir string) string {
 	return to
 }
 
-// TestLeftByAnyClock checks that a deadline years away, as by a clock that is not set yet, is
+// TestTimeLeft checks that a deadline years away, because of a clock that is not set yet, is
 // limited to the original time.
-func TestLeftByAnyClock(t *testing.T) {
+func TestTimeLeft(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	w := store.Revision{Time: now, Confirm: now.Add(time.Minute)}

@@ -219,9 +219,9 @@ func TestTxSeesItsChanges(t *testing.T) {
 	}
 }
 
-// TestNamesAreShared checks that the ports of an application share its name, and that a prefix of a
+// TestSharedNames checks that the ports of an application share its name, and that a prefix of a
 // name does not match.
-func TestNamesAreShared(t *testing.T) {
+func TestSharedNames(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	keys := func(list []lb.Service) string {

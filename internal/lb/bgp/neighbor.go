@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"loxilb/internal/lb"
-	"loxilb/internal/lb/netobj"
 )
 
 // Names of fields in errors, as in the API.
@@ -92,7 +91,7 @@ func (n Neighbor) validateAddr() error {
 	case !a.IsValid() && n.Interface == "":
 		return lb.NewFieldError(FieldNeighbor, "", "is missing", unicast+", or interface for a neighbor without an address")
 	case !a.IsValid():
-		return netobj.ValidateDevice(FieldInterface, n.Interface)
+		return lb.ValidateDevice(FieldInterface, n.Interface)
 	case n.Interface != "":
 		return lb.NewFieldError(FieldInterface, n.Interface, "cannot be combined with ipAddress "+a.String(), "one of the two")
 	case a.Is4In6():

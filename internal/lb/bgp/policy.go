@@ -1,7 +1,6 @@
 package bgp
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -303,12 +302,5 @@ func validateName(field, name string) error {
 	if name == "" {
 		return lb.NewFieldError(field, "", "is missing", "a name")
 	}
-	err := lb.ValidateName(name)
-	var fe *lb.FieldError
-	if errors.As(err, &fe) {
-		named := *fe
-		named.Field = field
-		return &named
-	}
-	return err
+	return lb.ValidateName(field, name)
 }

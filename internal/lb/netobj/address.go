@@ -36,7 +36,7 @@ func (a Address) Validate() error {
 	if err := validateHost("ipAddress", a.Prefix.Addr()); err != nil {
 		return err
 	}
-	return ValidateDevice("dev", a.Dev)
+	return lb.ValidateDevice("dev", a.Dev)
 }
 
 // Needs returns the address's interface.

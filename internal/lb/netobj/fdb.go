@@ -1,5 +1,7 @@
 package netobj
 
+import "loxilb/internal/lb"
+
 // FDBKind is the name of the kind.
 const FDBKind = "fdb"
 
@@ -26,7 +28,7 @@ func (f FDB) Validate() error {
 	if err := f.MAC.validate("macAddress"); err != nil {
 		return err
 	}
-	return ValidateDevice("dev", f.Dev)
+	return lb.ValidateDevice("dev", f.Dev)
 }
 
 // Needs returns the interface.

@@ -2,6 +2,8 @@ package netobj
 
 import (
 	"net/netip"
+
+	"loxilb/internal/lb"
 )
 
 // NeighborKind is the name of the kind.
@@ -32,7 +34,7 @@ func NeighborKey(addr, dev string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return Neighbor{Addr: a, Dev: dev}.Key(), ValidateDevice("if_name", dev)
+	return Neighbor{Addr: a, Dev: dev}.Key(), lb.ValidateDevice("if_name", dev)
 }
 
 // Key is "10.0.0.5 eth0".
@@ -43,7 +45,7 @@ func (n Neighbor) Validate() error {
 	if err := validateHost("ipAddress", n.Addr); err != nil {
 		return err
 	}
-	if err := ValidateDevice("dev", n.Dev); err != nil {
+	if err := lb.ValidateDevice("dev", n.Dev); err != nil {
 		return err
 	}
 	return n.MAC.validate("macAddress")

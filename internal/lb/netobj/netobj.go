@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/netip"
-	"strings"
 
 	"loxilb/internal/lb"
 )
@@ -21,20 +20,6 @@ type Object[T any] interface {
 	// program has made it.
 	SatisfiedBy(have T) bool
 	String() string // unlike Key, differs between any two objects
-}
-
-// maxName is the longest name of an interface, IFNAMSIZ without the final zero.
-const maxName = 15
-
-// ValidateDevice checks the name of an interface like the kernel.
-func ValidateDevice(field, name string) error {
-	switch {
-	case name == "":
-		return lb.NewFieldError(field, name, "is empty", "the name of an interface")
-	case len(name) > maxName, name == ".", name == "..", strings.ContainsAny(name, "/: \t\n\v\f\r"), strings.ContainsRune(name, 0):
-		return lb.NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without /, : and space")
-	}
-	return nil
 }
 
 // MAC is the address of a host on a link.

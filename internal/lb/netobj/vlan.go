@@ -102,12 +102,12 @@ func (m VLANMember) Validate() error {
 	if err := checkVLAN("vlan_id", m.VLAN); err != nil {
 		return err
 	}
-	if err := ValidateDevice("dev", m.Dev); err != nil {
+	if err := lb.ValidateDevice("dev", m.Dev); err != nil {
 		return err
 	}
 	switch {
-	case len(m.Port()) > maxName:
-		return lb.NewFieldError("dev", m.Dev, "is too long for a tagged member: "+m.Port()+" would be an interface", fmt.Sprintf("%d characters with the dot and the number", maxName))
+	case len(m.Port()) > lb.MaxDeviceName:
+		return lb.NewFieldError("dev", m.Dev, "is too long for a tagged member: "+m.Port()+" would be an interface", fmt.Sprintf("%d characters with the dot and the number", lb.MaxDeviceName))
 	case m.Dev == m.Bridge():
 		return lb.NewFieldError("dev", m.Dev, "is the bridge of the VLAN itself", "another interface")
 	}

@@ -60,7 +60,7 @@ func (v VXLAN) Validate() error {
 	if err := checkVXLAN("vxlanID", v.ID); err != nil {
 		return err
 	}
-	return ValidateDevice("epIntf", v.Dev)
+	return lb.ValidateDevice("epIntf", v.Dev)
 }
 
 // Needs returns the interface below the tunnel.

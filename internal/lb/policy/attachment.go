@@ -69,7 +69,7 @@ func (a Attachment) Validate() error {
 		if a.Direction == DirectionOut || a.Direction == DirectionBoth {
 			return lb.NewFieldError(lb.FieldDirection, string(a.Direction), "is not possible for a port: packets are classified where they arrive", "in")
 		}
-		return validateInterface(a.Name)
+		return lb.ValidateDevice(lb.FieldTarget, a.Name)
 	case AttachService:
 		_, _, err := a.Service()
 		return err
@@ -83,14 +83,6 @@ func (a Attachment) Validate() error {
 	return lb.NewFieldError(lb.FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
 }
 
-// validateInterface refuses names that the kernel accepts for no interface.
-func validateInterface(name string) error {
-	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\x00") {
-		return lb.NewFieldError(lb.FieldTarget, name, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
-	}
-	return nil
-}
-
 // Service returns the name of services, or the key of one service, which has a slash, unlike names.
 func (a Attachment) Service() (name string, key lb.Key, err error) {
 	if strings.Contains(a.Name, "/") {
@@ -100,7 +92,7 @@ func (a Attachment) Service() (name string, key lb.Key, err error) {
 	if a.Name == "" {
 		return "", key, lb.NewFieldError(lb.FieldTarget, "", "is missing", "the name of services, or IP:PORT/PROTOCOL")
 	}
-	return a.Name, key, lb.ValidateName(a.Name)
+	return a.Name, key, lb.ValidateName(lb.FieldName, a.Name)
 }
 
 // Prefix returns the prefix of the clients; an address is a prefix of full length.

@@ -82,8 +82,8 @@ func (m Mirror) Validate() error {
 }
 
 func (m *Mirror) validatePort() error {
-	if err := validateInterface(m.Port); err != nil {
-		return lb.NewFieldError(lb.FieldMirrorPort, m.Port, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
+	if err := lb.ValidateDevice(lb.FieldMirrorPort, m.Port); err != nil {
+		return err
 	}
 	if m.Type == RSPAN && (m.VLAN < 1 || m.VLAN > maxVLAN) {
 		return lb.NewFieldError(lb.FieldVLAN, strconv.Itoa(int(m.VLAN)), "is out of range", "1 to 4094")

@@ -117,7 +117,7 @@ func validateIdent(name string) error {
 	if name == "" {
 		return lb.NewFieldError(lb.FieldIdent, "", "is missing", "a name")
 	}
-	return lb.ValidateName(name)
+	return lb.ValidateName(lb.FieldName, name)
 }
 
 // Normal returns the policer in the form in which it is stored.

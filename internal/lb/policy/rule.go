@@ -65,9 +65,6 @@ type RuleCost struct {
 // MaxRules is the maximum number of firewall rules.
 const MaxRules = 16384
 
-// maxInterfaceName is the kernel's IFNAMSIZ without the final zero.
-const maxInterfaceName = 15
-
 // Names of a rule's fields in the API.
 const (
 	FieldRuleSource             = "sourceIP"
@@ -207,7 +204,7 @@ func (v RuleVerdict) validate() error {
 // validateRuleInterface checks the name of an interface, which need not exist. "" means any. It
 // must not contain a comma, which separates the members of a rule's key.
 func validateRuleInterface(field, name string) error {
-	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r == ',' || r == 0x7f }) {
+	if len(name) > lb.MaxDeviceName || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r == ',' || r == 0x7f }) {
 		return lb.NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without spaces, slashes, colons and commas")
 	}
 	return nil

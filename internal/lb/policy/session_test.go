@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestCut checks that exactly those sessions are disconnected that were not before, by the deciding
-// rule.
-func TestCut(t *testing.T) {
+// TestDisconnected checks that exactly those sessions are disconnected that were not before, by the
+// deciding rule.
+func TestDisconnected(t *testing.T) {
 	t.Parallel()
 	session := func(remote, local, device string) Session {
 		return Session{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local), Interface: device}
@@ -17,7 +17,7 @@ func TestCut(t *testing.T) {
 	six := session("[2001:db8::9]:5000", "[2001:db8::1]:22", "")
 	for _, c := range []struct {
 		before, after []string
-		cut           int
+		disconnected  int
 	}{
 		{nil, nil, 0},
 		{nil, []string{"preference:0 drop"}, 2},
@@ -46,8 +46,8 @@ func TestCut(t *testing.T) {
 			}
 			return list
 		}
-		if cut := Disconnected(read(c.before), read(c.after), []Session{ssh, six}); len(cut) != c.cut {
-			t.Errorf("%v -> %v cuts %v, want %d", c.before, c.after, cut, c.cut)
+		if disconnected := Disconnected(read(c.before), read(c.after), []Session{ssh, six}); len(disconnected) != c.disconnected {
+			t.Errorf("%v -> %v disconnects %v, want %d", c.before, c.after, disconnected, c.disconnected)
 		}
 	}
 	if got, want := SessionNames([]Session{ssh, six, ssh, ssh, ssh}),
@@ -57,9 +57,9 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutOfMany checks that the sessions that a new rule disconnects are found quickly, with the
-// maximum number of rules and thousands of sessions.
-func TestCutOfMany(t *testing.T) {
+// TestDisconnectedOfMany checks that the sessions that a new rule disconnects are found quickly,
+// with the maximum number of rules and thousands of sessions.
+func TestDisconnectedOfMany(t *testing.T) {
 	t.Parallel()
 	before := make([]Rule, MaxRules-1)
 	for i := range before {
@@ -82,11 +82,11 @@ func TestCutOfMany(t *testing.T) {
 	}
 	each := time.Since(begun) // the time of a twentieth of the sessions, compared with each rule
 	begun = time.Now()
-	if cut := Disconnected(before, after, sessions); len(cut) != 8 {
-		t.Errorf("%d sessions are cut off, want 8", len(cut))
+	if list := Disconnected(before, after, sessions); len(list) != 8 {
+		t.Errorf("%d sessions are disconnected, want 8", len(list))
 	}
-	if cut := Disconnected(after, before, sessions); len(cut) != 0 {
-		t.Errorf("%d sessions are cut off by fewer rules", len(cut))
+	if list := Disconnected(after, before, sessions); len(list) != 0 {
+		t.Errorf("%d sessions are disconnected by fewer rules", len(list))
 	}
 	if took := time.Since(begun); took > 10*each {
 		t.Errorf("the comparison takes %v, as if each session was compared with each rule, which takes %v", took, 20*each)

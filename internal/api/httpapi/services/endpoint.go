@@ -244,7 +244,7 @@ func endpointOf(ip string, params *v1.DeleteEndpointParams) (e lb.EndpointProbe,
 			return e, err
 		}
 	}
-	if err := lb.ValidateName(e.Name); err != nil {
+	if err := lb.ValidateName(lb.FieldName, e.Name); err != nil {
 		return e, err
 	}
 	return e.Normal(), nil
