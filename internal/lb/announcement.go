@@ -105,7 +105,7 @@ const announcementFormat = contractFormat + 1
 
 // bgpFields returns the fields of Announcement, and BGP.
 func bgpFields() []Field[Service] {
-	const first = 45 // place in a record
+	const first = 45 // position in a record
 	return []Field[Service]{
 		{
 			Name: FieldBGP, Text: "bgp", Record: "bgp", Position: 44, Since: contractFormat,

@@ -53,7 +53,7 @@ const closingFormat = 5
 
 // closingFields returns the fields about open connections of endpoints that are removed or down.
 func closingFields() []Field[Service] {
-	const first = 38 // place in a record
+	const first = 38 // position in a record
 	return []Field[Service]{
 		{
 			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Position: first, Since: closingFormat,

@@ -10,7 +10,7 @@ import (
 )
 
 // TestEveryMemberHasAField checks that setting a member of a service changes the value of exactly
-// one field of the table.
+// one field.
 func TestEveryMemberHasAField(t *testing.T) {
 	t.Parallel()
 	checkMembers[Service](t, append(KeyFields(), Fields()...))
@@ -119,8 +119,8 @@ func TestFieldNames(t *testing.T) {
 		}
 		seen[kind+name] = true
 	}
-	var places []int
-	since := map[int]int{} // by place
+	var positions []int
+	since := map[int]int{} // by position
 	for _, f := range append(KeyFields(), Fields()...) {
 		once("name", f.Name)
 		once("name", f.Also)
@@ -135,17 +135,17 @@ func TestFieldNames(t *testing.T) {
 			t.Errorf("%s is of format %d, which builds without it read", f.Name, f.Since)
 		}
 		if f.Record != "" {
-			places = append(places, f.Position)
+			positions = append(positions, f.Position)
 			since[f.Position] = f.Since
 		}
 	}
-	slices.Sort(places)
-	for i, p := range places {
+	slices.Sort(positions)
+	for i, p := range positions {
 		if p != i+1 {
-			t.Fatalf("the places in a record are %v, want each once from 1", places)
+			t.Fatalf("the positions in a record are %v, want each once from 1", positions)
 		}
 		if since[p] < since[i] {
-			t.Errorf("the field of place %d has Since %d, less than that of the place before, %d", p, since[p], since[i])
+			t.Errorf("the field of position %d has Since %d, less than that of the previous one, %d", p, since[p], since[i])
 		}
 	}
 }
@@ -267,7 +267,7 @@ func TestFieldsRoundTrip(t *testing.T) {
 		}
 	}
 	if changed < rounds/2 {
-		t.Errorf("only %d records were of something else than the base", changed)
+		t.Errorf("only %d records differ from the base", changed)
 	}
 }
 

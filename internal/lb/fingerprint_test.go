@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFingerprint checks that services of two nodes have the same fingerprint if connections go on
-// through both: whatever their source addresses and the order of endpoints, and no longer with
-// another endpoint, mode, algorithm, PROXY protocol or configuration of QUIC.
+// TestFingerprint checks that services of two nodes have the same fingerprint exactly if
+// connections can continue through both: source addresses and the order of endpoints do not matter,
+// but endpoints, mode, algorithm and PROXY protocol do.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	one, two := Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}, Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1}

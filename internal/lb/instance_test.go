@@ -44,8 +44,8 @@ func TestInstanceValidate(t *testing.T) {
 	}
 }
 
-// TestInstanceElsewhere checks that a stored role of master does not apply on another machine, as
-// two masters are worse than none.
+// TestInstanceElsewhere checks that a stored role of master does not apply on another machine: two
+// masters are worse than none.
 func TestInstanceElsewhere(t *testing.T) {
 	t.Parallel()
 	for role, want := range map[Role]Role{RoleMaster: RoleBackup, RoleBackup: RoleBackup, RoleStop: RoleStop, RoleUnknown: RoleUnknown} {

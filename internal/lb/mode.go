@@ -165,9 +165,9 @@ func (s Service) AdditionalVIPs() []netip.Addr {
 
 // AdditionalKeys returns the service's key at each of its AdditionalVIPs.
 func (s Service) AdditionalKeys() []Key {
-	further := s.AdditionalVIPs()
-	keys := make([]Key, len(further))
-	for i, a := range further {
+	vips := s.AdditionalVIPs()
+	keys := make([]Key, len(vips))
+	for i, a := range vips {
 		keys[i] = s.Key
 		keys[i].VIP = a
 	}

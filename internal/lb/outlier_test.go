@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestOutlier checks which services consider failing handshakes, and which resets.
+// TestOutlier checks which services eject outliers, and which consider resets.
 func TestOutlier(t *testing.T) {
 	t.Parallel()
 	const two = " endpoints=10.0.0.1:80,10.0.0.2:80"

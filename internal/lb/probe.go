@@ -174,7 +174,7 @@ func NameOfProbe(a netip.Addr, p *Probe) string {
 
 // monitorFields returns the fields about probing the endpoints of a service.
 func monitorFields() []Field[Service] {
-	const first = 23 // place in a record
+	const first = 23 // position in a record
 	list := []Field[Service]{
 		{
 			Name: FieldMonitor, Text: "monitor", Record: "monitor", Position: first, Since: monitorFormat,

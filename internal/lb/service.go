@@ -355,8 +355,8 @@ func (i *Instance) validateLease() error {
 // AtOrigin returns the instance for a process with this origin: a boot of the machine and a network
 // namespace. A master of another origin becomes a backup until the role is assigned again: another
 // node may have become master meanwhile, and two masters are worse than none.
-func (i Instance) AtOrigin(place string) Instance {
-	if i.Role == RoleMaster && i.Origin != place {
+func (i Instance) AtOrigin(origin string) Instance {
+	if i.Role == RoleMaster && i.Origin != origin {
 		i.Role = RoleBackup
 	}
 	return i

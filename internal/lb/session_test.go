@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestSession checks what sessions and their classifiers may have.
+// TestSession checks which sessions and classifiers are valid.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	end := TunnelEnd{TEID: 1, Addr: netip.MustParseAddr("10.10.10.56")}

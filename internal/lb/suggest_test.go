@@ -31,6 +31,6 @@ func TestSuggestedWords(t *testing.T) {
 		}
 	}
 	if _, err := ParseAlgorithm("n4"); err == nil || strings.Contains(err.Error(), "n2") {
-		t.Errorf("%v offers what this build does not have", err)
+		t.Errorf("%v suggests a word that this build does not support", err)
 	}
 }

@@ -94,8 +94,8 @@ func TestAllDown(t *testing.T) {
 	}
 }
 
-// TestDownMovesItsShareAlone checks that when an endpoint goes down, hashes to other endpoints
-// stay, except for the few that Maglev moves, and that its return restores everything.
+// TestDownMovesItsShareAlone checks that when an endpoint goes down, other endpoints keep their
+// slots, except for a few, and that its return restores the table.
 func TestDownMovesItsShareAlone(t *testing.T) {
 	s, err := lb.ParseService("10.0.0.1:80/tcp select=hash endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80,10.0.1.4:80")
 	if err != nil {
@@ -110,21 +110,21 @@ func TestDownMovesItsShareAlone(t *testing.T) {
 	for i := range before {
 		switch {
 		case after[i] == 1:
-			t.Fatalf("slot %d is that of the endpoint that is down", i)
+			t.Fatalf("slot %d belongs to the endpoint that is down", i)
 		case before[i] != 1 && before[i] != after[i]:
 			moved++
 		}
 	}
 	if moved > len(before)/50 {
-		t.Errorf("%d of %d slots moved that had another endpoint", moved, len(before))
+		t.Errorf("%d of %d slots of other endpoints moved", moved, len(before))
 	}
 	if diff := cmp.Diff(before, Service(s, func(lb.Endpoint) bool { return true }, 1, nil).Slots); diff != "" {
 		t.Errorf("back again: %s", diff)
 	}
 }
 
-// TestAuto checks which endpoints see their client in mode auto: those of this node. Others, also
-// those without a path, see an address of ours. The packet path's mode is default.
+// TestAuto checks that in mode auto, endpoints of this node see the client's address. Others, also
+// without a path, see an address of this node. The packet path's mode is default.
 func TestAuto(t *testing.T) {
 	s, err := lb.ParseService("10.0.0.1:80/tcp mode=auto endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80")
 	if err != nil {

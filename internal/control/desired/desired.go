@@ -65,7 +65,7 @@ type options struct {
 
 // WithOrigin identifies where this process runs: a boot of the machine, and a network namespace.
 // Roles that were assigned elsewhere are reset (lb.Instance.AtOrigin).
-func WithOrigin(place string) Option { return func(o *options) { o.origin = place } }
+func WithOrigin(origin string) Option { return func(o *options) { o.origin = origin } }
 
 // WithAdmission adds a check of every commit, after the kinds' own checks.
 func WithAdmission(admit Admission) Option { return func(o *options) { o.admit = admit } }

@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestDrains checks that a drain is restored by a restart, and gives the endpoint weight 0 in every
-// service, and changes nothing else.
+// TestDrains checks that drains are restored by a restart, and that Apply gives drained endpoints
+// weight 0, and changes nothing else.
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
@@ -44,9 +44,9 @@ func TestDrains(t *testing.T) {
 	now := s.Snapshot()
 	for _, d := range want {
 		got, ok := s.Drains.Get(now, d.Key())
-		steady := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall clock may be set
-		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !steady {
-			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline == d.Deadline, steady",
+		persistent := got.Deadline.IsZero() || got.Deadline != got.Deadline.Round(0) // the wall clock may be set
+		if !ok || got.Key() != d.Key() || got.Rate != d.Rate || !got.Deadline.Equal(d.Deadline) || !persistent {
+			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline == d.Deadline without a monotonic clock",
 				d.Key(), got, ok)
 		}
 		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
@@ -68,7 +68,7 @@ func TestDrains(t *testing.T) {
 }
 
 // TestNextDeadline checks that the server IDs of a drained endpoint are due for removal at the
-// deadline of its drain, even if the deadline has passed since the weights were computed, and not
+// deadline of its drain, even if the deadline has passed since Apply, and not
 // due after their removal.
 func TestNextDeadline(t *testing.T) {
 	t.Parallel()

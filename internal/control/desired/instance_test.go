@@ -9,7 +9,7 @@ import (
 )
 
 // TestRolesOverRestarts checks that roles survive a restart, and that a master that starts on
-// another machine, or after a reboot, is a backup until its role is set again.
+// another machine, or after a reboot, is a backup until its role is assigned again.
 func TestRolesOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// What follows is how the loxilb of commit 9c1cf13 read its files. It treated every line with an
-// additional member as damage, so files without newer features must stay readable for it.
+// This file reads state files like the loxilb of commit 9c1cf13, which treated every line with an
+// unknown member as damage. Files without newer features must stay readable for it.
 
 type olderHeader struct {
 	File     string `json:"file"`

@@ -46,7 +46,7 @@ func TestReach(t *testing.T) {
 }
 
 // TestSecondary checks that an address, port, protocol and mark belong to one service, as its VIP
-// or as a further one.
+// or as an additional one.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -87,6 +87,6 @@ func TestSecondary(t *testing.T) {
 	s = open(t, dir)
 	wantDump(t, s, before)
 	if _, _, err := s.Commit("rest", put(s, service(t, "10.0.0.3:80/tcp endpoints=1.1.1.1:1"))); err == nil {
-		t.Error("a further VIP is forgotten by a restart")
+		t.Error("a restart lost a secondary VIP")
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// TestCarries checks which objects a session depends on: its address, the first address of that
+// TestIsNeededBy checks which objects a session depends on: its address, the first address of that
 // network, the network or route to the client, and interfaces.
-func TestCarries(t *testing.T) {
+func TestIsNeededBy(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix
 	s := &policy.Session{
@@ -36,7 +36,7 @@ func TestCarries(t *testing.T) {
 			}
 		}
 		if got := a.IsNeededBy(s, seen); got != want {
-			t.Errorf("%s carries it: %v, want %v", text, got, want)
+			t.Errorf("%s is needed: %v, want %v", text, got, want)
 		}
 	}
 	for r, want := range map[Route]bool{
@@ -45,20 +45,20 @@ func TestCarries(t *testing.T) {
 		{Destination: prefix("10.0.0.0/16")}:            false,
 	} {
 		if got := r.IsNeededBy(s); got != want {
-			t.Errorf("%s carries it: %v, want %v", r, got, want)
+			t.Errorf("%s is needed: %v, want %v", r, got, want)
 		}
 	}
 	for name, want := range map[string]bool{"eth0": true, "eth1": true, "eth2": false} {
 		if got := DeviceIsNeededBy(name, s); got != want {
-			t.Errorf("%s carries it: %v, want %v", name, got, want)
+			t.Errorf("%s is needed: %v, want %v", name, got, want)
 		}
 	}
 	six := &policy.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
 	both := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("2001:db8::1/64"), prefix("2001:db8::2/64")}}}
 	if (Address{"eth0", prefix("2001:db8::1/64")}).IsNeededBy(six, both) {
-		t.Error("an IPv6 address carries what another one does")
+		t.Error("an IPv6 address is needed although another one of its network remains")
 	}
 	if !(Address{"eth0", prefix("2001:db8::1/64")}).IsNeededBy(six, nil) {
-		t.Error("the last address of a network does not carry what goes there")
+		t.Error("the last address of a network is not needed")
 	}
 }

@@ -78,7 +78,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestSatisfiedBy checks that a route's metric matters, and not who made it.
+// TestSatisfiedBy checks that a route's metric matters, but not its protocol.
 func TestSatisfiedBy(t *testing.T) {
 	t.Parallel()
 	want, err := ParseRoute("10.1.0.0/16", "10.0.0.1", "static")
@@ -88,7 +88,7 @@ func TestSatisfiedBy(t *testing.T) {
 	have := want
 	have.Protocol = 16
 	if !want.SatisfiedBy(have) {
-		t.Error("a route of DHCP is not as good")
+		t.Error("a route of DHCP does not satisfy it")
 	}
 	have.Metric = 100
 	if want.SatisfiedBy(have) || have.Key() != "10.1.0.0/16 metric 100" {

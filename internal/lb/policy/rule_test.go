@@ -55,7 +55,7 @@ func TestParseRule(t *testing.T) {
 		case c.err != "" && (err == nil || err.Error() != c.err):
 			t.Errorf("%q: error\n%v, want\n%s", c.in, err, c.err)
 		case c.err == "" && err != nil:
-			t.Errorf("%q: got %v, want c.err not empty or no error", c.in, err)
+			t.Errorf("%q: got %v, want no error", c.in, err)
 		case c.err == "" && got.String() != c.want:
 			t.Errorf("%q: %s, want %s", c.in, got, c.want)
 		}

@@ -24,8 +24,8 @@ func (s HealthState) String() string {
 // Verdict is the health of an endpoint of a service, by source.
 type Verdict struct {
 	Probe   HealthState // reported by its probe; HealthUnknown: it is not probed, or not yet
-	Agent   bool        // taken out by a user's agent
-	Ejected bool        // taken out by outlier detection
+	Agent   bool        // reported as down by a user's agent
+	Ejected bool        // ejected by outlier detection
 	Failing bool        // all recent handshakes of clients failed
 	Refused bool        // a policy of IPsec refuses all packets to it, or all its answers
 	NoRoute bool        // this machine has no route to it: packets to it are dropped

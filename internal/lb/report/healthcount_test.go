@@ -17,11 +17,11 @@ func TestHealthCount(t *testing.T) {
 		return e
 	}
 	var c HealthCount
-	said := row("10.0.0.4", lb.ProbeNone, HealthUp)
-	said.Object = true
+	reported := row("10.0.0.4", lb.ProbeNone, HealthUp)
+	reported.Object = true
 	for _, e := range []*EndpointHealth{
 		row("10.0.0.1", lb.ProbeNone, HealthDown), row("10.0.0.1", lb.ProbeTCP, HealthDown), row("10.0.0.2", lb.ProbeNone, HealthUp), row("10.0.0.2", lb.ProbeTCP, HealthUp),
-		row("10.0.0.3", lb.ProbeTCP, HealthDown), said, row("10.0.0.5", lb.ProbeTCP, HealthUnknown),
+		row("10.0.0.3", lb.ProbeTCP, HealthDown), reported, row("10.0.0.5", lb.ProbeTCP, HealthUnknown),
 	} {
 		c.Add(e)
 	}
