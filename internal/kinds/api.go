@@ -45,19 +45,19 @@ func neighborKey(name string, _ url.Values) (string, error) {
 }
 
 // About returns the names of the kind.
-func (k Kind[T, B]) About() Words { return k.Words }
+func (k *Kind[T, B]) About() Words { return k.Words }
 
 // Paths returns the paths of requests.
-func (k Kind[T, B]) Paths() (all, one string) { return k.API.Path, k.API.ObjectPath }
+func (k *Kind[T, B]) Paths() (all, one string) { return k.API.Path, k.API.ObjectPath }
 
 // OnlyKey returns the key of the only object; "": there may be many.
-func (k Kind[T, B]) OnlyKey() string { return k.API.OnlyKey }
+func (k *Kind[T, B]) OnlyKey() string { return k.API.OnlyKey }
 
 // NewBody returns a body to decode JSON into.
-func (k Kind[T, B]) NewBody() any { return new(B) }
+func (k *Kind[T, B]) NewBody() any { return new(B) }
 
 // Read returns the object that a body describes, if it is valid.
-func (k Kind[T, B]) Read(body any) (any, error) {
+func (k *Kind[T, B]) Read(body any) (any, error) {
 	object, err := k.API.Read(body.(*B))
 	if err == nil {
 		err = k.Stored.Validate(object)
@@ -66,13 +66,13 @@ func (k Kind[T, B]) Read(body any) (any, error) {
 }
 
 // Show returns the body that creates an object.
-func (k Kind[T, B]) Show(object any) any {
+func (k *Kind[T, B]) Show(object any) any {
 	one := object.(T)
 	return k.API.Show(&one)
 }
 
 // Merge merges the object of a posted body into a stored one.
-func (k Kind[T, B]) Merge(stored, posted, body any) any {
+func (k *Kind[T, B]) Merge(stored, posted, body any) any {
 	if k.API.Merge == nil {
 		return posted
 	}
@@ -81,7 +81,7 @@ func (k Kind[T, B]) Merge(stored, posted, body any) any {
 
 // DeletedKey returns the key of the object that a DELETE names by its path and parameters, or a
 // *lb.FieldError with the path's names.
-func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) (string, error) {
+func (k *Kind[T, B]) DeletedKey(name string, parameters url.Values) (string, error) {
 	if k.API.Key == nil {
 		return name, nil
 	}
@@ -89,7 +89,7 @@ func (k Kind[T, B]) DeletedKey(name string, parameters url.Values) (string, erro
 }
 
 // Peer returns the address of another node that an object names, and its field; invalid: none.
-func (k Kind[T, B]) Peer(object any) (field string, peer netip.Addr) {
+func (k *Kind[T, B]) Peer(object any) (field string, peer netip.Addr) {
 	if k.API.Peer == nil {
 		return "", peer
 	}
@@ -97,7 +97,7 @@ func (k Kind[T, B]) Peer(object any) (field string, peer netip.Addr) {
 }
 
 // KeepReason returns why a DELETE with these parameters keeps an object.
-func (k Kind[T, B]) KeepReason(object any, parameters url.Values) string {
+func (k *Kind[T, B]) KeepReason(object any, parameters url.Values) string {
 	if k.API.KeepReason == nil {
 		return ""
 	}
@@ -105,7 +105,7 @@ func (k Kind[T, B]) KeepReason(object any, parameters url.Values) string {
 }
 
 // Rename converts the field of an error to the API's name.
-func (k Kind[T, B]) Rename(err error) error {
+func (k *Kind[T, B]) Rename(err error) error {
 	var fe *lb.FieldError
 	if !errors.As(err, &fe) || k.API.Fields[fe.Field] == "" {
 		return err

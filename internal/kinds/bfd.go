@@ -17,14 +17,14 @@ import (
 const BFDName = "bfd"
 
 // BFD registers BFD sessions between nodes.
-func BFD() Kind[netobj.BFDSession, v1.BfdSession] {
+func BFD() *Kind[netobj.BFDSession, v1.BfdSession] {
 	stored := asJSON(func(s netobj.BFDSession) string { return s.Key() }, func(s netobj.BFDSession) error { return s.Validate() })
 	stored.Max, stored.Plural = 32, "BFD sessions" // the number of claims that fit into a packet
 	stored.UniqueValues = func(s netobj.BFDSession) []string { return []string{lb.InstanceKey(s.Instance)} }
 	stored.RefuseDuplicate = func(s netobj.BFDSession, other string) error {
 		return lb.NewFieldError(lb.FieldInstance, cmp.Or(s.Instance, "default"), "already has BFD session "+other, "one for each instance")
 	}
-	return Kind[netobj.BFDSession, v1.BfdSession]{
+	return &Kind[netobj.BFDSession, v1.BfdSession]{
 		Words: Words{
 			Name: BFDName, Document: BFDDocument, Command: "bfd", Aliases: []string{"bfd-session"}, List: "Attr", Member: "remoteIp",
 			Exported: true, Verified: true,

@@ -9,13 +9,13 @@ import (
 )
 
 // BGPApplication registers where BGP policies are applied.
-func BGPApplication() Kind[bgp.Application, v1.BgpPolicyApplication] {
+func BGPApplication() *Kind[bgp.Application, v1.BgpPolicyApplication] {
 	stored := asJSONOf(bgp.Application.Key, bgp.Application.Validate, func(a bgp.Application) bgp.Application {
 		a.Policies = slices.Clone(a.Policies)
 		return a
 	})
 	stored.Max, stored.Plural = 2048, "applications of BGP policies"
-	return Kind[bgp.Application, v1.BgpPolicyApplication]{
+	return &Kind[bgp.Application, v1.BgpPolicyApplication]{
 		Words: Words{
 			Name: BGPApplicationName, Document: "BGPPolicyApply", Command: "bgpapply", List: "bgpPolicyApplyAttr", Exported: true, Verified: true,
 		},

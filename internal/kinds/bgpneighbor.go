@@ -13,11 +13,11 @@ import (
 )
 
 // BGPNeighbor registers BGP neighbors.
-func BGPNeighbor() Kind[bgp.Neighbor, v1.BgpNeighbor] {
+func BGPNeighbor() *Kind[bgp.Neighbor, v1.BgpNeighbor] {
 	stored := asJSON(bgp.Neighbor.Key, bgp.Neighbor.Validate)
 	stored.Max, stored.Plural = 1024, "BGP neighbors"
 	stored.KeepHidden = bgp.Neighbor.KeepPassword
-	return Kind[bgp.Neighbor, v1.BgpNeighbor]{
+	return &Kind[bgp.Neighbor, v1.BgpNeighbor]{
 		Words: Words{
 			Name: BGPNeighborName, Document: "BGPNeighbor", Command: "bgpneighbor", Aliases: []string{"bgpnei", "bgpneigh"},
 			List: "bgpNeiAttr", Exported: true, Verified: true,

@@ -13,13 +13,13 @@ import (
 )
 
 // BGPPolicy registers BGP policies.
-func BGPPolicy() Kind[bgp.Policy, v1.BgpPolicy] {
+func BGPPolicy() *Kind[bgp.Policy, v1.BgpPolicy] {
 	stored := asJSONOf(bgp.Policy.Key, bgp.Policy.Validate, func(p bgp.Policy) bgp.Policy {
 		p.Statements = slices.Clone(p.Statements)
 		return p
 	})
 	stored.Max, stored.Plural = 1024, "BGP policies"
-	return Kind[bgp.Policy, v1.BgpPolicy]{
+	return &Kind[bgp.Policy, v1.BgpPolicy]{
 		Words:  Words{Name: BGPPolicyName, Document: "BGPPolicy", Command: "bgppolicy", List: "bgpPolicyAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[bgp.Policy, v1.BgpPolicy]{

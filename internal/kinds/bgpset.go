@@ -9,13 +9,13 @@ import (
 )
 
 // BGPSet registers sets that conditions of BGP policies refer to.
-func BGPSet() Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
+func BGPSet() *Kind[bgp.DefinedSet, v1.BgpDefinedSet] {
 	stored := asJSONOf(bgp.DefinedSet.Key, bgp.DefinedSet.Validate, func(d bgp.DefinedSet) bgp.DefinedSet {
 		d.Members, d.Prefixes = slices.Clone(d.Members), slices.Clone(d.Prefixes)
 		return d
 	})
 	stored.Max, stored.Plural = 1024, "sets of BGP policies"
-	return Kind[bgp.DefinedSet, v1.BgpDefinedSet]{
+	return &Kind[bgp.DefinedSet, v1.BgpDefinedSet]{
 		Words:  Words{Name: BGPSetName, Document: "BGPDefinedSet", Command: "bgpset", List: "definedsetsAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[bgp.DefinedSet, v1.BgpDefinedSet]{

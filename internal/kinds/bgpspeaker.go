@@ -21,8 +21,8 @@ const (
 )
 
 // BGPSpeaker registers this node as a BGP speaker.
-func BGPSpeaker() Kind[bgp.Speaker, v1.BgpSpeaker] {
-	return Kind[bgp.Speaker, v1.BgpSpeaker]{
+func BGPSpeaker() *Kind[bgp.Speaker, v1.BgpSpeaker] {
+	return &Kind[bgp.Speaker, v1.BgpSpeaker]{
 		Words: Words{
 			Name: BGPSpeakerName, Document: "BGP", Command: "bgp", List: "bgpGlobalAttr", Exported: true, Verified: true,
 		},

@@ -49,7 +49,7 @@ type Commands struct {
 }
 
 // Commands returns the kind's commands; nil: they have their own code.
-func (k Kind[T, B]) Commands() *Commands {
+func (k *Kind[T, B]) Commands() *Commands {
 	if k.CLI.Singular == "" {
 		return nil
 	}

@@ -9,10 +9,10 @@ import (
 const ClusterNodeName = "clusternode"
 
 // ClusterNode registers nodes for the exchange of connections, in addition to --cluster.
-func ClusterNode() Kind[lb.ClusterNode, v1.ClusterAddress] {
+func ClusterNode() *Kind[lb.ClusterNode, v1.ClusterAddress] {
 	stored := asJSON(lb.ClusterNode.Key, lb.ClusterNode.Validate)
 	stored.Max, stored.Plural, stored.Shared = lb.MaxClusterNodes, "cluster nodes", true
-	return Kind[lb.ClusterNode, v1.ClusterAddress]{
+	return &Kind[lb.ClusterNode, v1.ClusterAddress]{
 		Words: Words{
 			Name: ClusterNodeName, Document: "ClusterNode", Command: "clusternode", Aliases: []string{"clusternodes"},
 			List: "clusterNodeAttr", Exported: true, Verified: true,

@@ -13,8 +13,8 @@ import (
 const DrainName = "drain"
 
 // Drain registers endpoints that take no new connections.
-func Drain() Kind[lb.Drain, v1.Drain] {
-	return Kind[lb.Drain, v1.Drain]{
+func Drain() *Kind[lb.Drain, v1.Drain] {
+	return &Kind[lb.Drain, v1.Drain]{
 		Words: Words{Name: DrainName, Document: DrainDocument, Command: "drain", Aliases: []string{"drains"}, List: "drainAttr"},
 		Stored: Stored[lb.Drain]{
 			Key: lb.Drain.Key,

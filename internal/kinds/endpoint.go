@@ -8,9 +8,9 @@ import (
 )
 
 // Endpoint registers addresses with users' own probes, independent of services.
-func Endpoint() Kind[lb.EndpointProbe, v1.EndpointProbe] {
+func Endpoint() *Kind[lb.EndpointProbe, v1.EndpointProbe] {
 	fields := lb.EndpointProbeFields()
-	return Kind[lb.EndpointProbe, v1.EndpointProbe]{
+	return &Kind[lb.EndpointProbe, v1.EndpointProbe]{
 		Words: Words{
 			Name: "endpoint", Document: EndpointDocument, Command: "endpoint", Aliases: []string{"ep", "Endpoint", "endpoints"},
 			List: "Attr", Member: "hostName", Exported: true,

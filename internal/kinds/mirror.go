@@ -12,14 +12,14 @@ import (
 )
 
 // Mirror registers mirrors.
-func Mirror() Kind[policy.Mirror, v1.Mirror] {
+func Mirror() *Kind[policy.Mirror, v1.Mirror] {
 	words := Words{
 		Name: "mirror", Document: MirrorDocument, Command: "mirror", Aliases: []string{"mirr", "mirrors"},
 		List: "mirrAttr", Exported: true, Verified: true,
 	}
 	stored := asJSON(func(m policy.Mirror) string { return m.Name }, policy.Mirror.Validate)
 	stored.Max, stored.Shared = 1024, true
-	return Kind[policy.Mirror, v1.Mirror]{
+	return &Kind[policy.Mirror, v1.Mirror]{
 		Words:  words,
 		Stored: uniquePerTarget(stored, words.Name, func(m policy.Mirror) policy.Attachment { return m.Attachment }),
 		API: API[policy.Mirror, v1.Mirror]{

@@ -10,14 +10,14 @@ import (
 )
 
 // Policer registers policers.
-func Policer() Kind[policy.Policer, v1.Policy] {
+func Policer() *Kind[policy.Policer, v1.Policy] {
 	words := Words{
 		Name: "policer", Document: PolicerDocument, Command: "policy", Aliases: []string{"pol", "policys", "pols", "polices"},
 		List: "polAttr", Exported: true, Verified: true,
 	}
 	stored := asJSON(func(p policy.Policer) string { return p.Name }, policy.Policer.Validate)
 	stored.Max, stored.Shared = 8192, true // the existing loxilb's limit
-	return Kind[policy.Policer, v1.Policy]{
+	return &Kind[policy.Policer, v1.Policy]{
 		Words:  words,
 		Stored: uniquePerTarget(stored, words.Name, func(p policy.Policer) policy.Attachment { return p.Attachment }),
 		API: API[policy.Policer, v1.Policy]{

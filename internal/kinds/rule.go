@@ -9,8 +9,8 @@ import (
 const RuleName = "firewall"
 
 // Rule registers firewall rules.
-func Rule() Kind[policy.Rule, v1.FirewallRule] {
-	return Kind[policy.Rule, v1.FirewallRule]{
+func Rule() *Kind[policy.Rule, v1.FirewallRule] {
+	return &Kind[policy.Rule, v1.FirewallRule]{
 		Words: Words{
 			Name: RuleName, Document: RuleDocument, Command: "firewall", Aliases: []string{"fw", "firewalls", "Firewall"},
 			List: "fwAttr", Exported: true, Verified: true,

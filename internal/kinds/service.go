@@ -9,9 +9,9 @@ import (
 const ServiceName = "service"
 
 // Service registers services.
-func Service() Kind[lb.Service, v1.LoadbalanceEntry] {
+func Service() *Kind[lb.Service, v1.LoadbalanceEntry] {
 	schema := lb.NewSchema()
-	return Kind[lb.Service, v1.LoadbalanceEntry]{
+	return &Kind[lb.Service, v1.LoadbalanceEntry]{
 		Words: Words{
 			Name: ServiceName, Document: ServiceDocument, Command: "lb", Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
 			List: "lbAttr", Exported: true,

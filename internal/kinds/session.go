@@ -11,7 +11,7 @@ import (
 const SessionName = "session"
 
 // Session registers sessions of mobile users.
-func Session() Kind[lb.Session, v1.Session] {
+func Session() *Kind[lb.Session, v1.Session] {
 	stored := asJSON(func(s lb.Session) string { return s.Name }, lb.Session.Validate)
 	stored.Max, stored.Plural, stored.Shared = 20_000, "sessions", true
 	stored.UniqueValues = func(s lb.Session) []string {
@@ -20,7 +20,7 @@ func Session() Kind[lb.Session, v1.Session] {
 	stored.RefuseDuplicate = func(s lb.Session, other string) error {
 		return lb.NewFieldError(lb.FieldSession, s.Name, "has the core tunnel of session "+other, "another TEID or IP")
 	}
-	return Kind[lb.Session, v1.Session]{
+	return &Kind[lb.Session, v1.Session]{
 		Words:  Words{Name: SessionName, Document: SessionDocument, Command: "session", Aliases: []string{"sessions"}, List: "sessionAttr", Exported: true, Verified: true},
 		Stored: stored,
 		API: API[lb.Session, v1.Session]{

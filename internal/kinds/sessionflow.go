@@ -13,10 +13,10 @@ import (
 const SessionFlowName = "sessionulcl"
 
 // SessionFlow registers classifiers of sessions.
-func SessionFlow() Kind[lb.SessionFlow, v1.SessionUlCl] {
+func SessionFlow() *Kind[lb.SessionFlow, v1.SessionUlCl] {
 	stored := asJSON(lb.SessionFlow.Key, lb.SessionFlow.Validate)
 	stored.Max, stored.Plural, stored.Shared = 60_000, "session classifiers", true
-	return Kind[lb.SessionFlow, v1.SessionUlCl]{
+	return &Kind[lb.SessionFlow, v1.SessionUlCl]{
 		Words: Words{
 			Name: SessionFlowName, Document: SessionFlowDocument, Command: "sessionulcl", Aliases: []string{"ulcl", "ulcls", "sessionulcls"},
 			List: "ulclAttr", Exported: true, Verified: true,

@@ -53,7 +53,7 @@ func TestCreateRegistered(t *testing.T) {
 		Name string `json:"name"`
 		Text string `json:"text"`
 	}
-	k := kinds.Kind[note, note]{
+	k := &kinds.Kind[note, note]{
 		Words: kinds.Words{Name: "note", Command: "note", List: "noteAttr"},
 		API:   kinds.API[note, note]{Path: "/config/note", ObjectPath: "/name/{name}"},
 		CLI: kinds.CLI[note]{
