@@ -1,4 +1,4 @@
-package kinds
+package kinds_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/kinds"
 	"loxilb/internal/lb"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestDrainByUptime(t *testing.T) {
 	t.Parallel()
 	deadline := time.Now().Add(time.Minute)
-	_, object, err := encodeDrain(lb.Drain{Addr: netip.MustParseAddr("192.0.2.1"), Rate: 1, Deadline: deadline})
+	_, object, err := kinds.Drain().Stored.Encode(lb.Drain{Addr: netip.MustParseAddr("192.0.2.1"), Rate: 1, Deadline: deadline})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func TestDrainByUptime(t *testing.T) {
 	if object, err = json.Marshal(stored); err != nil {
 		t.Fatal(err)
 	}
-	d, err := decodeDrain(2, object)
+	d, err := kinds.Drain().Stored.Decode(2, object)
 	if err != nil || d.Deadline.Sub(deadline).Abs() > time.Second {
 		t.Errorf("%+v, %v: want %v", d, err, deadline)
 	}
@@ -36,7 +37,7 @@ func TestDrainByUptime(t *testing.T) {
 // clock after it was read.
 func TestMaintenanceByUptime(t *testing.T) {
 	t.Parallel()
-	kind := Maintenance().Stored
+	kind := kinds.Maintenance().Stored
 	deadline := time.Now().Add(time.Minute)
 	_, object, err := kind.Encode(lb.Maintenance{Deadline: deadline})
 	if err != nil {
@@ -46,6 +47,11 @@ func TestMaintenanceByUptime(t *testing.T) {
 	if err != nil || !sameDeadline(m.Deadline, deadline) || m.Deadline == m.Deadline.Round(0) {
 		t.Errorf("%+v, %v: want %v with a monotonic reading", m, err, deadline)
 	}
+}
+
+// sameDeadline reports whether drains that differ in their deadlines are equal.
+func sameDeadline(a, b time.Time) bool {
+	return kinds.Drain().Stored.Equal(lb.Drain{Deadline: a}, lb.Drain{Deadline: b})
 }
 
 // TestSameDeadline checks that two readings of one deadline are equal, even on both sides of a

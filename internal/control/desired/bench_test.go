@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"fmt"
@@ -6,19 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
 
 // filled returns a store with n services of 10 endpoints (3 past 10,000, for the limit on their
 // sum).
-func filled(b *testing.B, dir string, n int) *State {
+func filled(b *testing.B, dir string, n int) *desired.State {
 	b.Helper()
 	endpoints := 10
 	if n > 10_000 {
 		endpoints = 3
 	}
-	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	s, err := desired.Open(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func BenchmarkOpen(b *testing.B) {
 			dir := b.TempDir()
 			filled(b, dir, n).Close()
 			for b.Loop() {
-				s, err := Open(dir, slog.New(slog.DiscardHandler))
+				s, err := desired.Open(dir, slog.New(slog.DiscardHandler))
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"log/slog"
@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -15,7 +16,7 @@ import (
 func TestDrains(t *testing.T) {
 	t.Parallel()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-	s, err := Open(dir, log)
+	s, err := desired.Open(dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func TestDrains(t *testing.T) {
 		t.Error("a rate out of range was accepted")
 	}
 	s.Close()
-	if s, err = Open(dir, log); err != nil {
+	if s, err = desired.Open(dir, log); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
@@ -49,7 +50,7 @@ func TestDrains(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want ok, got.Key() == d.Key(), got.Rate == d.Rate, got.Deadline == d.Deadline without a monotonic clock",
 				d.Key(), got, ok)
 		}
-		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
+		if a, ok := desired.DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
 			t.Errorf("the address of drain %s is %v, %v", d.Key(), a, ok)
 		}
 	}
@@ -72,7 +73,7 @@ func TestDrains(t *testing.T) {
 // due after their removal.
 func TestNextDeadline(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	s, err := desired.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,10 @@
-package desired
+package desired_test
 
 import (
 	"log/slog"
 	"testing"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
@@ -13,9 +14,9 @@ import (
 func TestRolesOverRestarts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	at := func(place string, f func(*State)) {
+	at := func(place string, f func(*desired.State)) {
 		t.Helper()
-		s, err := Open(dir, slog.New(slog.DiscardHandler), WithOrigin(place))
+		s, err := desired.Open(dir, slog.New(slog.DiscardHandler), desired.WithOrigin(place))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,7 +25,7 @@ func TestRolesOverRestarts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	put := func(s *State, name string, role lb.Role) {
+	put := func(s *desired.State, name string, role lb.Role) {
 		t.Helper()
 		_, _, err := s.Commit("test", func(tx *store.Tx) error {
 			return s.Instances.Put(tx, lb.Instance{Name: name, Role: role})
@@ -33,23 +34,23 @@ func TestRolesOverRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := func(s *State, first, second lb.Role) {
+	want := func(s *desired.State, first, second lb.Role) {
 		t.Helper()
 		here := s.Instances.OfThisNode(s.Snapshot())
 		if here["a"].Role != first || here["b"].Role != second {
 			t.Errorf("the instances are %+v, want the roles %s and %s", here, first, second)
 		}
 	}
-	at("one", func(s *State) {
+	at("one", func(s *desired.State) {
 		put(s, "a", lb.RoleMaster)
 		put(s, "b", lb.RoleBackup)
 		want(s, lb.RoleMaster, lb.RoleBackup)
 	})
-	at("one", func(s *State) { want(s, lb.RoleMaster, lb.RoleBackup) })
-	at("two", func(s *State) {
+	at("one", func(s *desired.State) { want(s, lb.RoleMaster, lb.RoleBackup) })
+	at("two", func(s *desired.State) {
 		want(s, lb.RoleBackup, lb.RoleBackup)
 		put(s, "a", lb.RoleMaster)
 		want(s, lb.RoleMaster, lb.RoleBackup)
 	})
-	at("two", func(s *State) { want(s, lb.RoleMaster, lb.RoleBackup) })
+	at("two", func(s *desired.State) { want(s, lb.RoleMaster, lb.RoleBackup) })
 }

@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"bytes"

@@ -53,7 +53,7 @@ func (s *State) RollBackWhenDue(ctx context.Context, log *slog.Logger, notify fu
 			continue
 		}
 		if pending.Number != current.Number {
-			current, deadline = pending, time.Now().Add(timeLeft(&pending, time.Now()))
+			current, deadline = pending, time.Now().Add(pending.TimeLeft(time.Now()))
 			notify(&current, Waiting)
 		}
 		wait := min(max(time.Until(deadline), 0), pollInterval)
@@ -71,7 +71,7 @@ func (s *State) RollBackWhenDue(ctx context.Context, log *slog.Logger, notify fu
 
 // RollBackIfDue rolls back a revision whose deadline passed before the start.
 func (s *State) RollBackIfDue(log *slog.Logger) {
-	if w, waits := s.Waiting(); waits && timeLeft(&w, time.Now()) <= 0 {
+	if w, waits := s.Waiting(); waits && w.TimeLeft(time.Now()) <= 0 {
 		s.rollBack(w.Number, log)
 	}
 }
@@ -88,12 +88,6 @@ func (s *State) LastRollback() (store.Revision, bool) {
 		}
 	}
 	return store.Revision{}, false
-}
-
-// timeLeft returns the time until a revision is rolled back. It is at most the original time, even
-// if the clock was not set yet when the machine started.
-func timeLeft(w *store.Revision, now time.Time) time.Duration {
-	return min(w.Confirm.Sub(now.Round(0)), w.Confirm.Sub(w.Time))
 }
 
 // rollBack rolls a revision back. It returns false if it must be retried.

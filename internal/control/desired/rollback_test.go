@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"context"
@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 )
 
 // commitWaiting commits a service that is rolled back at a time unless it is confirmed.
-func commitWaiting(t *testing.T, s *State, line string, at time.Time) {
+func commitWaiting(t *testing.T, s *desired.State, line string, at time.Time) {
 	t.Helper()
 	wanted := service(t, line)
 	if _, _, err := s.CommitBy(store.CommitOptions{Owner: "rest", Confirm: at}, func(tx *store.Tx) error { return s.Services.Put(tx, wanted) }); err != nil {
@@ -69,10 +70,10 @@ func TestRollBackWhenDue(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	outcomes := make(chan string, 9)
-	report := func(r *store.Revision, f Outcome) { outcomes <- fmt.Sprint(r.Number, " ", f) }
+	report := func(r *store.Revision, f desired.Outcome) { outcomes <- fmt.Sprint(r.Number, " ", f) }
 	go func() { defer close(done); s.RollBackWhenDue(ctx, slog.New(slog.DiscardHandler), report) }()
 	defer func() { cancel(); <-done }()
-	wantOutcome := func(number int, want Outcome) {
+	wantOutcome := func(number int, want desired.Outcome) {
 		t.Helper()
 		select {
 		case got := <-outcomes:
@@ -84,17 +85,17 @@ func TestRollBackWhenDue(t *testing.T) {
 		}
 	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
-	wantOutcome(1, Waiting)
+	wantOutcome(1, desired.Waiting)
 	if _, err := s.Confirm(0); err != nil {
 		t.Fatal(err)
 	}
-	wantOutcome(1, Resolved)
+	wantOutcome(1, desired.Resolved)
 	if r, ok := s.LastRollback(); ok {
 		t.Errorf("%+v rolled back a change", r)
 	}
 	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
-	wantOutcome(2, Waiting)
-	wantOutcome(2, RolledBack)
+	wantOutcome(2, desired.Waiting)
+	wantOutcome(2, desired.RolledBack)
 	if r, ok := s.LastRollback(); !ok || r.Number != 3 {
 		t.Errorf("%+v rolled it back", r)
 	}
@@ -146,19 +147,4 @@ func copyOf(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return to
-}
-
-// TestTimeLeft checks that a deadline years away, because of a clock that is not set yet, is
-// limited to the original time.
-func TestTimeLeft(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	w := store.Revision{Time: now, Confirm: now.Add(time.Minute)}
-	for now, want := range map[time.Time]time.Duration{
-		now.Add(20 * time.Second): 40 * time.Second, now.AddDate(-60, 0, 0): time.Minute, now.Add(2 * time.Minute): -time.Minute,
-	} {
-		if got := timeLeft(&w, now); got != want {
-			t.Errorf("at %v the time left is %v, want %v", now, got, want)
-		}
-	}
 }

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"net/netip"
 	"slices"
@@ -190,28 +189,14 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 
 // checkTotals refuses growth over a limit. A state that is over a limit already may shrink.
 func (s *Services) checkTotals(before, after *store.Snapshot) error {
-	for _, t := range [...]total{
-		{"services", s.Len(before), s.Len(after), lb.MaxServices},
-		{"endpoints", s.Endpoints(before), s.Endpoints(after), lb.MaxEndpoints},
-		{"sources", s.Total(before, sourceTotal), s.Total(after, sourceTotal), lb.MaxSources},
+	for _, t := range [...]store.Total{
+		{What: "services", Before: s.Len(before), After: s.Len(after), Limit: lb.MaxServices},
+		{What: "endpoints", Before: s.Endpoints(before), After: s.Endpoints(after), Limit: lb.MaxEndpoints},
+		{What: "sources", Before: s.Total(before, sourceTotal), After: s.Total(after, sourceTotal), Limit: lb.MaxSources},
 	} {
-		if err := t.check(); err != nil {
+		if err := t.Check(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// A total is a limited count before and after a change.
-type total struct {
-	what          string
-	before, after int
-	limit         int
-}
-
-func (t *total) check() error {
-	if t.after > t.limit && t.after > t.before {
-		return fmt.Errorf("a total of %d %s %w of %d", t.after, t.what, store.ErrLimit, t.limit)
 	}
 	return nil
 }

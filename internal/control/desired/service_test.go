@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"errors"
@@ -11,13 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 	"loxilb/internal/lb"
 )
 
-func open(t testing.TB, dir string) *State {
+func open(t testing.TB, dir string) *desired.State {
 	t.Helper()
-	s, err := Open(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	s, err := desired.Open(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +26,7 @@ func open(t testing.TB, dir string) *State {
 	return s
 }
 
-func closeState(t testing.TB, s *State) {
+func closeState(t testing.TB, s *desired.State) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -52,7 +53,7 @@ func numbered(i, n int) lb.Service {
 	return s
 }
 
-func put(s *State, services ...lb.Service) func(*store.Tx) error {
+func put(s *desired.State, services ...lb.Service) func(*store.Tx) error {
 	return func(tx *store.Tx) error {
 		for _, one := range services {
 			if err := s.Services.Put(tx, one); err != nil {
@@ -63,7 +64,7 @@ func put(s *State, services ...lb.Service) func(*store.Tx) error {
 	}
 }
 
-func mustCommit(t testing.TB, s *State, owner string, edit func(*store.Tx) error) uint64 {
+func mustCommit(t testing.TB, s *desired.State, owner string, edit func(*store.Tx) error) uint64 {
 	t.Helper()
 	revision, _, err := s.Commit(owner, edit)
 	if err != nil {
@@ -73,7 +74,7 @@ func mustCommit(t testing.TB, s *State, owner string, edit func(*store.Tx) error
 }
 
 // dump returns a state as text, for comparison.
-func dump(s *State) string {
+func dump(s *desired.State) string {
 	var b strings.Builder
 	at := s.Snapshot()
 	fmt.Fprintf(&b, "revision %d, %d services, %d endpoints\n", at.Revision(), s.Services.Len(at), s.Services.Endpoints(at))
@@ -84,7 +85,7 @@ func dump(s *State) string {
 	return b.String()
 }
 
-func wantDump(t *testing.T, s *State, want string) {
+func wantDump(t *testing.T, s *desired.State, want string) {
 	t.Helper()
 	if diff := cmp.Diff(want, dump(s)); diff != "" {
 		t.Fatalf("-want +got\n%s", diff)
@@ -305,20 +306,4 @@ func TestLimits(t *testing.T) {
 	mustCommit(t, s, "rest", func(tx *store.Tx) error {
 		return errors.Join(s.Services.Put(tx, one), s.Services.Delete(tx, numbered(7, 0).Key))
 	})
-}
-
-// TestOverLimit checks that a state over a limit, which an earlier version allowed, can shrink and
-// change, but not grow.
-func TestOverLimit(t *testing.T) {
-	t.Parallel()
-	const limit = 10
-	for _, c := range []struct {
-		before, after int
-		refused       bool
-	}{{9, 10, false}, {10, 11, true}, {12, 13, true}, {13, 13, false}, {13, 12, false}, {13, 9, false}} {
-		err := (&total{"services", c.before, c.after, limit}).check()
-		if errors.Is(err, store.ErrLimit) != c.refused {
-			t.Errorf("a total that changes from %d to %d, with a limit of %d: %v", c.before, c.after, limit, err)
-		}
-	}
 }

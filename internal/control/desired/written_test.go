@@ -1,4 +1,4 @@
-package desired
+package desired_test
 
 import (
 	"os"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/control/desired"
 	"loxilb/internal/control/store"
 )
 
@@ -91,7 +92,7 @@ func TestOlderFiles(t *testing.T) {
 		if c.name == firstJournal {
 			version = 1
 		}
-		if meta, _ := s.Snapshot().Meta(ServiceID(service(t, web).Key)); meta != (store.Meta{Owner: "rest", Version: version}) {
+		if meta, _ := s.Snapshot().Meta(desired.ServiceID(service(t, web).Key)); meta != (store.Meta{Owner: "rest", Version: version}) {
 			t.Errorf(`%s: got %+v, want store.Meta{Owner: "rest", Version: version}`, c.golden, meta)
 		}
 	}

@@ -50,6 +50,12 @@ type Revision struct {
 	Packed []byte          `json:"packed,omitempty"` // Undo, compressed
 }
 
+// TimeLeft returns the time until a revision is rolled back. It is at most the original time, even if
+// the clock was not set yet when the machine started.
+func (r *Revision) TimeLeft(now time.Time) time.Duration {
+	return min(r.Confirm.Sub(now.Round(0)), r.Confirm.Sub(r.Time))
+}
+
 // undoRecord is the record of an object before a revision. Without a format, the object did not
 // exist.
 type undoRecord struct {

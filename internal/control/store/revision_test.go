@@ -369,3 +369,18 @@ func TestRevisionOfFailedCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestTimeLeft checks that a deadline years away, because of a clock that is not set yet, is
+// limited to the original time.
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := Revision{Time: now, Confirm: now.Add(time.Minute)}
+	for now, want := range map[time.Time]time.Duration{
+		now.Add(20 * time.Second): 40 * time.Second, now.AddDate(-60, 0, 0): time.Minute, now.Add(2 * time.Minute): -time.Minute,
+	} {
+		if got := w.TimeLeft(now); got != want {
+			t.Errorf("at %v the time left is %v, want %v", now, got, want)
+		}
+	}
+}

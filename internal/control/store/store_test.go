@@ -202,3 +202,19 @@ func TestBefore(t *testing.T) {
 		t.Errorf("the commits are based on revisions %v, want 0 and 1", bases)
 	}
 }
+
+// TestOverLimit checks that a total over its limit, which an earlier version allowed, can shrink and
+// change, but not grow.
+func TestOverLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 10
+	for _, c := range []struct {
+		before, after int
+		refused       bool
+	}{{9, 10, false}, {10, 11, true}, {12, 13, true}, {13, 13, false}, {13, 12, false}, {13, 9, false}} {
+		err := (&Total{"services", c.before, c.after, limit}).Check()
+		if errors.Is(err, ErrLimit) != c.refused {
+			t.Errorf("a total that changes from %d to %d, with a limit of %d: %v", c.before, c.after, limit, err)
+		}
+	}
+}

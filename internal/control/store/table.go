@@ -271,8 +271,11 @@ func (t *kindTable[T]) decode(format int, data []byte) (row, error) {
 }
 
 func (t *kindTable[T]) check(before, after *Snapshot, changed []ID) error {
-	if n := t.Len(after); t.kind.Max > 0 && n > t.kind.Max && n > t.Len(before) {
-		return fmt.Errorf("a total of %d %s %w of %d", n, t.kind.Plural, ErrLimit, t.kind.Max)
+	if t.kind.Max > 0 {
+		objects := Total{t.kind.Plural, t.Len(before), t.Len(after), t.kind.Max}
+		if err := objects.Check(); err != nil {
+			return err
+		}
 	}
 	for _, index := range t.kind.Indexes {
 		if index.RefuseDuplicate == nil {
@@ -305,6 +308,22 @@ func (t *kindTable[T]) checkDuplicates(index Index[T], after *Snapshot, changed 
 				}
 			}
 		}
+	}
+	return nil
+}
+
+// A Total is a limited count before and after a change.
+type Total struct {
+	What          string
+	Before, After int
+	Limit         int
+}
+
+// Check returns an error if the change exceeds the limit. A total over its limit, which an earlier
+// version allowed, may shrink.
+func (t *Total) Check() error {
+	if t.After > t.Limit && t.After > t.Before {
+		return fmt.Errorf("a total of %d %s %w of %d", t.After, t.What, ErrLimit, t.Limit)
 	}
 	return nil
 }
