@@ -89,8 +89,8 @@ func (b *Bench) Stored() (list []string) {
 	return list
 }
 
-// Unread answers a client that reads its response only when the test calls read. It returns once the
-// response has begun.
+// Unread answers a client that reads its response only when the test calls read. It returns once
+// the response has begun.
 func Unread(answer func(w http.ResponseWriter)) (read func() *httptest.ResponseRecorder) {
 	w := unreadWriter{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	ended := make(chan struct{})

@@ -49,8 +49,8 @@ func phrases() *strings.Replacer {
 	)
 }
 
-// compatibility returns docs/compatibility.md, or with isWhole the source of its manual page, which also
-// lists improvements.
+// compatibility returns docs/compatibility.md, or with isWhole the source of its manual page, which
+// also lists improvements.
 func compatibility(isWhole bool) string {
 	w := &writer{isWhole: isWhole}
 	w.WriteString(compatibilityHead)

@@ -8,8 +8,8 @@ import (
 	"loxilb/tools/markdown"
 )
 
-// TestCompatibility checks that both pages have the table's content (make generate), and that only the
-// manual page has what is better.
+// TestCompatibility checks that both pages have the table's content (make generate), and that only
+// the manual page has what is better.
 func TestCompatibility(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"compatibility.md": compatibility(false), "man/loxilb-compatibility.7": markdown.Manual("loxilb-compatibility", compatibility(true))} {

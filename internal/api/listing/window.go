@@ -50,8 +50,8 @@ func Cut[T any](list []T, w Window) []T {
 	return list
 }
 
-// SortedPart collects the rows of a window from a long list in any order. It holds at most twice the
-// rows up to the end of the window, or twice Max of them.
+// SortedPart collects the rows of a window from a long list in any order. It holds at most twice
+// the rows up to the end of the window, or twice Max of them.
 type SortedPart[R any] struct {
 	Window Window            // with a limit
 	Order  func(a, b *R) int // nil: in the order of Add

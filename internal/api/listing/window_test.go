@@ -41,8 +41,8 @@ func TestWindow(t *testing.T) {
 	}
 }
 
-// TestSortedPartIsBounded checks that memory holds at most twice the rows up to the end of a window,
-// or twice the rows that are sorted.
+// TestSortedPartIsBounded checks that memory holds at most twice the rows up to the end of a
+// window, or twice the rows that are sorted.
 func TestSortedPartIsBounded(t *testing.T) {
 	t.Parallel()
 	const sorted = 10_000

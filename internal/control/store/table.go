@@ -35,8 +35,8 @@ type Table[T any] interface {
 	Prefix(v View, prefix string) iter.Seq[T]
 	// Find yields the objects with a value in an index, in the order of their sort keys.
 	Find(v View, index, value string) iter.Seq[T]
-	// FindPrefix yields the objects with a value in an index that begins with prefix, in the order of
-	// these values. It yields an object once for each such value.
+	// FindPrefix yields the objects with a value in an index that begins with prefix, in the order
+	// of these values. It yields an object once for each such value.
 	FindPrefix(v View, index, prefix string) iter.Seq[T]
 	// First returns the first object of Prefix.
 	First(v View, prefix string) (T, bool)
@@ -44,15 +44,16 @@ type Table[T any] interface {
 	Len(s *Snapshot) int
 	// Total returns the sum of the i-th function of Kind.Totals over all objects.
 	Total(s *Snapshot, i int) int
-	// Put creates an object, or replaces the one with its key. It returns the error of Kind.Validate,
-	// and ErrOwner if the existing object has another owner. Kind.Check runs when the transaction ends.
+	// Put creates an object, or replaces the one with its key. It returns the error of
+	// Kind.Validate, and ErrOwner if the existing object has another owner. Kind.Check runs when
+	// the transaction ends.
 	Put(tx *Tx, value T) error
-	// Delete removes an object. It returns ErrNotFound if the object is missing, and ErrOwner if it has
-	// another owner.
+	// Delete removes an object. It returns ErrNotFound if the object is missing, and ErrOwner if it
+	// has another owner.
 	Delete(tx *Tx, key string) error
-	// Differences yields the objects of this kind that the transaction has changed so far, in the order
-	// of their sort keys: before and after, nil if missing. The cost is proportional to the size of the
-	// transaction. Do not change the objects.
+	// Differences yields the objects of this kind that the transaction has changed so far, in the
+	// order of their sort keys: before and after, nil if missing. The cost is proportional to the
+	// size of the transaction. Do not change the objects.
 	Differences(tx *Tx) iter.Seq2[*T, *T]
 }
 

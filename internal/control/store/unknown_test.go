@@ -207,8 +207,8 @@ func TestUnknownIsReplaced(t *testing.T) {
 	}
 }
 
-// TestUnknownIsRestored checks that a rollback restores an unknown record that was deleted, also after
-// a restart.
+// TestUnknownIsRestored checks that a rollback restores an unknown record that was deleted, also
+// after a restart.
 func TestUnknownIsRestored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ func directions(in, out uint64) (request, reply Connection) {
 	return request, reply
 }
 
-// TestClientsExact checks that with few clients all numbers are exact, in the requested order, by address
-// or by network.
+// TestClientsExact checks that with few clients all numbers are exact, in the requested order, by
+// address or by network.
 func TestClientsExact(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -49,8 +49,8 @@ func TestClientsExact(t *testing.T) {
 	}
 }
 
-// TestClientsBounded checks that a counter of 1,000 clients finds the 20 largest among a million. Their
-// numbers are too small by at most the error, and the error is small.
+// TestClientsBounded checks that a counter of 1,000 clients finds the 20 largest among a million.
+// Their numbers are too small by at most the error, and the error is small.
 func TestClientsBounded(t *testing.T) {
 	t.Parallel()
 	const clients, most, heavy = 1_000_000, 1000, 20

@@ -14,7 +14,8 @@ import (
 )
 
 // netKind is a kind of network objects: those that users created by loxilb, and all of the kernel.
-// Functions return it, not methods of API: whoever uses API would compile its methods for each kind.
+// Functions return it, not methods of API: whoever uses API would compile its methods for each
+// kind.
 type netKind[T netobj.Object[T]] struct {
 	table  store.Table[T]
 	kernel netobj.Kernel[T]

@@ -16,8 +16,9 @@ import (
 	"loxilb/test/apitest"
 )
 
-// TestRoutePages checks that pages neither repeat nor omit routes: each begins behind the last route
-// of the page before in the kernel's order. Routes to one network differ in TOS, metric or gateway.
+// TestRoutePages checks that pages neither repeat nor omit routes: each begins behind the last
+// route of the page before in the kernel's order. Routes to one network differ in TOS, metric or
+// gateway.
 func TestRoutePages(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)

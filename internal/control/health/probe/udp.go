@@ -21,8 +21,8 @@ type udpProber struct {
 func newUDP(spec Spec) *udpProber { return &udpProber{spec, &atomic.Pointer[time.Time]{}} }
 
 const (
-	// silenceDoubt is the least time after an ICMP error for which silence is not success. Hosts limit
-	// ICMP errors (Linux: about one per second and peer), so a dead endpoint leaves most of
+	// silenceDoubt is the least time after an ICMP error for which silence is not success. Hosts
+	// limit ICMP errors (Linux: about one per second and peer), so a dead endpoint leaves most of
 	// frequent probes unanswered.
 	silenceDoubt = 10 * time.Second
 	// A hint (see udpExchange) counts as proof if this many datagrams from other ports each get

@@ -98,8 +98,9 @@ func TestPauseAfterEnds(t *testing.T) {
 	}
 }
 
-// TestRemovedKeys checks that the programs that sweep hashes return how many keys they have removed:
-// user space pauses after some, since the kernel would free all rows at once while packets wait.
+// TestRemovedKeys checks that the programs that sweep hashes return how many keys they have
+// removed: user space pauses after some, since the kernel would free all rows at once while packets
+// wait.
 func TestRemovedKeys(t *testing.T) {
 	t.Parallel()
 	d := open(t, loader.Settings{Connections: 1024})
