@@ -23,6 +23,9 @@ type Config struct {
 	Descriptors int
 	// Files is the directory of probes' files (CA, certificate, key).
 	Files string
+	// CompatFiles is the directory of the client certificate that https probes without one show, as
+	// those of the existing loxilb do; empty: none.
+	CompatFiles string
 	// Redirect sets the destination address of a socket's packets to the VIP of a target that
 	// has one.
 	Redirect func(fd int, t Target) error
@@ -155,7 +158,7 @@ func (m *Monitor) startProbing(t *target, now time.Time) {
 		t.prober = nil
 	default:
 		before := t.prober
-		t.prober = probe.New(m.spec(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
+		t.prober = probe.New(m.spec(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Compat: m.config.CompatFiles, Log: m.config.Log})
 		probe.TransferState(before, t.prober)
 	}
 	m.setDaily(t, int(24*time.Hour/t.Probe.Interval))

@@ -17,8 +17,9 @@ import (
 // files as root. So it reads only regular files in this directory, and its evidence about them has
 // no details.
 type Files struct {
-	Dir string
-	Log *slog.Logger // logs the details that evidence omits
+	Dir    string
+	Compat string       // has server.crt and server.key for https probes without a certificate, as of the existing loxilb; empty: none
+	Log    *slog.Logger // logs the details that evidence omits
 }
 
 // maxFileSize bounds the size of a file.

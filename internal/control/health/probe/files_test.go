@@ -105,6 +105,49 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestCompatFiles checks which client certificate an https probe shows: its own, or the existing
+// loxilb's, once both files are there.
+func TestCompatFiles(t *testing.T) {
+	t.Parallel()
+	ca := certtest.NewAuthority(t, "ca")
+	dir, compat := t.TempDir(), filepath.Join(t.TempDir(), "cert")
+	ca.Issue(t, "own").Write(t, dir, "own")
+	own := lb.Probe{Type: lb.ProbeHTTPS, Certificate: filepath.Join(dir, "own.pem"), Key: filepath.Join(dir, "own.key")}
+	shown := func(s *tlsFiles) string {
+		t.Helper()
+		c, err := s.config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Certificates) == 0 {
+			return ""
+		}
+		return c.Certificates[0].Leaf.DNSNames[0]
+	}
+	secrets := func(p lb.Probe, compat string) *tlsFiles {
+		return newTLSFiles(Spec{To: netip.MustParseAddrPort("[::1]:443"), Probe: p}, Files{Dir: dir, Compat: compat, Log: slog.New(slog.DiscardHandler)})
+	}
+	s := secrets(lb.Probe{Type: lb.ProbeHTTPS}, compat)
+	want := func(what string, s *tlsFiles, name string) {
+		t.Helper()
+		if got := shown(s); got != name {
+			t.Errorf("%s: the probe shows %q, want %q", what, got, name)
+		}
+	}
+	want("no directory", s, "")
+	if err := os.Mkdir(compat, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ca.Issue(t, "existing").Write(t, compat, "issued")
+	copyFile(t, filepath.Join(compat, "server.crt"), filepath.Join(compat, "issued.pem"))
+	want("no key", s, "")
+	copyFile(t, filepath.Join(compat, "server.key"), filepath.Join(compat, "issued.key"))
+	want("both files", s, "existing")
+	want("its own certificate", secrets(own, compat), "own")
+	want("without --compat", secrets(lb.Probe{Type: lb.ProbeHTTPS}, ""), "")
+	want("gRPC", secrets(lb.Probe{Type: lb.ProbeGRPC}, compat), "")
+}
+
 // TestFilesLoggedOnce checks that an error is logged once, and again only when it changes.
 func TestFilesLoggedOnce(t *testing.T) {
 	t.Parallel()

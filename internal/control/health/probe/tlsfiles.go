@@ -5,7 +5,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"net"
+	"path/filepath"
+
+	"loxilb/internal/lb"
 )
 
 // tlsFiles are a probe's files for TLS. They are read again when they change, as when a certificate
@@ -34,20 +38,24 @@ func (s *tlsFiles) config() (*tls.Config, error) {
 func (s *tlsFiles) current() (*tls.Config, error) {
 	var versions [3]fileVersion
 	p := s.spec.Probe
-	for i, f := range [...]struct{ what, name string }{{"CA", p.CA}, {"certificate", p.Certificate}, {"key", p.Key}} {
+	pair := s.pair()
+	for i, f := range [...]struct {
+		what, name string
+		files      Files
+	}{{"CA", p.CA, s.files}, {"certificate", pair.certificate, pair.files}, {"key", pair.key, pair.files}} {
 		if f.name == "" {
 			continue
 		}
-		if !s.files.contains(f.name) {
-			return nil, &fileError{"the probe's " + f.what + " file is not below " + s.files.Dir, f.name, nil}
+		if !f.files.contains(f.name) {
+			return nil, &fileError{"the probe's " + f.what + " file is not below " + f.files.Dir, f.name, nil}
 		}
 		var err error
-		if versions[i], err = s.files.version(f.name); err != nil {
+		if versions[i], err = f.files.version(f.name); err != nil {
 			return nil, errUnreadable(f.what, f.name, err)
 		}
 	}
 	if s.loaded == nil || versions != s.versions {
-		c, err := s.load()
+		c, err := s.load(pair)
 		if err != nil {
 			return nil, err
 		}
@@ -56,8 +64,31 @@ func (s *tlsFiles) current() (*tls.Config, error) {
 	return s.loaded, nil
 }
 
+// clientPair names the files of a client certificate; without a name, there is none.
+type clientPair struct {
+	files            Files
+	certificate, key string
+}
+
+// pair returns the probe's own files, or those of files.Compat if it has them.
+func (s *tlsFiles) pair() clientPair {
+	p := s.spec.Probe
+	own := clientPair{s.files, p.Certificate, p.Key}
+	if p.Certificate != "" || p.Type != lb.ProbeHTTPS || s.files.Compat == "" {
+		return own
+	}
+	compat := Files{Dir: s.files.Compat, Log: s.files.Log}
+	pair := clientPair{compat, filepath.Join(compat.Dir, "server.crt"), filepath.Join(compat.Dir, "server.key")}
+	for _, name := range []string{pair.certificate, pair.key} {
+		if _, err := compat.version(name); errors.Is(err, fs.ErrNotExist) {
+			return own
+		}
+	}
+	return pair
+}
+
 // load reads the files. Without a CA, the endpoint's certificate is not verified.
-func (s *tlsFiles) load() (*tls.Config, error) {
+func (s *tlsFiles) load(client clientPair) (*tls.Config, error) {
 	p := s.spec.Probe
 	c := &tls.Config{ServerName: p.Host, InsecureSkipVerify: p.CA == ""}
 	if host, _, err := net.SplitHostPort(p.Host); err == nil {
@@ -67,7 +98,7 @@ func (s *tlsFiles) load() (*tls.Config, error) {
 		c.ServerName = s.spec.To.Addr().String()
 	}
 	if p.CA != "" {
-		ca, err := s.pem("CA", p.CA)
+		ca, err := s.files.pem("CA", p.CA)
 		if err != nil {
 			return nil, err
 		}
@@ -76,18 +107,18 @@ func (s *tlsFiles) load() (*tls.Config, error) {
 			return nil, errNoPEM("CA", p.CA)
 		}
 	}
-	if p.Certificate != "" {
-		certificate, err := s.pem("certificate", p.Certificate)
+	if client.certificate != "" {
+		certificate, err := client.files.pem("certificate", client.certificate)
 		if err != nil {
 			return nil, err
 		}
-		key, err := s.pem("key", p.Key)
+		key, err := client.files.pem("key", client.key)
 		if err != nil {
 			return nil, err
 		}
 		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
-			return nil, &fileError{"the probe's key does not match its certificate", p.Key, err}
+			return nil, &fileError{"the probe's key does not match its certificate", client.key, err}
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -95,8 +126,8 @@ func (s *tlsFiles) load() (*tls.Config, error) {
 }
 
 // pem reads a PEM file.
-func (s *tlsFiles) pem(what, name string) ([]byte, error) {
-	content, err := s.files.read(name)
+func (f Files) pem(what, name string) ([]byte, error) {
+	content, err := f.read(name)
 	if err != nil {
 		return nil, errUnreadable(what, name, err)
 	}
