@@ -12,7 +12,7 @@ import (
 // compatRoleHook is the hook that the existing loxilb runs if it exists.
 const compatRoleHook = "/opt/loxilb/ka_hook.sh"
 
-// compatProbeFiles is the directory with the client certificate of the existing loxilb's https probes.
+// compatProbeFiles has the client certificate of the existing loxilb's https probes.
 const compatProbeFiles = "/opt/loxilb/cert"
 
 // setCompatDefaults sets the defaults of the existing loxilb for flags that were not given, and

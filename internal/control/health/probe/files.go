@@ -17,8 +17,10 @@ import (
 // files as root. So it reads only regular files in this directory, and its evidence about them has
 // no details.
 type Files struct {
-	Dir    string
-	Compat string       // has server.crt and server.key for https probes without a certificate, as of the existing loxilb; empty: none
+	Dir string
+	// Compat is the directory of the existing loxilb's server.crt and server.key, which https probes
+	// without a certificate show; empty: none.
+	Compat string
 	Log    *slog.Logger // logs the details that evidence omits
 }
 
