@@ -341,7 +341,7 @@ func TestEndpointObject(t *testing.T) {
 
 	state := func(state string) { setHostState(r, "31.31.31.1", state) }
 	state("red")
-	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " red ")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " down ", "an agent reports it down")
 	r.EventuallyShows("get lb -o wide", "31.31.31.1", " down ")
 	labtest.Eventually(t, rig.Patience, func(context.Context) error {
 		for range 3 {
