@@ -50,8 +50,8 @@ type Revision struct {
 	Packed []byte          `json:"packed,omitempty"` // Undo, compressed
 }
 
-// TimeLeft returns the time until a revision is rolled back. It is at most the original time, even if
-// the clock was not set yet when the machine started.
+// TimeLeft returns the time until a revision is rolled back. It is at most the original time, even
+// if the clock was not set yet when the machine started.
 func (r *Revision) TimeLeft(now time.Time) time.Duration {
 	return min(r.Confirm.Sub(now.Round(0)), r.Confirm.Sub(r.Time))
 }

@@ -203,8 +203,8 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// TestOverLimit checks that a total over its limit, which an earlier version allowed, can shrink and
-// change, but not grow.
+// TestOverLimit checks that a total over its limit, which an earlier version allowed, can shrink
+// and change, but not grow.
 func TestOverLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 10

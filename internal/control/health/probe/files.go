@@ -18,8 +18,8 @@ import (
 // no details.
 type Files struct {
 	Dir string
-	// Compat is the directory of the existing loxilb's server.crt and server.key, which https probes
-	// without a certificate show; empty: none.
+	// Compat is the directory of the existing loxilb's server.crt and server.key, which https
+	// probes without a certificate show; empty: none.
 	Compat string
 	Log    *slog.Logger // logs the details that evidence omits
 }
