@@ -303,8 +303,8 @@ __noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 	       !bpf_map_delete_elem(table, &key);
 }
 
-/* Removes the clients that services no longer remember, of those that user space passes.
- * Returns their number: the kernel frees all rows that were removed in a grace period at
+/* Removes from persists the clients that services no longer remember, of the keys that
+ * user space passes. Returns their number: the kernel frees all rows that were removed in a grace period at
  * once, so user space pauses after some. */
 SEC("tc")
 int loxilb_sweep_persists(struct __sk_buff *ctx)

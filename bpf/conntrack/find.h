@@ -104,7 +104,8 @@ static long find_bucket(__u32 n, struct find *s)
 		return 1;
 	NO_UNROLL
 	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
-		/* the verifier follows one path for each value of what it compares */
+		/* i < first in another form: after a comparison of first, the
+		 * verifier would follow each value of it on a path of its own */
 		before = first - i;
 		asm volatile("" : "+r"(before));
 		if ((__s32)before > 0)

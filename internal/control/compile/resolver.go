@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxDepth is the longest chain of services, each of which is an endpoint of the previous
-	// one. A change of the last one changes all.
+	// MaxDepth is the maximum length of a chain of services in which each is an endpoint of the
+	// previous one. A change of the last one changes all.
 	MaxDepth = 64
 	// maxPaths bounds the endpoints behind one service, counted once per path to them.
 	maxPaths = 16 * lb.MaxEndpointsPerService

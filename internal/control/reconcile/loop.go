@@ -76,7 +76,7 @@ type Loop[K comparable] struct {
 	mu        sync.Mutex
 	dirty     map[K]struct{}
 	urgent    []K // dirty keys with a waiting request, in order of arrival
-	queue     []K // other keys, and keys that were already taken from first
+	queue     []K // other keys, and keys that were already taken from urgent
 	dirtyPeak int // largest length of dirty since it was made
 	wake      chan struct{}
 	calls     chan func() // functions to call between passes

@@ -25,7 +25,7 @@ func ftp(m *Machine) (out []Finding, err error) {
 			Command: "balance a range of ports with --select=persist instead of --helper=ftp (loxicmd create lb --help), or turn TLS off at the servers",
 		})
 	}
-	if c.Max > 0 && c.Rows*10 >= c.Max*9 {
+	if nearlyFull(c.Rows, c.Max) {
 		out = append(out, Finding{
 			About: "table", What: fmt.Sprintf("the table of fragments and expected data connections of FTP has %d of %d rows in use", c.Rows, c.Max), Sure: Likely,
 			Why: "the least recently used are forgotten: FTP transfers fail, and fragments are dropped", Command: "find the senders: tcpdump -ni any 'ip[6:2] & 0x3fff != 0 or tcp port 21'",

@@ -13,9 +13,9 @@ import (
 	"loxilb/internal/lb/netobj"
 )
 
-// netKind is a kind of network objects: those that users created by loxilb, and all of the kernel.
-// Functions return it, not methods of API: whoever uses API would compile its methods for each
-// kind.
+// netKind is a kind of network objects: the ones that loxilb created for users, and all of the
+// kernel's. Functions return it, not methods of API: otherwise each package that uses API compiles
+// the methods of netKind for each kind.
 type netKind[T netobj.Object[T]] struct {
 	table  store.Table[T]
 	kernel netobj.Kernel[T]

@@ -115,24 +115,24 @@ func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t store.Table[T]) 
 // AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none
 // for kinds that carry none.
 func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
-	var carries func(*policy.Session) bool
+	var isNeededBy func(*policy.Session) bool
 	switch o := o.(type) {
 	case netobj.Address:
 		seen := sync.OnceValue(func() []netobj.DeviceAddresses {
 			list, _ := a.Network.Addresses.Seen() // unknown addresses make the check stricter
 			return list
 		})
-		carries = func(s *policy.Session) bool { return o.IsNeededBy(s, seen()) }
+		isNeededBy = func(s *policy.Session) bool { return o.IsNeededBy(s, seen()) }
 	case netobj.Route:
-		carries = o.IsNeededBy
+		isNeededBy = o.IsNeededBy
 	case netobj.VLAN:
-		carries = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
+		isNeededBy = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	case netobj.VXLAN:
-		carries = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
+		isNeededBy = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	default:
 		return nil
 	}
-	return []AccessPath{{verb + kind + " " + o.String(), carries}}
+	return []AccessPath{{verb + kind + " " + o.String(), isNeededBy}}
 }
 
 // committer returns the function that commits changes. Without force, it refuses changes that
