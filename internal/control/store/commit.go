@@ -185,6 +185,9 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 			return fmt.Errorf("write revision %d: %w", c.revision, err)
 		}
 	}
+	if err := s.disk.catchUp(before); err != nil {
+		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
+	}
 	written := func() error { return nil }
 	if s.revisions != nil {
 		var err error

@@ -111,14 +111,11 @@ func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes commits that follow a state, and returns when they are on disk. After a failure,
-// the disk has none of them, or the journal is unusable, and the next append begins a new one. A
-// journal is read only up to the revision at which the next one begins, so the remains of a failed
-// write do no harm.
+// append writes commits that follow a state, and returns when they are on disk. The caller has
+// called catchUp. After a failure, the disk has none of them, or the journal is unusable, and the
+// next append begins a new one. A journal is read only up to the revision at which the next one
+// begins, so the remains of a failed write do no harm.
 func (d *disk) append(before *Snapshot, commits []*commitRecord) error {
-	if err := d.catchUp(before); err != nil {
-		return err
-	}
 	version, size := bareVersion, 0
 	for _, c := range commits {
 		version = max(version, c.version(d.layout))

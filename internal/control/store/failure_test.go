@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // block makes it impossible to write a file, by a directory with its name.
@@ -88,6 +89,52 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 	block(t, empty, journalName(0)+tempSuffix)
 	if _, err := Open(empty, slog.New(slog.DiscardHandler), NewTable(itemKind())); err == nil {
 		t.Error("an unwritable new directory is accepted")
+	}
+}
+
+// TestConfirmationAfterAnUnwritableStart checks that a change that awaits confirmation can be
+// confirmed or rolled back once the disk can be written again, without another change before, and
+// that earlier revisions stay available.
+func TestConfirmationAfterAnUnwritableStart(t *testing.T) {
+	t.Parallel()
+	for name, resolve := range map[string]func(*Store, uint64) error{
+		"confirm": func(s *Store, number uint64) error { _, err := s.Confirm(number); return err },
+		"undo": func(s *Store, number uint64) error {
+			_, _, err := s.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(number); return err })
+			return err
+		},
+	} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		mustCommit(t, s, "rest", put(dns()))
+		number, _, err := s.CommitBy(CommitOptions{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		unblock := block(t, dir, snapshotName+tempSuffix)
+		s, logged := openLogged(t, dir)
+		if err := resolve(s, number); err == nil {
+			t.Errorf("%s: no error while the disk cannot be written", name)
+		}
+		unblock()
+		if err := resolve(s, number); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if w, waits := s.Waiting(); waits {
+			t.Errorf("%s: revision %d still waits", name, w.Number)
+		}
+		if strings.Contains(logged.String(), "revision not written") {
+			t.Errorf("%s: logged %s", name, logged)
+		}
+		closeStore(t, s)
+		s = openStore(t, dir)
+		if _, waits := s.Waiting(); waits {
+			t.Errorf("%s: a revision waits after a restart", name)
+		}
+		if _, _, err := s.Commit("rest", rollBackTo(0)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

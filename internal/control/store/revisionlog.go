@@ -209,6 +209,18 @@ func (l *revisionLog) add(list ...*Revision) error {
 	return l.append(list...)
 }
 
+// confirm adds a line that confirms a revision, and returns when it is on disk.
+func (l *revisionLog) confirm(number uint64) error {
+	err := l.add(&Revision{Resolves: number})
+	if err == nil {
+		err = l.file.Datasync()
+	}
+	if err != nil {
+		l.reopenLater(err)
+	}
+	return err
+}
+
 // revert removes the lines of the last write, whose commits the journal did not accept. Without
 // pending revisions, write has written none.
 func (l *revisionLog) revert() {
@@ -235,11 +247,9 @@ func (l *revisionLog) close() {
 	l.file = nil
 }
 
-// rewrite writes a new file of the remembered revisions.
+// rewrite writes a new file of the remembered revisions. The caller has called disk.catchUp: before,
+// the directory may have damaged files that a full disk kept from being set aside.
 func (l *revisionLog) rewrite() error {
-	if l.disk.pendingTidy != nil {
-		return errors.New("the state directory cannot be written")
-	}
 	if l.file != nil {
 		l.file.Close()
 	}
@@ -319,12 +329,11 @@ func (s *Store) Confirm(number uint64) (uint64, error) {
 		return 0, fmt.Errorf("revision %d %w", number, ErrConfirmed)
 	}
 	if l := s.revisions; l.disk != nil {
-		err := l.add(&Revision{Resolves: r.Number})
+		err := l.disk.catchUp(s.Snapshot())
 		if err == nil {
-			err = l.file.Datasync()
+			err = l.confirm(r.Number)
 		}
 		if err != nil {
-			l.reopenLater(err)
 			return 0, fmt.Errorf("write the confirmation of revision %d: %w", r.Number, err)
 		}
 	}
