@@ -10,7 +10,7 @@ import (
 )
 
 // MapUses returns the use of the data path's maps, by name. Changes do not wait while it counts:
-// a million rows take up to a second.
+// a million rows take up to a second, and are then not counted again for a minute.
 func (d *Datapath) MapUses() (list []report.MapUse, err error) {
 	var segments map[string][]*ebpf.Map
 	err = d.Tables.WithRowsLocked(func() error {

@@ -40,6 +40,7 @@ type Collection struct {
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable
 	dropReasons map[uint32]string
+	rowCounts   rowCounts
 	ruleSet     *ebpf.MapSpec
 
 	sharedCounts map[string]*ebpf.MapSpec // maps whose rows each CPU has, too; until CountPerCPU
