@@ -1,18 +1,20 @@
-// Package v1alpha1 has the custom resources of kube-loxilb.
+// Package v1alpha1 defines the custom resources of kube-loxilb.
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion of the custom resources.
+// GroupVersion returns the API group and version of the custom resources.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "loxilb.io", Version: "v1alpha1"}
 }
 
-// AddToScheme registers the types.
+// AddToScheme registers the types with a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion(), &AddressPool{}, &AddressPoolList{})
 	metav1.AddToGroupVersion(s, GroupVersion())
@@ -41,12 +43,12 @@ type AddressPoolSpec struct {
 	Addresses       []string              `json:"addresses"`                 // prefixes, ranges, addresses
 	AutoAssign      *bool                 `json:"autoAssign,omitempty"`      // for Services that select no pool; nil: true
 	Sharing         string                `json:"sharing,omitempty"`         // Never, Key, Always; empty: Key
-	Priority        int32                 `json:"priority,omitempty"`        // pools with a higher one are used first
+	Priority        int32                 `json:"priority,omitempty"`        // pools with a higher priority are used first
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"` // nil: all Services
 	Namespaces      []string              `json:"namespaces,omitempty"`      // empty: all
 }
 
-// AddressPoolStatus is how much of a pool is in use.
+// AddressPoolStatus is the usage of a pool, and whether it can be used.
 type AddressPoolStatus struct {
 	IPv4       *Usage             `json:"ipv4,omitempty"`
 	IPv6       *Usage             `json:"ipv6,omitempty"`
@@ -82,8 +84,8 @@ func (l *AddressPoolList) DeepCopyObject() runtime.Object {
 }
 
 func (s AddressPoolSpec) deepCopy() AddressPoolSpec {
-	s.Addresses = append([]string(nil), s.Addresses...)
-	s.Namespaces = append([]string(nil), s.Namespaces...)
+	s.Addresses = slices.Clone(s.Addresses)
+	s.Namespaces = slices.Clone(s.Namespaces)
 	if s.AutoAssign != nil {
 		auto := *s.AutoAssign
 		s.AutoAssign = &auto

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Reader reads annotations. It holds the table, which is made once.
+// Reader reads annotations. It keeps the table of All, so each Service does not build one.
 type Reader struct {
 	known map[string]*Annotation
 	all   []Annotation
 }
 
-// NewReader returns a reader.
+// NewReader returns a Reader of all annotations.
 func NewReader() *Reader {
 	r := &Reader{known: map[string]*Annotation{}, all: All()}
 	for i := range r.all {
@@ -26,23 +26,23 @@ func NewReader() *Reader {
 	return r
 }
 
-// Read returns the settings of a Service in a namespace. defaults are those of the command line.
+// Read returns the settings of a Service: its annotations, and the defaults of the command line.
 func (r *Reader) Read(annotations map[string]string, namespace string, defaults Settings) (Settings, error) {
 	s := defaults
 	for i := range r.all {
 		a := &r.all[i]
 		for _, name := range append([]string{a.Name}, a.Also...) {
-			v, there := annotations[name]
-			if !there {
+			v, exists := annotations[name]
+			if !exists {
 				continue
 			}
-			if a.Planned != "" {
-				return s, fmt.Errorf("annotation %s %s", name, a.Planned)
+			if a.Unavailable != "" {
+				return s, fmt.Errorf("annotation %s %s", name, a.Unavailable)
 			}
 			if err := a.set(&s, namespace, strings.TrimSpace(v)); err != nil {
 				return s, fmt.Errorf("annotation %s: %.100q %w", name, v, err)
 			}
-			break // our own name is first
+			break // our own name comes first, and wins
 		}
 	}
 	if len(s.Networks) > 0 {
@@ -51,7 +51,7 @@ func (r *Reader) Read(annotations map[string]string, namespace string, defaults 
 	return s, nil
 }
 
-// Known returns the annotations that Read reads.
+// Known returns the annotations that Read uses.
 func (r *Reader) Known(annotations map[string]string) map[string]string {
 	known := maps.Clone(annotations)
 	maps.DeleteFunc(known, func(name, _ string) bool { return r.known[name] == nil })

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestValues reads a good and bad values of each annotation.
+// TestValues reads good and bad values of each annotation.
 func TestValues(t *testing.T) {
 	t.Parallel()
 	good := map[string][]string{
@@ -30,7 +30,7 @@ func TestValues(t *testing.T) {
 	r := NewReader()
 	for _, a := range All() {
 		short := strings.TrimPrefix(a.Name, Prefix)
-		if len(good[short])+len(bad[short]) == 0 && strings.HasPrefix(a.Name, Prefix) && a.Planned == "" {
+		if len(good[short])+len(bad[short]) == 0 && strings.HasPrefix(a.Name, Prefix) && a.Unavailable == "" {
 			t.Errorf("no values of %s are tested", a.Name)
 		}
 		for _, name := range append([]string{a.Name}, a.Also...) {
@@ -41,13 +41,14 @@ func TestValues(t *testing.T) {
 			}
 			for _, v := range bad[short] {
 				if _, err := r.Read(map[string]string{name: v}, "ns", Settings{}); err == nil || !strings.Contains(err.Error(), name) {
-					t.Errorf("%s: got %q: %v, want an error, name in the error", name, v, err)
+					t.Errorf("%s: got %q: %v, want an error with the name", name, v, err)
 				}
 			}
 		}
 	}
 }
 
+// TestSettings checks that our own name of an annotation wins, and that defaults stay without one.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	r := NewReader()

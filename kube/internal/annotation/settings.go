@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Family is the IP versions of VIPs and endpoints.
+// Family selects the IP versions of VIPs and endpoints.
 type Family string
 
-// The choices.
+// Values of Family.
 const (
 	FamilyOfService Family = ""        // the Service's families
 	IPv4            Family = "ipv4"    // both IPv4
@@ -19,31 +19,29 @@ const (
 	IPv6To4         Family = "ipv6to4" // IPv6 VIP, IPv4 endpoints
 )
 
-// InstanceOfVIP is the Instance of a Service whose VIPs are spread over all instances.
+// InstanceOfVIP is a value of Settings.Instance: each VIP determines its own instance.
 const InstanceOfVIP = -1
 
-// Settings are the annotations of a Service, with the defaults of the command line.
+// Settings are the annotations of a Service, with the command line's defaults for missing ones.
 type Settings struct {
 	// Addresses
-	Family           Family
-	Addresses        []netip.Addr // at most one of each family
-	Pool             string
-	SecondaryPools   []string
-	SecondaryAddress []netip.Addr
-	SharingKey       string
+	Family             Family
+	Addresses          []netip.Addr // at most one of each family
+	Pool               string
+	SecondaryPools     []string
+	SecondaryAddresses []netip.Addr
+	SharingKey         string
 
-	// The nodes that serve it
-	Zone     string // of the controller; empty: each one
-	Instance int    // whose node has its VIPs, or InstanceOfVIP
+	Instance int // its MASTER has the VIPs; or InstanceOfVIP
 
 	// Endpoints
 	PodNetwork bool // pods instead of node ports
-	External   bool // the endpoints of a Service without selector
+	External   bool // EndpointSlices that users maintain, of a Service without a selector
 	PreferNode bool // prefer endpoints on a balancer's node
 	Nodes      labels.Selector
-	Networks   []string // of Multus, as NAMESPACE/NAME
+	Networks   []string // Multus networks, as NAMESPACE/NAME
 
-	// Of the balancer's service
+	// Arguments of the balancer's services
 	Mode          string
 	Select        string
 	IdleTimeout   time.Duration // 0: the balancer's default

@@ -161,7 +161,7 @@ func (r *Services) wants(s *corev1.Service) bool {
 }
 
 func (r *Services) ofZone(s *corev1.Service) bool {
-	zone := s.Annotations[annotation.Prefix+"zoneselect"]
+	zone := s.Annotations[annotation.ZoneSelect]
 	return zone == "" || zone == r.Zone
 }
 

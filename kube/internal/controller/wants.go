@@ -41,13 +41,13 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 		}
 		out = append(out, slot)
 	}
-	for _, ip := range a.SecondaryAddress {
+	for _, ip := range a.SecondaryAddresses {
 		if ip.Is6() != families[0] {
 			return nil, fmt.Errorf("annotation %ssecondaryIPs: %s is not of the family of the first VIP", annotation.Prefix, ip)
 		}
 		out = append(out, address.Slot{IPv6: ip.Is6(), Address: ip, Secondary: true})
 	}
-	if len(a.SecondaryAddress) == 0 {
+	if len(a.SecondaryAddresses) == 0 {
 		for _, pool := range a.SecondaryPools {
 			out = append(out, address.Slot{IPv6: families[0], Pool: pool, Secondary: true})
 		}

@@ -7,18 +7,18 @@ import (
 	"testing"
 )
 
-// TestExistingFlags checks that flags of the existing controller without a counterpart are refused
-// with what to do instead, unless traffic is the same without them.
+// TestExistingFlags checks that unimplemented flags of the existing controller are refused with an
+// alternative, or accepted with a warning if they do not affect traffic.
 func TestExistingFlags(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ arg, refusal, warning string }{
 		{"--appendEPs=false", "", ""},
-		{"--appendEPs", "give each cluster a --zone", ""},
+		{"--appendEPs", "give each cluster its own --zone", ""},
 		{"--privateCIDR=10.0.0.0/24", "--cidrPools", ""},
 		{"--gatewayAPI", "Services of type LoadBalancer", ""},
 		{"--loxilbGatewayClass=" + Class, "", ""},
 		{"--loxilbGatewayClass=other", "", "no Gateway API"},
-		{"--enableK8sMetadata", "", "names of Services"},
+		{"--enableK8sMetadata", "", "named after Services"},
 		{"--enableBGPCRDs=true", "--extBGPPeers", ""},
 	} {
 		fs := flag.NewFlagSet("", flag.ContinueOnError)
@@ -26,7 +26,7 @@ func TestExistingFlags(t *testing.T) {
 		o := Register(fs)
 		err := fs.Parse([]string{tc.arg})
 		if (err != nil) != (tc.refusal != "") || err != nil && !strings.Contains(err.Error(), tc.refusal) {
-			t.Errorf("%s: got %v, want the error %q; empty: no error", tc.arg, err, tc.refusal)
+			t.Errorf("%s: got error %v, want %q", tc.arg, err, tc.refusal)
 		}
 		if got := strings.Join(o.Ignored, " "); (got != "") != (tc.warning != "") || !strings.Contains(got, tc.warning) {
 			t.Errorf("%s: the warning is %q", tc.arg, got)
@@ -34,7 +34,7 @@ func TestExistingFlags(t *testing.T) {
 	}
 }
 
-// TestWithoutEffect checks that flags which need another one are reported.
+// TestWithoutEffect checks that a warning names flags which need another flag that is missing.
 func TestWithoutEffect(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

@@ -1,7 +1,9 @@
-// Package options has the flags of kube-loxilb, including the existing controller's.
+// Package options defines the flags of kube-loxilb, which include those of the existing controller.
 package options
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"net/netip"
@@ -52,52 +54,15 @@ type Options struct {
 
 // Flag describes a flag for the documents.
 type Flag struct {
-	Name, Default, Usage string
-	Own                  bool // the existing controller lacks it
+	Name, Usage string
+	Own         bool // the existing controller lacks it
 }
 
 // Register adds the flags.
 func Register(fs *flag.FlagSet) *Options {
 	o := &Options{}
-	fs.StringVar(&o.Config, "config", "", "YAML file with flags as keys; flags of the command line override it")
-	fs.StringVar(&o.LoxiURL, "loxiURL", "", "balancers, as http://192.0.2.11:11111,https://192.0.2.12:8091; empty: those behind --balancer-service")
-	fs.StringVar(&o.ExternalCIDR, "externalCIDR", "", "addresses of defaultPool, as 192.0.2.0/24")
-	fs.StringVar(&o.Pools4, "cidrPools", "", "pools of IPv4 addresses, as defaultPool=192.0.2.0/24,pool2=198.51.100.1-198.51.100.9")
-	fs.StringVar(&o.Pools6, "cidr6Pools", "", "pools of IPv6 addresses, as defaultPool=2001:db8::/96")
-	fs.BoolVar(&o.UniqueIP, "setUniqueIP", false, "give each Service addresses of its own; otherwise Services with different ports share them")
-	fs.StringVar(&o.Mode, "setLBMode", "0", "mode of Services without lbmode: a word, or its number 0 to 5")
-	fs.BoolVar(&o.Monitor, "monitor", false, "probe endpoints of Services without liveness")
-	fs.BoolVar(&o.PodNetwork, "usePodNetwork", false, "endpoints are pods, not node ports")
-	fs.BoolVar(&o.External, "useExternalEndpoint", false, "endpoints are those of Services' own EndpointSlices")
-	fs.UintVar(&o.BGP, "setBGP", 0, "AS of the balancers: they announce VIPs by BGP; 0: no BGP")
-	fs.IntVar(&o.BGPPort, "listenBGPPort", portBGP, "BGP port of the balancers")
-	fs.BoolVar(&o.MultiHop, "eBGPMultiHop", false, "BGP neighbors may be more than one hop away")
-	fs.StringVar(&o.BGPPeers, "extBGPPeers", "", "BGP neighbors of each balancer, as 192.0.2.1:65001,[2001:db8::1]:65001")
-	fs.StringVar(&o.Roles, "setRoles", "", "choose the balancer that owns the VIPs; the address is what endpoints see with mode fullnat, 0.0.0.0: the VIP")
-	fs.StringVar(&o.Excluded, "excludeRoleList", "", "hosts or nodes of balancers that never own the VIPs")
-	fs.StringVar(&o.Zone, "zone", "llb", "zone: part of names on balancers, and of zoneselect and zonelabel")
-	fs.IntVar(&o.Instances, "numZoneInstances", 1, "instances with roles of their own, 1 to 32; zoneinstance selects one")
-	fs.BoolVar(&o.Spread, "spread-vips", false, "spread VIPs over the instances, and these over the balancers; needs --setRoles, and --numZoneInstances above 1")
-	fs.BoolVar(&o.NoZoneName, "noZoneName", false, "like --ip-mode=VIP")
-
-	fs.StringVar(&o.Class, "class", Class, "loadBalancerClass of Services to serve")
-	fs.BoolVar(&o.DefaultClass, "default-class", false, "also serve Services without a class")
-	fs.StringVar(&o.Owner, "owner", "", "name of this cluster's services on balancers; empty: derived from the cluster, so that several clusters may share balancers")
-	fs.BoolVar(&o.TakeOver, "take-over", false, "delete services that the existing controller has left on balancers; only if no other cluster uses them with this zone")
-	fs.BoolVar(&o.DenyHostMode, "deny-hostonearm", false, "Services may not select lbmode hostonearm, which takes their ports, such as that of SSH, from each address of the balancers' machines")
-	fs.BoolVar(&o.PoolsOnly, "pools-only", false, "Services may only ask for addresses of pools; otherwise any user of Services may redirect the nodes' connections to any address outside of the cluster")
-	fs.StringVar(&o.IPMode, "ip-mode", "Proxy", "ipMode in statuses. Proxy: pods and nodes reach VIPs by the balancers; VIP: kube-proxy serves them on the spot")
-	fs.StringVar(&o.Service, "balancer-service", "", "headless Service of the balancers, as NAMESPACE/NAME; empty: loxilb-lb-service of kube-loxilb's namespace")
-	fs.StringVar(&o.Scheme, "balancer-scheme", "http", "http or https, of balancers behind the Service")
-	fs.StringVar(&o.Port, "balancer-port", "", "their port; empty: 11111 of http, 8091 of https")
-	fs.StringVar(&o.Access.CAFile, "ca-file", "", "certificates (PEM) that balancers' certificates are verified with; empty: those of the system")
-	fs.StringVar(&o.Access.TokenFile, "token-file", "", "file with the token of balancers; empty: ACCESS_TOKEN_HOST_PORT of the environment, with _ for dots and colons")
-	fs.StringVar(&o.Access.ServerName, "server-name", "", "name in balancers' certificates; empty: their address")
-	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "several replicas elect the one that works")
-	fs.StringVar(&o.Namespace, "namespace", "", "namespace of the Lease and of --balancer-service; empty: POD_NAMESPACE, or kube-system")
-	fs.StringVar(&o.Metrics, "metrics-bind-address", ":8080", "address of /metrics; 0: none")
-	fs.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "address of /healthz and /readyz; 0: none")
-	fs.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
+	o.registerExisting(fs)
+	o.registerOwn(fs)
 	for _, f := range existingOnly() {
 		f.options = o
 		fs.Var(&f, f.name, f.usage())
@@ -105,22 +70,64 @@ func Register(fs *flag.FlagSet) *Options {
 	return o
 }
 
-// Flags describes the flags, in the order of their registration by groups.
+// registerExisting adds the flags that the existing controller has, too.
+func (o *Options) registerExisting(fs *flag.FlagSet) {
+	fs.StringVar(&o.Config, "config", "", "YAML file with flag names as keys; flags of the command line override it")
+	fs.StringVar(&o.LoxiURL, "loxiURL", "", "balancers, such as http://192.0.2.11:11111,https://192.0.2.12:8091; empty: those behind --balancer-service")
+	fs.StringVar(&o.ExternalCIDR, "externalCIDR", "", "addresses of defaultPool, such as 192.0.2.0/24")
+	fs.StringVar(&o.Pools4, "cidrPools", "", "pools of IPv4 addresses, such as defaultPool=192.0.2.0/24,pool2=198.51.100.1-198.51.100.9")
+	fs.StringVar(&o.Pools6, "cidr6Pools", "", "pools of IPv6 addresses, such as defaultPool=2001:db8::/96")
+	fs.BoolVar(&o.UniqueIP, "setUniqueIP", false, "give each Service its own addresses; otherwise Services with different ports share them")
+	fs.StringVar(&o.Mode, "setLBMode", "0", "mode of Services without the annotation lbmode: a word, or its number 0 to 5")
+	fs.BoolVar(&o.Monitor, "monitor", false, "probe endpoints of Services without the annotation liveness")
+	fs.BoolVar(&o.PodNetwork, "usePodNetwork", false, "use pods as endpoints instead of node ports")
+	fs.BoolVar(&o.External, "useExternalEndpoint", false, "use the endpoints of EndpointSlices that users maintain for Services without a selector")
+	fs.UintVar(&o.BGP, "setBGP", 0, "AS of the balancers, which then announce VIPs by BGP; 0: no BGP")
+	fs.IntVar(&o.BGPPort, "listenBGPPort", portBGP, "BGP port of the balancers")
+	fs.BoolVar(&o.MultiHop, "eBGPMultiHop", false, "allow BGP neighbors that are more than one hop away")
+	fs.StringVar(&o.BGPPeers, "extBGPPeers", "", "BGP neighbors of each balancer, such as 192.0.2.1:65001,[2001:db8::1]:65001")
+	fs.StringVar(&o.Roles, "setRoles", "", "elect the balancer that owns the VIPs; with mode fullnat, endpoints see this address as the client, or the VIP if it is 0.0.0.0")
+	fs.StringVar(&o.Excluded, "excludeRoleList", "", "hosts or nodes of balancers that never own the VIPs")
+	fs.StringVar(&o.Zone, "zone", "llb", "zone of this controller, for the annotation zoneselect and the node label zonelabel; part of names on balancers")
+	fs.IntVar(&o.Instances, "numZoneInstances", 1, "number of instances, 1 to 32, each with its own MASTER; the annotation zoneinstance selects one")
+	fs.BoolVar(&o.NoZoneName, "noZoneName", false, "same as --ip-mode=VIP")
+}
+
+// registerOwn adds the flags that the existing controller lacks.
+func (o *Options) registerOwn(fs *flag.FlagSet) {
+	fs.BoolVar(&o.Spread, "spread-vips", false, "spread VIPs over the instances, and instances over the balancers; needs --setRoles, and --numZoneInstances above 1")
+	fs.StringVar(&o.Class, "class", Class, "loadBalancerClass of the Services to serve")
+	fs.BoolVar(&o.DefaultClass, "default-class", false, "also serve Services without a loadBalancerClass")
+	fs.StringVar(&o.Owner, "owner", "", "owner of this cluster's services on balancers, which other clusters may share; empty: derived from the cluster")
+	fs.BoolVar(&o.TakeOver, "take-over", false, "delete services that the existing controller has left on balancers; use it only if no other cluster uses them with this zone")
+	fs.BoolVar(&o.DenyHostMode, "deny-hostonearm", false, "refuse Services with lbmode hostonearm, which takes their ports, such as that of SSH, from each address of the balancers' machines")
+	fs.BoolVar(&o.PoolsOnly, "pools-only", false, "only allow Services to request addresses of pools; otherwise any user of Services may redirect the nodes' connections to any address outside of the cluster")
+	fs.StringVar(&o.IPMode, "ip-mode", "Proxy", "ipMode in statuses: Proxy (pods and nodes reach VIPs through the balancers) or VIP (kube-proxy handles them on each node)")
+	fs.StringVar(&o.Service, "balancer-service", "", "headless Service of the balancers, as NAMESPACE/NAME; empty: loxilb-lb-service in kube-loxilb's namespace")
+	fs.StringVar(&o.Scheme, "balancer-scheme", "http", "http or https, for balancers behind --balancer-service")
+	fs.StringVar(&o.Port, "balancer-port", "", "port of balancers behind --balancer-service; empty: 11111 for http, 8091 for https")
+	fs.StringVar(&o.Access.CAFile, "ca-file", "", "CA certificates (PEM) that verify the balancers' certificates; empty: those of the system")
+	fs.StringVar(&o.Access.TokenFile, "token-file", "", "file with the balancers' token; empty: environment variable ACCESS_TOKEN_HOST_PORT, with _ for dots and colons")
+	fs.StringVar(&o.Access.ServerName, "server-name", "", "name in the balancers' certificates; empty: their address")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", true, "elect a leader among several replicas; only the leader works")
+	fs.StringVar(&o.Namespace, "namespace", "", "namespace of the Lease and of --balancer-service; empty: POD_NAMESPACE, or kube-system")
+	fs.StringVar(&o.Metrics, "metrics-bind-address", ":8080", "listen address of /metrics; 0: none")
+	fs.StringVar(&o.Probes, "health-probe-bind-address", ":8081", "listen address of /healthz and /readyz; 0: none")
+	fs.StringVar(&o.LogLevel, "log-level", "info", "info or debug")
+}
+
+// Flags describes all flags, sorted by name.
 func Flags() (list []Flag) {
-	own := []string{
-		"class", "default-class", "owner", "take-over", "ip-mode", "balancer-service", "balancer-scheme", "balancer-port", "ca-file",
-		"token-file", "server-name", "leader-elect", "namespace", "metrics-bind-address", "health-probe-bind-address", "log-level", "spread-vips",
-		"deny-hostonearm", "pools-only",
-	}
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	Register(fs)
-	fs.VisitAll(func(f *flag.Flag) {
-		list = append(list, Flag{Name: f.Name, Default: f.DefValue, Usage: f.Usage, Own: slices.Contains(own, f.Name)})
+	all, own := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
+	Register(all)
+	new(Options).registerOwn(own)
+	all.VisitAll(func(f *flag.Flag) {
+		list = append(list, Flag{Name: f.Name, Usage: f.Usage, Own: own.Lookup(f.Name) != nil})
 	})
 	return list
 }
 
-// Load reads the file of --config, if there is one, for flags that the command line does not have.
+// Load sets the flags of the --config file that the command line does not set.
 func (o *Options) Load(fs *flag.FlagSet) error {
 	if o.Config == "" {
 		return nil
@@ -142,7 +149,10 @@ func (o *Options) Load(fs *flag.FlagSet) error {
 		if given[name] {
 			continue
 		}
-		text := textOf(v)
+		text, err := textOf(v)
+		if err != nil {
+			return fmt.Errorf("--config %s: %s %w", o.Config, name, err)
+		}
 		if err := fs.Set(name, text); err != nil {
 			return fmt.Errorf("--config %s: %s: %q %w", o.Config, name, text, err)
 		}
@@ -150,20 +160,28 @@ func (o *Options) Load(fs *flag.FlagSet) error {
 	return nil
 }
 
-// textOf returns a YAML value as the command line has it. Large numbers, such as an AS of 32 bits,
-// have no exponent.
-func textOf(v any) string {
+// textOf returns a YAML value in the syntax of the command line: an AS of 32 bits, for instance,
+// has no exponent.
+func textOf(v any) (string, error) {
 	switch v := v.(type) {
+	case nil:
+		return "", errors.New("has no value: give one, or omit the key")
+	case map[string]any:
+		return "", errors.New("has keys of its own, where a value or a list is expected")
 	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case []any:
 		words := make([]string, len(v))
 		for i, one := range v {
-			words[i] = textOf(one)
+			word, err := textOf(one)
+			if err != nil {
+				return "", err
+			}
+			words[i] = word
 		}
-		return strings.Join(words, ",")
+		return strings.Join(words, ","), nil
 	}
-	return fmt.Sprint(v)
+	return fmt.Sprint(v), nil
 }
 
 // Parsed is the parsed form of the flags.
@@ -178,7 +196,7 @@ type Parsed struct {
 	Discovery types.NamespacedName
 }
 
-// Parse checks the flags together.
+// Parse parses the flags, and checks which of them can be combined.
 func (o *Options) Parse() (p Parsed, err error) {
 	for _, u := range words(o.LoxiURL) {
 		if _, err := balancer.ParseURL(u); err != nil {
@@ -207,7 +225,12 @@ func (o *Options) Parse() (p Parsed, err error) {
 		}
 		p.BGP.Peers = append(p.BGP.Peers, peer)
 	}
-	return p, o.others(&p)
+	if p.IPMode, err = o.ipMode(); err != nil {
+		return p, err
+	}
+	o.setDefaults()
+	p.Discovery = o.discovery()
+	return p, o.check()
 }
 
 func (o *Options) pools(sharing address.Sharing) ([]address.Pool, error) {
@@ -261,7 +284,8 @@ func (o *Options) roles() (r balancer.Roles, err error) {
 	return r, nil
 }
 
-func (o *Options) others(p *Parsed) error {
+// check checks the flags that are used as they are, and warns about flags without effect.
+func (o *Options) check() error {
 	switch {
 	case o.BGP > 1<<32-1:
 		return fmt.Errorf("--setBGP %d is out of range 1-4294967295", o.BGP)
@@ -282,30 +306,33 @@ func (o *Options) others(p *Parsed) error {
 	if o.Roles == "" && o.Excluded != "" {
 		o.Ignored = append(o.Ignored, "--excludeRoleList has no effect without --setRoles")
 	}
-	p.IPMode = corev1.LoadBalancerIPMode(o.IPMode)
-	if o.NoZoneName {
-		p.IPMode = corev1.LoadBalancerIPModeVIP
-	}
-	if p.IPMode != corev1.LoadBalancerIPModeVIP && p.IPMode != corev1.LoadBalancerIPModeProxy {
-		return fmt.Errorf("--ip-mode must be Proxy or VIP, not %q", o.IPMode)
-	}
-	if o.Namespace == "" {
-		if o.Namespace = os.Getenv("POD_NAMESPACE"); o.Namespace == "" {
-			o.Namespace = "kube-system"
-		}
-	}
-	p.Discovery = types.NamespacedName{Namespace: o.Namespace, Name: "loxilb-lb-service"}
-	if o.Service != "" {
-		namespace, name, ok := strings.Cut(o.Service, "/")
-		if !ok {
-			namespace, name = o.Namespace, o.Service
-		}
-		p.Discovery = types.NamespacedName{Namespace: namespace, Name: name}
-	}
-	if o.Port == "" {
-		o.Port = map[string]string{"http": "11111", "https": "8091"}[o.Scheme]
-	}
 	return nil
+}
+
+func (o *Options) ipMode() (corev1.LoadBalancerIPMode, error) {
+	mode := corev1.LoadBalancerIPMode(o.IPMode)
+	if o.NoZoneName {
+		mode = corev1.LoadBalancerIPModeVIP
+	}
+	if mode != corev1.LoadBalancerIPModeVIP && mode != corev1.LoadBalancerIPModeProxy {
+		return "", fmt.Errorf("--ip-mode must be Proxy or VIP, not %q", o.IPMode)
+	}
+	return mode, nil
+}
+
+// setDefaults sets empty flags whose defaults depend on the environment or on other flags.
+func (o *Options) setDefaults() {
+	o.Namespace = cmp.Or(o.Namespace, os.Getenv("POD_NAMESPACE"), "kube-system")
+	o.Service = cmp.Or(o.Service, "loxilb-lb-service")
+	o.Port = cmp.Or(o.Port, map[string]string{"http": "11111", "https": "8091"}[o.Scheme])
+}
+
+// discovery returns the Service of --balancer-service.
+func (o *Options) discovery() types.NamespacedName {
+	if namespace, name, ok := strings.Cut(o.Service, "/"); ok {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	return types.NamespacedName{Namespace: o.Namespace, Name: o.Service}
 }
 
 func words(text string) (list []string) {

@@ -1,4 +1,4 @@
-// Docs writes the annotations and the flags of docs/kubernetes-controller.md.
+// Docs writes the tables of annotations and flags in docs/kubernetes-controller.md.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// replace puts the lists between their marks.
+// replace writes the generated tables between their marks.
 func replace(text string) (string, error) {
 	for name, table := range map[string]string{"annotations": annotations(), "flags": flags()} {
 		begin, end := "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
@@ -48,7 +48,7 @@ func annotations() string {
 	var missing []string
 	b.WriteString("| annotation | values | |\n|---|---|---|\n")
 	for _, a := range annotation.All() {
-		if a.Planned != "" {
+		if a.Unavailable != "" {
 			missing = append(missing, "`"+strings.TrimPrefix(a.Name, annotation.Prefix)+"`")
 			continue
 		}
