@@ -124,10 +124,10 @@ func (f *fakeRemote) commit(changes []RemoteEntry) {
 	f.changed = make(chan struct{})
 }
 
-func (f *fakeRemote) Revision(_ context.Context, path string) (int64, error) {
+func (f *fakeRemote) Revision(_ context.Context, path string) (entry, latest int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.entries[path].Revision, f.failure
+	return f.entries[path].Revision, f.revision, f.failure
 }
 
 func (f *fakeRemote) Keep(ctx context.Context, path string, value func() []byte) error {
@@ -162,6 +162,18 @@ func (f *fakeRemote) refuse(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refusal = err
+}
+
+// backup returns a function that restores the entries and the revision as they are now.
+func (f *fakeRemote) backup() (restore func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	revision, entries := f.revision, maps.Clone(f.entries)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.revision, f.entries, f.log, f.first = revision, entries, nil, revision+1
+	}
 }
 
 // compact removes earlier revisions from the log.

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,9 +65,7 @@ func TestSharedRestored(t *testing.T) {
 				a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
 				a.mustPut(labeled("web", "1"))
 				b.want("web=1")
-				remote.mu.Lock()
-				entries, revision := maps.Clone(remote.entries), remote.revision
-				remote.mu.Unlock()
+				restore := remote.backup()
 				for i := range 9 {
 					a.mustPut(labeled("web", fmt.Sprint(i)), labeled("dns", "1"))
 				}
@@ -77,9 +74,7 @@ func TestSharedRestored(t *testing.T) {
 					remote.fail(errors.New("away"))
 					time.Sleep(away)
 				}
-				remote.mu.Lock()
-				remote.entries, remote.revision, remote.log, remote.first = entries, revision, nil, revision+1
-				remote.mu.Unlock()
+				restore()
 				remote.fail(nil)
 				time.Sleep(3 * time.Second)
 				a.want("web=1")
@@ -89,4 +84,25 @@ func TestSharedRestored(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSharedRestoredWithTheSameHead checks that changes after a restored backup arrive, although the
+// last change of a node was before the backup, and later revisions of other entries were lost.
+func TestSharedRestoredWithTheSameHead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		remote := newFakeRemote()
+		a, b := openNode(t, "a", t.TempDir(), remote, JoinRefuse), openNode(t, "b", t.TempDir(), remote, JoinRefuse)
+		a.mustPut(labeled("web", "1"))
+		restore := remote.backup()
+		for range 5 {
+			remote.set("foreign/entry", "value")
+		}
+		synctest.Wait()
+		restore()
+		time.Sleep(2 * time.Second)
+		b.mustPut(labeled("web", "2"))
+		a.want("web=2")
+		b.want("web=2")
+	})
 }

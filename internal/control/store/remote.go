@@ -26,8 +26,9 @@ type Remote interface {
 	// these entries and false. ErrRefused means that nothing has changed. After any other
 	// error, the outcome is unknown.
 	Write(ctx context.Context, changes []RemoteEntry) (revision int64, ok bool, err error)
-	// Revision returns the revision of the entry at a path; 0: there is none.
-	Revision(ctx context.Context, path string) (int64, error)
+	// Revision returns the revision of the entry at a path, 0 if there is none, and the latest
+	// revision of the store, which only decreases if a backup is restored.
+	Revision(ctx context.Context, path string) (entry, latest int64, err error)
 	// Keep creates an entry, and sets it to the result of value every few seconds. The entry
 	// disappears soon after ctx or the process ends. Keep returns when ctx ends or a call
 	// fails.

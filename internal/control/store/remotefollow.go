@@ -98,15 +98,20 @@ func (s *Store) checkRemote(ctx context.Context, cancel context.CancelCauseFunc)
 		case <-tick.C:
 		}
 		sh.mu.Lock()
-		last := sh.latest
+		lastHead, last := sh.latest, sh.applied
 		sh.mu.Unlock()
-		revision, err := sh.remote.Revision(ctx, headPath)
-		if err != nil {
+		revision, latest, err := sh.remote.Revision(ctx, headPath)
+		switch {
+		case err != nil:
 			cancel(err)
 			return
-		}
-		if revision < last {
-			cancel(fmt.Errorf("its revision decreased from %d to %d", last, revision))
+		case revision < lastHead:
+			cancel(fmt.Errorf("its revision decreased from %d to %d", lastHead, revision))
+			return
+		case latest < last:
+			// The head may be the same, as it was changed before the backup. The watch
+			// waits for revisions after last, and would miss all until then.
+			cancel(fmt.Errorf("its revision decreased from %d to %d", last, latest))
 			return
 		}
 		sh.recordContact()

@@ -325,13 +325,17 @@ func (s *Store) Keep(ctx context.Context, path string, value func() []byte) erro
 }
 
 // Revision implements store.Remote.
-func (s *Store) Revision(ctx context.Context, path string) (revision int64, err error) {
+func (s *Store) Revision(ctx context.Context, path string) (entry, latest int64, err error) {
 	err = s.call(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		found, err := c.Get(ctx, s.prefix+path, clientv3.WithKeysOnly())
-		if err == nil && len(found.Kvs) > 0 {
-			revision = found.Kvs[0].ModRevision
+		if err != nil {
+			return err
 		}
-		return err
+		latest = found.Header.Revision
+		if len(found.Kvs) > 0 {
+			entry = found.Kvs[0].ModRevision
+		}
+		return nil
 	})
-	return revision, err
+	return entry, latest, err
 }

@@ -18,7 +18,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err = s.Revision(t.Context(), "head"); err == nil || !strings.Contains(err.Error(), "connection refused") {
+	if _, _, err = s.Revision(t.Context(), "head"); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf(`got %v, want an error, "connection refused" in the error`, err)
 	}
 }
@@ -40,7 +40,7 @@ func TestSlowLogin(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
-			if _, err := s.Revision(t.Context(), "head"); err == nil {
+			if _, _, err := s.Revision(t.Context(), "head"); err == nil {
 				t.Error("a server that does not answer has answered")
 			}
 		})
@@ -49,7 +49,7 @@ func TestSlowLogin(t *testing.T) {
 	if took := time.Since(began); took > 3*callTimeout { // one after the other, they take 4 times as long
 		t.Errorf("four calls at once took %v, want %v at most", took, 2*callTimeout)
 	}
-	calls.Go(func() { _, _ = s.Revision(t.Context(), "head") })
+	calls.Go(func() { _, _, _ = s.Revision(t.Context(), "head") })
 	await.True(t, patience, "a login", func() bool { return len(s.clientToken) == 1 })
 	began = time.Now()
 	if err := s.Close(); err != nil {
