@@ -45,7 +45,7 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 func (r *Services) awaitSettled() {
 	var next time.Duration
 	for i := range r.nodes {
-		if d := r.nodes[i].Settles(time.Now()); d > 0 && (next == 0 || d < next) {
+		if d := r.nodes[i].SettlesIn(time.Now()); d > 0 && (next == 0 || d < next) {
 			next = d
 		}
 	}
@@ -66,10 +66,10 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 	}
 	for i := range nodes {
 		n := &nodes[i]
-		for _, a := range slices.Concat(n.Addresses, n.External) {
+		for _, a := range slices.Concat(n.Addresses, n.ExternalAddresses) {
 			out.Addresses[a] = "node " + n.Name
 		}
-		for _, p := range n.Pods {
+		for _, p := range n.PodCIDRs {
 			out.Prefixes[p] = "the pods of node " + n.Name
 		}
 	}

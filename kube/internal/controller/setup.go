@@ -74,7 +74,7 @@ func setUpServices(mgr ctrl.Manager, services *Services) error {
 		DeleteFunc: func(context.Context, event.DeleteEvent, Queue) { services.NodesChanged() },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ Queue) {
 			before, after := translate.NodeOf(e.ObjectOld.(*corev1.Node)), translate.NodeOf(e.ObjectNew.(*corev1.Node))
-			if !before.Same(after) {
+			if !before.Equal(after) {
 				services.NodesChanged()
 			}
 		},

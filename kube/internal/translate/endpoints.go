@@ -7,76 +7,76 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "loxilb/api/v1"
 )
 
 // backend is an endpoint of an EndpointSlice for one port.
 type backend struct {
-	addr        netip.Addr
-	port        int32
-	node, zone  string
-	pod         string
-	terminating bool
+	addr       netip.Addr
+	port       int32
+	node, zone string
+	pod        string
 }
 
 // portKey is a port of the Service and the IP family of its endpoints.
 type portKey struct {
 	port *corev1.ServicePort
-	six  bool
+	ipv6 bool
 }
 
-// portBackends are the endpoints of a port. Each of hundreds of balancers needs those of its node:
-// to read all EndpointSlices for each balancer would take seconds.
+// portBackends has the endpoints of a port, also by node: reading all EndpointSlices for each of
+// hundreds of balancers would take seconds.
 type portBackends struct {
 	all    []backend
-	byNode map[string][]backend // nil: not needed yet
+	byNode map[string][]backend // nil until needed
 }
 
 // backends returns the endpoints of a port that accept connections, or only those on a node.
 // Callers must not change them.
-func (in *Input) backends(port *corev1.ServicePort, six bool, node string) []backend {
-	key := portKey{port, six}
-	known := in.known[key]
-	if known == nil {
-		known = &portBackends{all: in.readBackends(port, six)}
-		if in.known == nil {
-			in.known = map[portKey]*portBackends{}
+func (in *Input) backends(port *corev1.ServicePort, ipv6 bool, node string) []backend {
+	key := portKey{port, ipv6}
+	cached := in.backendCache[key]
+	if cached == nil {
+		cached = &portBackends{all: in.readBackends(port, ipv6)}
+		if in.backendCache == nil {
+			in.backendCache = map[portKey]*portBackends{}
 		}
-		in.known[key] = known
+		in.backendCache[key] = cached
 	}
 	if node == "" {
-		return known.all
+		return cached.all
 	}
-	if known.byNode == nil {
-		known.byNode = map[string][]backend{}
-		for _, b := range known.all {
-			known.byNode[b.node] = append(known.byNode[b.node], b)
+	if cached.byNode == nil {
+		cached.byNode = map[string][]backend{}
+		for _, b := range cached.all {
+			cached.byNode[b.node] = append(cached.byNode[b.node], b)
 		}
 	}
-	return known.byNode[node]
+	return cached.byNode[node]
 }
 
-// readBackends returns the ready endpoints of a port or, while there are none, terminating ones
-// that still serve, like kube-proxy.
-func (in *Input) readBackends(port *corev1.ServicePort, six bool) []backend {
+// readBackends returns the ready endpoints of a port. If there are none, it returns the terminating
+// endpoints that still serve, like kube-proxy.
+func (in *Input) readBackends(port *corev1.ServicePort, ipv6 bool) []backend {
 	family := discoveryv1.AddressTypeIPv4
-	if six {
+	if ipv6 {
 		family = discoveryv1.AddressTypeIPv6
 	}
-	var ready, ending []backend
-	seen := map[netip.AddrPort]bool{} // whether it is ready
+	var ready, terminating []backend
+	seen := map[netip.AddrPort]bool{} // true: as a ready endpoint
 	for _, slice := range in.Slices {
-		number, ok := portOf(slice, port)
+		number, ok := targetPort(slice, port)
 		if slice.AddressType != family || !ok {
 			continue
 		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			isReady := e.Conditions.Ready == nil || *e.Conditions.Ready
-			serves := e.Conditions.Serving != nil && *e.Conditions.Serving
-			ends := e.Conditions.Terminating != nil && *e.Conditions.Terminating
-			if !isReady && !(serves && ends) || len(e.Addresses) == 0 {
+			isServing := e.Conditions.Serving != nil && *e.Conditions.Serving
+			isTerminating := e.Conditions.Terminating != nil && *e.Conditions.Terminating
+			if !isReady && !(isServing && isTerminating) || len(e.Addresses) == 0 {
 				continue
 			}
 			addr, err := netip.ParseAddr(e.Addresses[0])
@@ -84,11 +84,11 @@ func (in *Input) readBackends(port *corev1.ServicePort, six bool) []backend {
 				continue
 			}
 			at := netip.AddrPortFrom(addr, uint16(number))
-			if known, twice := seen[at]; twice && (known || !isReady) {
+			if asReady, isDuplicate := seen[at]; isDuplicate && (asReady || !isReady) {
 				continue
 			}
 			seen[at] = isReady
-			b := backend{addr: addr, port: number, terminating: !isReady}
+			b := backend{addr: addr, port: number}
 			if e.NodeName != nil {
 				b.node = *e.NodeName
 			}
@@ -101,12 +101,12 @@ func (in *Input) readBackends(port *corev1.ServicePort, six bool) []backend {
 			if isReady {
 				ready = append(ready, b)
 			} else {
-				ending = append(ending, b)
+				terminating = append(terminating, b)
 			}
 		}
 	}
 	if len(ready) == 0 {
-		ready = ending
+		ready = terminating
 	}
 	slices.SortFunc(ready, func(a, b backend) int {
 		return cmp.Or(a.addr.Compare(b.addr), int(a.port-b.port))
@@ -114,8 +114,8 @@ func (in *Input) readBackends(port *corev1.ServicePort, six bool) []backend {
 	return ready
 }
 
-// portOf returns the number of a Service's port in a slice.
-func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, bool) {
+// targetPort returns the port of a slice's endpoints for a port of the Service.
+func targetPort(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, bool) {
 	for _, p := range slice.Ports {
 		name, protocol := "", corev1.ProtocolTCP
 		if p.Name != nil {
@@ -132,17 +132,17 @@ func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (int32, 
 }
 
 // endpoints returns the endpoints of a port for the balancer of a node, or for any balancer.
-func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1.Endpoint {
-	only := "" // the balancer has the endpoints of this node alone
-	if in.local() && in.PerNode {
+func (in *Input) endpoints(port *corev1.ServicePort, ipv6 bool, node string) []v1.Endpoint {
+	only := "" // the only node whose endpoints the balancer has
+	if in.isLocal() && in.PerNode {
 		only = node
 	}
-	backends := in.backends(port, six, only)
+	backends := in.backends(port, ipv6, only)
 	if !in.UsesPods(port) {
-		return in.nodePorts(port, six, backends, only)
+		return in.nodePorts(port, ipv6, backends, only)
 	}
 	if len(in.Settings.Networks) > 0 {
-		backends = in.onNetworks(backends, six)
+		backends = in.onNetworks(backends, ipv6)
 	}
 	preferred := in.preferred(backends, node)
 	out := make([]v1.Endpoint, 0, len(backends))
@@ -156,21 +156,21 @@ func (in *Input) endpoints(port *corev1.ServicePort, six bool, node string) []v1
 	return out
 }
 
-// UsesPods reports whether endpoints of a port are pods, because this was requested, or because the
-// Service has no node port.
+// UsesPods reports whether the endpoints of a port are pods: by request, or since the port has no
+// node port.
 func (in *Input) UsesPods(port *corev1.ServicePort) bool {
 	return in.Settings.PodNetwork || in.Settings.External || port.NodePort == 0
 }
 
-func (in *Input) local() bool {
+func (in *Input) isLocal() bool {
 	return in.Service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // onNetworks replaces the addresses of pods by their addresses in Multus networks.
-func (in *Input) onNetworks(backends []backend, six bool) (out []backend) {
+func (in *Input) onNetworks(backends []backend, ipv6 bool) (out []backend) {
 	for _, b := range backends {
 		for _, a := range in.PodAddresses[b.pod] {
-			if a.Is6() == six {
+			if a.Is6() == ipv6 {
 				b.addr = a
 				out = append(out, b)
 			}
@@ -179,36 +179,36 @@ func (in *Input) onNetworks(backends []backend, six bool) (out []backend) {
 	return out
 }
 
-// nodePorts returns the nodes of a port, or one of them. With the policy Local only those with an
-// endpoint.
-func (in *Input) nodePorts(port *corev1.ServicePort, six bool, backends []backend, only string) []v1.Endpoint {
-	nodes, local := in.Nodes, in.local()
+// nodePorts returns the node ports of all nodes, or of a single node. With the policy Local it omits
+// nodes without an endpoint.
+func (in *Input) nodePorts(port *corev1.ServicePort, ipv6 bool, backends []backend, only string) []v1.Endpoint {
+	nodes, local := in.Nodes, in.isLocal()
 	if only != "" {
-		nodes = in.named(only)
+		nodes = in.nodesNamed(only)
 	}
-	hosts := make(map[string]bool, len(nodes))
+	hasEndpoint := make(map[string]bool, len(nodes))
 	for i := range backends {
-		hosts[backends[i].node] = true
+		hasEndpoint[backends[i].node] = true
 	}
 	eligible := func(n *Node) bool {
 		if zone := n.Labels[zoneLabel]; zone != "" && zone != in.Zone {
 			return false
 		}
-		if in.Settings.Nodes != nil && !in.Settings.Nodes.Matches(set(n.Labels)) {
+		if in.Settings.Nodes != nil && !in.Settings.Nodes.Matches(labels.Set(n.Labels)) {
 			return false
 		}
-		return !n.Excluded && n.address(six).IsValid() && (!local || hosts[n.Name])
+		return !n.Excluded && n.address(ipv6).IsValid() && (!local || hasEndpoint[n.Name])
 	}
 	out := []v1.Endpoint{}
-	// While no node is ready, their state is unreliable: all of them are better than none.
-	for _, good := range []func(*Node) bool{
-		func(n *Node) bool { return n.Ready && n.Settles(in.Now) == 0 },
+	// If no node is ready, their states are unreliable: use all of them rather than none.
+	for _, usable := range []func(*Node) bool{
+		func(n *Node) bool { return n.Ready && n.SettlesIn(in.Now) == 0 },
 		func(n *Node) bool { return n.Ready },
 		func(*Node) bool { return true },
 	} {
 		for i := range nodes {
-			if n := &nodes[i]; eligible(n) && good(n) {
-				out = append(out, endpoint(n.address(six), port.NodePort))
+			if n := &nodes[i]; eligible(n) && usable(n) {
+				out = append(out, endpoint(n.address(ipv6), port.NodePort))
 			}
 		}
 		if len(out) > 0 {

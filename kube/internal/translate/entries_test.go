@@ -31,7 +31,7 @@ func input() *Input {
 			}},
 		},
 		Slices: []*discoveryv1.EndpointSlice{
-			slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready), pod("10.244.2.1", "n2", ready), pod("10.244.2.2", "n2", starting), pod("10.244.3.1", "n3", ending)),
+			slice(discoveryv1.AddressTypeIPv4, pod("10.244.1.1", "n1", ready), pod("10.244.2.1", "n2", ready), pod("10.244.2.2", "n2", starting), pod("10.244.3.1", "n3", terminating)),
 			slice(discoveryv1.AddressTypeIPv6, pod("fd00::1", "n1", ready)),
 		},
 		Nodes: []Node{node("n1", "192.0.2.1", "2001:db8::1"), node("n2", "192.0.2.2", "2001:db8::2"), node("n3", "192.0.2.3", "2001:db8::3")},
@@ -42,14 +42,14 @@ func input() *Input {
 const (
 	ready = iota
 	starting
-	ending
+	terminating
 )
 
 func pod(addr, node string, state int) discoveryv1.Endpoint {
-	isReady, serving, terminating := state == ready, state != starting, state == ending
+	isReady, isServing, isTerminating := state == ready, state != starting, state == terminating
 	return discoveryv1.Endpoint{
 		Addresses: []string{addr}, NodeName: &node, TargetRef: &corev1.ObjectReference{Name: "pod-" + addr},
-		Conditions: discoveryv1.EndpointConditions{Ready: &isReady, Serving: &serving, Terminating: &terminating},
+		Conditions: discoveryv1.EndpointConditions{Ready: &isReady, Serving: &isServing, Terminating: &isTerminating},
 	}
 }
 
@@ -60,7 +60,7 @@ func slice(family discoveryv1.AddressType, endpoints ...discoveryv1.Endpoint) *d
 	}}
 }
 
-// distribute sets the trafficDistribution of a Service, with n1 in zone a, and n2 and n3 in zone b.
+// distribute sets trafficDistribution, with n1 in zone a, and n2 and n3 in zone b.
 func distribute(in *Input, how string) {
 	in.Service.Spec.TrafficDistribution, in.PerNode = &how, true
 	zones := []string{"a", "b", "b"}
@@ -73,11 +73,11 @@ func distribute(in *Input, how string) {
 		e.Zone = &zones[n]
 	}
 	if !NeedsNodes(in.Service, &in.Settings) {
-		panic("balancers on nodes have the same endpoints")
+		panic("all balancers have the same endpoints")
 	}
 }
 
-// TestEndpoints checks which endpoints the first port has, after a change of the input.
+// TestEndpoints checks the endpoints of the first port after a change of the input.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	local := func(in *Input) { in.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal }
@@ -93,7 +93,7 @@ func TestEndpoints(t *testing.T) {
 		{"Local", "192.0.2.1:30080 192.0.2.2:30080", "", local},
 		{"Local, pods", "10.244.1.1:8080 10.244.2.1:8080", "n1", func(in *Input) { pods(in); local(in) }},
 		{"Local, announced by nodes", "10.244.2.1:8080", "n2", func(in *Input) { pods(in); local(in); in.PerNode = true }},
-		{"Local, announced by nodes, none there", "", "n3", func(in *Input) { pods(in); local(in); in.PerNode = true }},
+		{"Local, announced by nodes, without pods on the node", "", "n3", func(in *Input) { pods(in); local(in); in.PerNode = true }},
 		{"Local by node port, announced by nodes", "192.0.2.1:30080", "n1", func(in *Input) { local(in); in.PerNode = true }},
 		{"node is preferred", "10.244.1.1:8080@1 10.244.2.1:8080", "n2", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
 		{"no pod on the preferred node", "10.244.1.1:8080 10.244.2.1:8080", "n3", func(in *Input) { pods(in); in.Settings.PreferNode, in.PerNode = true, true }},
@@ -109,14 +109,14 @@ func TestEndpoints(t *testing.T) {
 			in.Nodes[2].Labels[corev1.LabelTopologyZone] = "other"
 		}},
 		{"distribution, balancer of no node", "10.244.1.1:8080 10.244.2.1:8080", "", func(in *Input) { pods(in); distribute(in, corev1.ServiceTrafficDistributionPreferSameNode) }},
-		{"only ending ones serve", "10.244.3.1:8080", "", func(in *Input) {
+		{"only terminating pods serve", "10.244.3.1:8080", "", func(in *Input) {
 			pods(in)
 			in.Slices[0].Endpoints = in.Slices[0].Endpoints[2:]
 		}},
 		{"not ready, and published", "10.244.1.1:8080 10.244.2.1:8080 10.244.2.2:8080", "", func(in *Input) {
 			pods(in)
 			in.Service.Spec.PublishNotReadyAddresses = true
-			in.Slices[0].Endpoints[2].Conditions.Ready = new(true) // Kubernetes' own controller writes it so
+			in.Slices[0].Endpoints[2].Conditions.Ready = new(true) // as Kubernetes' own controller does
 		}},
 		{"conditions are unknown", "10.244.1.1:8080", "", func(in *Input) {
 			pods(in)
@@ -131,16 +131,16 @@ func TestEndpoints(t *testing.T) {
 		{"node is not ready", "192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) { in.Nodes[0].Ready = false }},
 		{"node was just started", "192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
 			in.Now = time.Now()
-			in.Nodes[0].Since = in.Now.Add(-settleTime / 2)
+			in.Nodes[0].ReadyChanged = in.Now.Add(-settleTime / 2)
 		}},
 		{"nodes were just started, or are not ready", "192.0.2.1:30080 192.0.2.2:30080", "", func(in *Input) {
 			in.Now = time.Now()
-			in.Nodes[0].Since, in.Nodes[1].Since = in.Now, in.Now.Add(-settleTime/2)
+			in.Nodes[0].ReadyChanged, in.Nodes[1].ReadyChanged = in.Now, in.Now.Add(-settleTime/2)
 			in.Nodes[2].Ready = false
 		}},
 		{"clocks of nodes differ", "192.0.2.1:30080 192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
 			in.Now = time.Now()
-			in.Nodes[0].Since, in.Nodes[1].Since = in.Now.Add(time.Hour), in.Now.Add(-settleTime)
+			in.Nodes[0].ReadyChanged, in.Nodes[1].ReadyChanged = in.Now.Add(time.Hour), in.Now.Add(-settleTime)
 		}},
 		{"no node is ready", "192.0.2.1:30080 192.0.2.2:30080 192.0.2.3:30080", "", func(in *Input) {
 			for i := range in.Nodes {
@@ -175,8 +175,8 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestNoEndpoints checks that the services of ports without endpoints have owners, which balancers
-// require of them.
+// TestNoEndpoints checks that a service without endpoints has an owner: balancers accept it only
+// with one.
 func TestNoEndpoints(t *testing.T) {
 	t.Parallel()
 	in := input()
@@ -189,7 +189,7 @@ func TestNoEndpoints(t *testing.T) {
 	}
 }
 
-// TestNeedsNodes checks which Services give balancers on different nodes different endpoints.
+// TestNeedsNodes checks for which Services balancers on different nodes need different endpoints.
 func TestNeedsNodes(t *testing.T) {
 	t.Parallel()
 	const local, cluster = corev1.ServiceExternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyCluster
@@ -215,7 +215,7 @@ func first(t *testing.T, in *Input, node string) (spec v1.LoadbalanceEntry) {
 	t.Helper()
 	entries, err := in.Entries(node)
 	if err != nil || len(entries) == 0 {
-		t.Fatalf("got %v %v, want no error, elements in entries", entries, err)
+		t.Fatalf("got %v, %v, want entries", entries, err)
 	}
 	if err := json.Unmarshal(entries[0].Spec, &spec); err != nil {
 		t.Fatal(err)
@@ -252,7 +252,7 @@ func TestArguments(t *testing.T) {
 			},
 			func(*Input) {},
 		},
-		{"probes that nobody asked for", []string{`"allDown":"panic"`}, func(*Input) {}},
+		{"without liveness", []string{`"allDown":"panic"`}, func(*Input) {}},
 		{"affinity", []string{`"sel":"persist"`, `"persistTimeout":600`}, func(in *Input) {
 			in.Service.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 			in.Service.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
@@ -291,6 +291,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+// TestNames checks that ServiceOf reads the names that Name makes, and no others.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	if ns, name, ok := ServiceOf(Name("shop", "web-1", "llb", 2)); !ok || ns != "shop" || name != "web-1" {
@@ -303,6 +304,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestNodeOf checks which addresses a node has, and which nodes are excluded.
 func TestNodeOf(t *testing.T) {
 	t.Parallel()
 	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"a": "b"}}}
@@ -317,21 +319,21 @@ func TestNodeOf(t *testing.T) {
 		t.Errorf("a node is read as %+v", got)
 	}
 	n.Labels[corev1.LabelNodeExcludeBalancers] = ""
-	if now := NodeOf(&n); !now.Excluded || now.Same(got) {
+	if now := NodeOf(&n); !now.Excluded || now.Equal(got) {
 		t.Error("the exclusion label has no effect")
 	}
 	delete(n.Labels, corev1.LabelNodeExcludeBalancers)
-	n.Spec.Taints = []corev1.Taint{{Key: autoscalerMark}}
+	n.Spec.Taints = []corev1.Taint{{Key: autoscalerTaint}}
 	if !NodeOf(&n).Excluded {
-		t.Error("a node that the autoscaler deletes stays")
+		t.Error("a node that the autoscaler is deleting is not excluded")
 	}
 }
 
-// TestTwice checks that an endpoint which two slices have is used as the one that is ready, in
-// either order: Kubernetes moves endpoints between slices without a transaction.
-func TestTwice(t *testing.T) {
+// TestDuplicateEndpoint checks that an endpoint in two slices counts as ready if either slice says so,
+// in either order: Kubernetes moves endpoints between slices without a transaction.
+func TestDuplicateEndpoint(t *testing.T) {
 	t.Parallel()
-	for _, states := range [][]int{{ready, ending}, {ending, ready}} {
+	for _, states := range [][]int{{ready, terminating}, {terminating, ready}} {
 		in := input()
 		in.Settings.PodNetwork = true
 		in.Slices = nil

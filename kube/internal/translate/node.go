@@ -10,74 +10,75 @@ import (
 )
 
 const (
-	zoneLabel      = "loxilb.io/zonelabel"
-	autoscalerMark = "ToBeDeletedByClusterAutoscaler"
+	zoneLabel       = "loxilb.io/zonelabel"
+	autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
 )
 
-// Node is what matters of a node.
+// Node has the properties of a node that Services depend on.
 type Node struct {
-	Name      string
-	Addresses []netip.Addr // internal ones
-	External  []netip.Addr
-	Pods      []netip.Prefix
-	Ready     bool
-	Since     time.Time // time of the last change of Ready
-	Excluded  bool      // from load balancers, or about to be deleted
-	Labels    map[string]string
+	Name              string
+	Addresses         []netip.Addr // internal addresses
+	ExternalAddresses []netip.Addr
+	PodCIDRs          []netip.Prefix
+	Ready             bool
+	ReadyChanged      time.Time // when Ready changed last
+	Excluded          bool      // from load balancers by a label, or since it is about to be deleted
+	Labels            map[string]string
 }
 
-// NodeOf reads a node. Cordoned nodes stay: what runs there still serves.
+// NodeOf converts a node. A cordoned node is not excluded: its pods still serve.
 func NodeOf(n *corev1.Node) Node {
 	out := Node{Name: n.Name, Labels: n.Labels}
 	for _, a := range n.Status.Addresses {
 		ip, err := netip.ParseAddr(a.Address)
 		switch {
-		case err != nil: // a name
+		case err != nil: // a host name
 		case a.Type == corev1.NodeInternalIP:
 			out.Addresses = append(out.Addresses, ip.Unmap())
 		case a.Type == corev1.NodeExternalIP:
-			out.External = append(out.External, ip.Unmap())
+			out.ExternalAddresses = append(out.ExternalAddresses, ip.Unmap())
 		}
 	}
 	for _, text := range n.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(text); err == nil {
-			out.Pods = append(out.Pods, p.Masked())
+			out.PodCIDRs = append(out.PodCIDRs, p.Masked())
 		}
 	}
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
-			out.Ready, out.Since = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
+			out.Ready, out.ReadyChanged = c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
 		}
 	}
 	_, out.Excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	out.Excluded = out.Excluded || n.DeletionTimestamp != nil ||
-		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerMark })
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
 	return out
 }
 
-// Same reports whether nothing has changed that matters to Services.
-func (n Node) Same(other Node) bool {
-	return n.Ready == other.Ready && n.Since.Equal(other.Since) && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
-		slices.Equal(n.External, other.External) && slices.Equal(n.Pods, other.Pods) &&
+// Equal reports whether two states of a node are the same for Services.
+func (n Node) Equal(other Node) bool {
+	return n.Ready == other.Ready && n.ReadyChanged.Equal(other.ReadyChanged) && n.Excluded == other.Excluded && slices.Equal(n.Addresses, other.Addresses) &&
+		slices.Equal(n.ExternalAddresses, other.ExternalAddresses) && slices.Equal(n.PodCIDRs, other.PodCIDRs) &&
 		labels.Equals(n.Labels, other.Labels)
 }
 
-// settleTime is how long kube-proxy may need on a node that has started. Node ports refuse until
-// then, although the node is ready.
+// settleTime is how long kube-proxy may need on a node that has become ready. Until then, its node
+// ports refuse connections.
 const settleTime = 10 * time.Second
 
-// Settles returns how long a ready node needs until its node ports are used, next to others.
-func (n *Node) Settles(now time.Time) time.Duration {
-	since := now.Sub(n.Since)
-	if !n.Ready || since < 0 || since >= settleTime { // clocks of nodes may be ahead
+// SettlesIn returns the rest of settleTime of a node that has just become ready; 0: the node is
+// settled, or not ready.
+func (n *Node) SettlesIn(now time.Time) time.Duration {
+	age := now.Sub(n.ReadyChanged)
+	if !n.Ready || age < 0 || age >= settleTime { // the node's clock may be ahead
 		return 0
 	}
-	return settleTime - since
+	return settleTime - age
 }
 
-func (n *Node) address(six bool) netip.Addr {
+func (n *Node) address(ipv6 bool) netip.Addr {
 	for _, a := range n.Addresses {
-		if a.Is6() == six {
+		if a.Is6() == ipv6 {
 			return a
 		}
 	}

@@ -9,57 +9,57 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// nearby is how a Service prefers pods near the balancer.
-type nearby struct{ node, zone bool }
+// preference selects the pods that a balancer prefers: those of its node, or of its zone.
+type preference struct{ sameNode, sameZone bool }
 
-// nearbyOf reads the annotation prefLocalPod and spec.trafficDistribution. Values of the latter
+// preferenceOf reads the annotation prefLocalPod and spec.trafficDistribution. Values of the latter
 // have the same meaning as for kube-proxy: PreferSameNode falls back to the zone.
-func nearbyOf(s *corev1.Service, a *annotation.Settings) nearby {
-	out := nearby{node: a.PreferNode}
-	if d := s.Spec.TrafficDistribution; d != nil && podsAlone(s, a) {
+func preferenceOf(s *corev1.Service, a *annotation.Settings) preference {
+	out := preference{sameNode: a.PreferNode}
+	if d := s.Spec.TrafficDistribution; d != nil && hasOnlyPods(s, a) {
 		switch *d {
 		case corev1.ServiceTrafficDistributionPreferSameNode:
-			out = nearby{node: true, zone: true}
+			out = preference{sameNode: true, sameZone: true}
 		case corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferClose:
-			out.zone = true
+			out.sameZone = true
 		}
 	}
 	return out
 }
 
-// podsAlone reports whether all endpoints of a Service are pods.
-func podsAlone(s *corev1.Service, a *annotation.Settings) bool {
+// hasOnlyPods reports whether all endpoints of a Service are pods.
+func hasOnlyPods(s *corev1.Service, a *annotation.Settings) bool {
 	return a.PodNetwork || a.External || !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
 }
 
-// preferred returns which endpoints a balancer on a node prefers. Others are backups. It returns
-// nil if all are equal.
+// preferred returns a function that reports whether a balancer on a node prefers an endpoint to
+// others, which are backups. It returns nil if all endpoints are equal.
 func (in *Input) preferred(backends []backend, node string) func(backend) bool {
 	if node == "" {
 		return nil
 	}
-	want := nearbyOf(in.Service, &in.Settings)
+	want := preferenceOf(in.Service, &in.Settings)
 	onNode := func(b backend) bool { return b.node == node }
-	if want.node && slices.ContainsFunc(backends, onNode) {
+	if want.sameNode && slices.ContainsFunc(backends, onNode) {
 		return onNode
 	}
 	zone := in.zoneOf(node)
 	inZone := func(b backend) bool { return b.zone == zone }
-	if want.zone && zone != "" && slices.ContainsFunc(backends, inZone) {
+	if want.sameZone && zone != "" && slices.ContainsFunc(backends, inZone) {
 		return inZone
 	}
 	return nil
 }
 
 func (in *Input) zoneOf(node string) string {
-	for _, n := range in.named(node) {
+	for _, n := range in.nodesNamed(node) {
 		return n.Labels[corev1.LabelTopologyZone]
 	}
 	return ""
 }
 
-// named returns the node with a name, or none.
-func (in *Input) named(name string) []Node {
+// nodesNamed returns a slice of the node with a name, or an empty one.
+func (in *Input) nodesNamed(name string) []Node {
 	i, found := slices.BinarySearchFunc(in.Nodes, name, func(n Node, name string) int { return strings.Compare(n.Name, name) })
 	if !found {
 		return nil
@@ -67,21 +67,21 @@ func (in *Input) named(name string) []Node {
 	return in.Nodes[i : i+1]
 }
 
-// EntriesOf returns the services for the balancers of nodes. Balancers that have the same share
-// them: of hundreds of nodes, most have no pod, and a zone has many.
+// EntriesOf returns the services for the balancers of nodes. Balancers with equal services share
+// them: of hundreds of nodes, most have no pod, and a zone has many nodes.
 func (in *Input) EntriesOf(nodes []string) (map[string][]Entry, error) {
-	own := in.nodesWithOwn()
+	differs := in.differingNodes()
 	out, shared := make(map[string][]Entry, len(nodes)), map[string][]Entry{}
 	for _, node := range nodes {
 		zone := in.zoneOf(node)
-		entries, done := shared[zone]
-		if !done || own[node] {
+		entries, cached := shared[zone]
+		if !cached || differs[node] {
 			var err error
 			if entries, err = in.Entries(node); err != nil {
 				return nil, err
 			}
 		}
-		if !own[node] {
+		if !differs[node] {
 			shared[zone] = entries
 		}
 		out[node] = entries
@@ -89,18 +89,18 @@ func (in *Input) EntriesOf(nodes []string) (map[string][]Entry, error) {
 	return out, nil
 }
 
-// nodesWithOwn returns the nodes whose balancer has other endpoints than the rest of its zone.
-func (in *Input) nodesWithOwn() map[string]bool {
-	own := map[string]bool{}
-	if !in.local() && !nearbyOf(in.Service, &in.Settings).node {
-		return own
+// differingNodes returns the nodes whose balancers need other endpoints than the rest of their zone.
+func (in *Input) differingNodes() map[string]bool {
+	differs := map[string]bool{}
+	if !in.isLocal() && !preferenceOf(in.Service, &in.Settings).sameNode {
+		return differs
 	}
 	for _, slice := range in.Slices {
 		for i := range slice.Endpoints {
 			if node := slice.Endpoints[i].NodeName; node != nil {
-				own[*node] = true
+				differs[*node] = true
 			}
 		}
 	}
-	return own
+	return differs
 }

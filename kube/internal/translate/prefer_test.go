@@ -13,8 +13,7 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// large returns a Service with 1,000 pods on the first 50 of 200 nodes in three zones, the first of
-// which has no pod.
+// large returns a Service with 1,000 pods on 50 of 200 nodes in three zones. Zone a has no pods.
 func large(change func(*Input)) (in *Input, nodes []string) {
 	in = input()
 	in.Settings.PodNetwork, in.PerNode = true, true
@@ -30,9 +29,9 @@ func large(change func(*Input)) (in *Input, nodes []string) {
 		if zone(n) == "a" {
 			n++
 		}
-		one, in := pod(netip.AddrFrom4([4]byte{10, 244, byte(i / 250), byte(1 + i%250)}).String(), nodes[n], ready), zone(n)
-		one.Zone = &in
-		pods = append(pods, one)
+		p, podZone := pod(netip.AddrFrom4([4]byte{10, 244, byte(i / 250), byte(1 + i%250)}).String(), nodes[n], ready), zone(n)
+		p.Zone = &podZone
+		pods = append(pods, p)
 	}
 	for i := 0; i < len(pods); i += 100 { // as Kubernetes does
 		in.Slices = append(in.Slices, slice(discoveryv1.AddressTypeIPv4, pods[i:i+100]...))
@@ -41,8 +40,8 @@ func large(change func(*Input)) (in *Input, nodes []string) {
 	return in, nodes
 }
 
-// TestEntriesOf checks that each balancer of a large cluster has the services of its node, and that
-// services which many of them share count once.
+// TestEntriesOf checks that each balancer of a large cluster gets the services for its node, and that
+// shared services count once towards maxSize.
 func TestEntriesOf(t *testing.T) {
 	t.Parallel()
 	distribution := func(how string) func(*Input) {
@@ -58,7 +57,7 @@ func TestEntriesOf(t *testing.T) {
 	} {
 		in, nodes := large(change)
 		if !NeedsNodes(in.Service, &in.Settings) {
-			t.Fatalf("%s: all balancers have the same", name)
+			t.Fatalf("%s: all balancers have the same endpoints", name)
 		}
 		got, err := in.EntriesOf(nodes)
 		if err != nil {
@@ -75,25 +74,25 @@ func TestEntriesOf(t *testing.T) {
 	}
 }
 
-// TestLimit checks that backups are left out first.
-func TestLimit(t *testing.T) {
+// TestLimitEndpoints checks that backups are removed first.
+func TestLimitEndpoints(t *testing.T) {
 	t.Parallel()
 	var spec v1.LoadbalanceEntry
 	for i := range MaxEndpoints + 3 {
 		spec.Endpoints = append(spec.Endpoints, v1.Endpoint{TargetPort: i, Backup: 1})
 	}
 	spec.Endpoints[MaxEndpoints+1].Backup = 0
-	if !limit(&spec) || len(spec.Endpoints) != MaxEndpoints || spec.Endpoints[0].TargetPort != MaxEndpoints+1 || spec.Endpoints[1].TargetPort != 0 {
+	if !limitEndpoints(&spec) || len(spec.Endpoints) != MaxEndpoints || spec.Endpoints[0].TargetPort != MaxEndpoints+1 || spec.Endpoints[1].TargetPort != 0 {
 		t.Errorf("%d endpoints are left, beginning with %+v", len(spec.Endpoints), spec.Endpoints[:2])
 	}
-	if limit(&spec) || len(spec.Endpoints) != MaxEndpoints {
+	if limitEndpoints(&spec) || len(spec.Endpoints) != MaxEndpoints {
 		t.Errorf("%d endpoints of as many as allowed are left", len(spec.Endpoints))
 	}
 }
 
-// TestCostOfNodes checks that the endpoints of a Service are read once for all balancers: they are
-// on as many nodes, so the cost would grow with the square of the cluster. It
-// runs alone, as it counts the bytes that the process allocates.
+// TestCostOfNodes checks that the endpoints of a Service are read once for all balancers: the cost
+// would otherwise grow with the square of the number of nodes. It runs alone, since it counts the
+// bytes that the process allocates.
 func TestCostOfNodes(t *testing.T) {
 	in, nodes := large(func(in *Input) {
 		in.Service.Spec.ExternalTrafficPolicy, in.Settings.BGP = corev1.ServiceExternalTrafficPolicyLocal, true
@@ -104,9 +103,9 @@ func TestCostOfNodes(t *testing.T) {
 	}
 	cost := func(balancers []string) uint64 {
 		var before, after runtime.MemStats
-		one := *in
+		copied := *in
 		runtime.ReadMemStats(&before)
-		entries, err := one.EntriesOf(balancers)
+		entries, err := copied.EntriesOf(balancers)
 		runtime.ReadMemStats(&after)
 		if err != nil || len(entries[nodes[1]]) != 2 {
 			t.Fatalf("%d balancers: the one with pods has %d services (%v), want 2", len(balancers), len(entries[nodes[1]]), err)

@@ -11,25 +11,26 @@ import (
 // MaxEndpoints is the number of endpoints that a balancer's service may have.
 const MaxEndpoints = 4096
 
-// maxSize bounds the size of a Service on all balancers together. Endpoints, source ranges and
-// texts of probes are repeated for each port, so a Service of a megabyte could exhaust the
+// maxSize limits the bytes of a Service's services on all balancers together. Each port repeats the
+// endpoints, source ranges and texts of probes, so a Service of a megabyte could exhaust the
 // controller's memory.
 const maxSize = 16 << 20
 
 // ErrTooLarge reports that a Service exceeds maxSize.
 var ErrTooLarge = errors.New("endpoints and source ranges of all ports together take more than 16 MiB: distribute the ports among several Services")
 
-// count adds the size of an entry.
-func (in *Input) count(bytes int) error {
+// addSize adds the bytes of an entry, and returns ErrTooLarge beyond maxSize.
+func (in *Input) addSize(bytes int) error {
 	if in.size += bytes; in.size > maxSize {
 		return ErrTooLarge
 	}
 	return nil
 }
 
-// limit leaves out endpoints beyond MaxEndpoints, backups first, and reports whether there are any.
-// A balancer would refuse all endpoints, and go on with former ones, which end one by one.
-func limit(spec *v1.LoadbalanceEntry) (omitted bool) {
+// limitEndpoints removes endpoints beyond MaxEndpoints, backups first, and reports whether it has
+// removed any. Otherwise the balancer would refuse the service and keep its former endpoints, whose
+// pods end one by one.
+func limitEndpoints(spec *v1.LoadbalanceEntry) (omitted bool) {
 	if len(spec.Endpoints) <= MaxEndpoints {
 		return false
 	}
