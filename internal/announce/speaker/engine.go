@@ -69,13 +69,6 @@ func startEngine(s *Speaker) (*engine, error) {
 		routes:   map[netip.Prefix]bgp.Attributes{},
 		learned:  newLearned(s.log),
 	}
-	n, err := removeLeftovers()
-	if n > 0 {
-		s.log.Info("routes that an earlier process learned were removed", "routes", n)
-	}
-	if err != nil {
-		s.log.Warn("routes that an earlier process learned cannot be removed", "error", err)
-	}
 	go e.server.Serve()
 	if err := e.begin(id, listen); err != nil {
 		e.server.Stop()
@@ -97,6 +90,7 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e.unwatch = cancel
+	e.learned.adopt(e.config.Install)
 	e.learned.enable(e.config.Install)
 	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{
 		OnPeerUpdate: e.peerEvent,
@@ -108,6 +102,8 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 	}
 	e.tasks.Go(func() { e.watchLinks(ctx) })
 	e.tasks.Go(func() { e.findRouters(ctx) })
+	e.tasks.Go(func() { e.watchKernel(ctx) })
+	e.tasks.Go(func() { e.dropStaleRoutes(ctx) })
 	return nil
 }
 

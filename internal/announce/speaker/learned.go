@@ -1,22 +1,24 @@
 package speaker
 
 import (
-	"errors"
-	"fmt"
+	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
-// learnedMetric is the metric of routes that the speaker adds to the kernel. Together with protocol
-// bgp it distinguishes them from another BGP speaker's routes, and they yield to static routes.
-const learnedMetric = 179
+const (
+	// settleTime is how long all sessions must be established before routes of an earlier process
+	// that no neighbor has announced again are removed; staleTime limits how long they stay.
+	settleTime = 5 * time.Second
+	staleTime  = 2 * time.Minute
+	// loggedFailures is how many failing routes are logged: all may fail at once.
+	loggedFailures = 20
+)
 
 // learnedRoutes adds routes that neighbors announce to the kernel's main table.
 type learnedRoutes struct {
@@ -27,6 +29,7 @@ type learnedRoutes struct {
 	closed  bool
 	best    map[netip.Prefix]nextHop // of neighbors, whether enabled or not
 	failed  map[netip.Prefix]bool    // the kernel does not have them
+	stale   map[netip.Prefix]bool    // of an earlier process, and not announced again yet
 }
 
 // nextHop is where a learned route leads.
@@ -36,7 +39,49 @@ type nextHop struct {
 }
 
 func newLearned(log *slog.Logger) *learnedRoutes {
-	return &learnedRoutes{log: log, best: map[netip.Prefix]nextHop{}, failed: map[netip.Prefix]bool{}}
+	return &learnedRoutes{log: log, best: map[netip.Prefix]nextHop{}, failed: map[netip.Prefix]bool{}, stale: map[netip.Prefix]bool{}}
+}
+
+// adopt keeps the routes of an earlier process until neighbors announce them again, or dropStale.
+// If they are not wanted, it removes them.
+func (l *learnedRoutes) adopt(wanted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	routes, err := kernelRoutes()
+	if err != nil {
+		l.log.Warn("routes that an earlier process learned cannot be read", "error", err)
+	}
+	for _, prefix := range routes {
+		l.stale[prefix] = true
+	}
+	if !wanted {
+		l.removeStale()
+	}
+}
+
+// dropStale removes the routes of an earlier process that no neighbor has announced again.
+func (l *learnedRoutes) dropStale() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.removeStale()
+	}
+}
+
+func (l *learnedRoutes) removeStale() {
+	if len(l.stale) > 0 {
+		l.log.Info("routes that an earlier process learned are removed", "routes", len(l.stale))
+	}
+	for prefix := range l.stale {
+		l.report(prefix, uninstallRoute(prefix))
+	}
+	clear(l.stale)
+}
+
+func (l *learnedRoutes) hasStale() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.stale) > 0
 }
 
 // update adds and removes the routes whose best path has changed.
@@ -85,6 +130,7 @@ func learnedRoute(p *apiutil.Path) (prefix netip.Prefix, hop nextHop, ok bool) {
 
 func (l *learnedRoutes) add(prefix netip.Prefix, hop nextHop) {
 	l.best[prefix] = hop
+	delete(l.stale, prefix)
 	if l.enabled {
 		l.report(prefix, installRoute(prefix, hop))
 	}
@@ -103,7 +149,7 @@ func (l *learnedRoutes) remove(prefix netip.Prefix) {
 
 // report logs a route that the kernel does not take, once.
 func (l *learnedRoutes) report(prefix netip.Prefix, err error) {
-	if err != nil && !l.failed[prefix] {
+	if err != nil && !l.failed[prefix] && len(l.failed) < loggedFailures {
 		l.log.Warn("route of a BGP neighbor cannot be added to the kernel or removed", "prefix", prefix, "error", err)
 	}
 	if err != nil {
@@ -128,6 +174,41 @@ func (l *learnedRoutes) enable(on bool) {
 			l.report(prefix, uninstallRoute(prefix))
 		}
 	}
+	if !on {
+		l.removeStale()
+	}
+}
+
+// repair adds the routes that the kernel lacks.
+func (l *learnedRoutes) repair() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.enabled || l.closed || len(l.best) == 0 {
+		return
+	}
+	routes, err := kernelRoutes()
+	if err != nil {
+		l.log.Warn("routes of BGP neighbors cannot be compared with the kernel", "error", err)
+		return
+	}
+	have := make(map[netip.Prefix]bool, len(routes))
+	for _, prefix := range routes {
+		have[prefix] = true
+	}
+	added := 0
+	for prefix, hop := range l.best {
+		if have[prefix] {
+			continue
+		}
+		err := installRoute(prefix, hop)
+		if err == nil {
+			added++
+		}
+		l.report(prefix, err)
+	}
+	if added > 0 {
+		l.log.Info("routes of BGP neighbors were added to the kernel again", "routes", added)
+	}
 }
 
 // close ends all changes. The kernel keeps the routes while the daemon restarts.
@@ -140,61 +221,29 @@ func (l *learnedRoutes) close(keep bool) {
 	l.closed = true
 }
 
-func installRoute(prefix netip.Prefix, hop nextHop) error {
-	r := kernelRoute(prefix)
-	if hop.link != "" {
-		link, err := net.InterfaceByName(hop.link)
-		if err != nil {
-			return fmt.Errorf("add route via %v: %w", hop.addr, err)
-		}
-		r.LinkIndex = link.Index
-	}
-	gateway := hop.addr.WithZone("")
-	if prefix.Addr().Is4() && gateway.Is6() {
-		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: gateway.AsSlice()}
-	} else {
-		r.Gw = gateway.AsSlice()
-	}
-	if err := netlink.RouteReplace(r); err != nil {
-		return fmt.Errorf("add route via %v: %w", hop.addr, err)
-	}
-	return nil
-}
-
-func uninstallRoute(prefix netip.Prefix) error {
-	err := netlink.RouteDel(kernelRoute(prefix))
-	if err != nil && !errors.Is(err, unix.ESRCH) { // its link may have gone
-		return fmt.Errorf("remove route: %w", err)
-	}
-	return nil
-}
-
-func kernelRoute(prefix netip.Prefix) *netlink.Route {
-	return &netlink.Route{
-		Dst:      &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
-		Protocol: unix.RTPROT_BGP,
-		Priority: learnedMetric,
-		Table:    unix.RT_TABLE_MAIN,
-	}
-}
-
-// removeLeftovers removes learned routes that an earlier process has left in the kernel.
-func removeLeftovers() (n int, err error) {
-	filter := &netlink.Route{Protocol: unix.RTPROT_BGP, Table: unix.RT_TABLE_MAIN}
-	var errs []error
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-		errs = append(errs, err)
-		for i := range routes {
-			if routes[i].Priority != learnedMetric {
-				continue
-			}
-			err := netlink.RouteDel(&routes[i])
-			if err == nil {
-				n++
-			}
-			errs = append(errs, err)
+// dropStaleRoutes removes the routes of an earlier process once neighbors had the time to announce
+// them again.
+func (e *engine) dropStaleRoutes(ctx context.Context) {
+	for deadline := time.Now().Add(staleTime); e.learned.hasStale() && time.Now().Before(deadline) && !e.settled(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryTime):
 		}
 	}
-	return n, errors.Join(errs...)
+	if ctx.Err() == nil {
+		e.learned.dropStale()
+	}
+}
+
+// settled reports whether the sessions of all neighbors have been established for settleTime.
+func (e *engine) settled() bool {
+	e.owner.mu.Lock()
+	defer e.owner.mu.Unlock()
+	for k := range e.owner.wanted.neighbors {
+		if p := e.peers[k]; p == nil || !p.status.established || time.Since(p.status.since) < settleTime {
+			return false
+		}
+	}
+	return true
 }

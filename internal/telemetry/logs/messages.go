@@ -119,7 +119,9 @@ func routing() []message {
 		{"BGP neighbor cannot be changed", "", "delete the neighbor and create it again"},
 		{"BGP session ended", "The neighbor has lost the routes of this node, unless graceful restart keeps them; reason is why.", "check the neighbor and the link to it; the session begins again automatically"},
 		{"route of a BGP neighbor cannot be added to the kernel or removed", "The kernel refused it, for instance because the next hop is not reachable.", "add a route to the next hop, or have the neighbor set itself as the next hop"},
-		{"routes that an earlier process learned cannot be removed", "Packets may follow routes that no neighbor announces any longer.", "remove them: ip route del PREFIX proto bgp"},
+		{"routes that an earlier process learned cannot be read", "Packets may follow routes that no neighbor announces any longer.", "remove them: ip route del PREFIX proto bgp"},
+		{"routes of BGP neighbors cannot be compared with the kernel", "Routes that the kernel has dropped may be missing there.", ifItGoesOn},
+		{"changes of the kernel's routes cannot be followed; trying again", "The same.", ifItGoesOn},
 		{"link changes cannot be followed; trying again", "A session whose link goes down ends only after its hold time.", ifItGoesOn},
 	}
 }
