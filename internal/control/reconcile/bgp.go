@@ -40,7 +40,8 @@ type BGP struct {
 	applications *objectLoop[bgp.Application]
 	known        map[string]bool // neighbors of the speaker; only the loop of neighbors uses it
 
-	mu sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
+	mu   sync.Mutex // one call of SetPolicies at a time, in the order of snapshots
+	last policySet  // that the speaker has
 }
 
 // NewBGP returns the loops. Without a speaker, BGP is off: objects are stored, and their statuses
@@ -139,19 +140,53 @@ func (b *BGP) setPolicies(ctx context.Context, s *desired.State) (snapshot *stor
 	if b.speaker == nil {
 		return snapshot, nil
 	}
-	var policies []bgp.Policy
+	next := b.complete(s, snapshot)
+	if err := b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(snapshot)), next.policies, next.applications); err != nil {
+		return snapshot, err
+	}
+	b.last = next
+	return snapshot, nil
+}
+
+// policySet has policies, and where they are applied.
+type policySet struct {
+	policies     []bgp.Policy
+	applications []bgp.Application
+}
+
+// complete returns the policies and applications without those that refer to missing objects. Their
+// previous version stays in effect, if there is one: otherwise, a wrong name in a change would
+// announce all routes that the policy rejects. An application without one that rejects other routes
+// rejects all.
+func (b *BGP) complete(s *desired.State, snapshot *store.Snapshot) (next policySet) {
+	usable := map[string]bool{}
 	for p := range s.BGPPolicies.All(snapshot) {
-		if missingSet(s, snapshot, &p) == nil {
-			policies = append(policies, p)
+		if missingSet(s, snapshot, &p) != nil {
+			i := slices.IndexFunc(b.last.policies, func(before bgp.Policy) bool { return before.Name == p.Name })
+			if i < 0 || missingSet(s, snapshot, &b.last.policies[i]) != nil {
+				continue
+			}
+			p = b.last.policies[i]
 		}
+		usable[p.Name] = true
+		next.policies = append(next.policies, p)
 	}
-	var applications []bgp.Application
+	isMissing := func(name string) bool { return !usable[name] }
 	for a := range s.Applications.All(snapshot) {
-		if missingPolicy(s, snapshot, &a) == nil {
-			applications = append(applications, a)
+		if slices.ContainsFunc(a.Policies, isMissing) {
+			i := slices.IndexFunc(b.last.applications, func(before bgp.Application) bool { return before.Key() == a.Key() })
+			switch {
+			case i >= 0 && !slices.ContainsFunc(b.last.applications[i].Policies, isMissing):
+				a = b.last.applications[i]
+			case a.Reject:
+				a.Policies = nil
+			default:
+				continue
+			}
 		}
+		next.applications = append(next.applications, a)
 	}
-	return snapshot, b.speaker.SetPolicies(ctx, slices.Collect(s.BGPSets.All(snapshot)), policies, applications)
+	return next
 }
 
 // missingSet returns an error if a policy refers to a set that does not exist.
@@ -165,7 +200,8 @@ func missingSet(s *desired.State, snapshot *store.Snapshot, p *bgp.Policy) error
 }
 
 // missingPolicy returns an error if a policy of an application is missing, or refers to a missing
-// set. The application then has no effect at all: a part of a filter would let routes through.
+// set. The application then has no effect, rather than that of its other policies: a part of a
+// filter would let routes through.
 func missingPolicy(s *desired.State, snapshot *store.Snapshot, a *bgp.Application) error {
 	for _, name := range a.Policies {
 		p, exists := s.BGPPolicies.Get(snapshot, name)

@@ -70,9 +70,18 @@ func (f *fakeSpeaker) SetPolicies(_ context.Context, sets []bgp.DefinedSet, poli
 	}
 	for _, p := range policies {
 		f.policies += " " + p.Name
+		for i := range p.Statements {
+			f.policies += "+" + p.Statements[i].Conditions.Prefix.Set
+		}
 	}
 	for _, a := range apps {
 		f.policies += " " + a.Key()
+		for _, name := range a.Policies {
+			f.policies += "+" + name
+		}
+		if a.Reject {
+			f.policies += "!"
+		}
 	}
 	return nil
 }
@@ -167,8 +176,8 @@ func TestBGP(t *testing.T) {
 	r.want(kinds.BGPSetName, "prefix/vips", "")
 	r.want(kinds.BGPPolicyName, "low", "")
 	r.want(kinds.BGPApplicationName, "global/export", "")
-	if got := f.String(); got != "65000 1 prefix/vips low global/export" {
-		t.Errorf(`got %v, want "65000 1 prefix/vips low global/export"`, got)
+	if got := f.String(); got != "65000 1 prefix/vips low+vips global/export+low" {
+		t.Errorf(`got %v, want "65000 1 prefix/vips low+vips global/export+low"`, got)
 	}
 	r.commit(func(tx *store.Tx) error {
 		if err := r.Speakers.Delete(tx, bgp.SpeakerKey); err != nil {
@@ -183,6 +192,61 @@ func TestBGP(t *testing.T) {
 		t.Errorf(`got %s, %q, want got begins with "0 0", f.stops == "BGP is switched off, "`,
 			got, f.stops)
 	}
+}
+
+// TestMissingPolicies checks that a filter stays in effect while its new version refers to missing
+// objects, and that an application that rejects other routes rejects all without its policies.
+func TestMissingPolicies(t *testing.T) {
+	t.Parallel()
+	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
+	r := newBGPRig(t, f)
+	const policy, app = "low", "10.0.0.2/export"
+	put := func(reject bool, policies ...string) {
+		t.Helper()
+		r.commit(func(tx *store.Tx) error {
+			return r.Applications.Put(tx, bgp.Application{Neighbor: "10.0.0.2", Policies: policies, Reject: reject})
+		})
+	}
+	define := func(set string) {
+		t.Helper()
+		r.commit(func(tx *store.Tx) error {
+			s := bgp.Statement{Name: "s", Conditions: bgp.Conditions{Prefix: bgp.SetMatch{Set: set}}}
+			return r.BGPPolicies.Put(tx, bgp.Policy{Name: policy, Statements: []bgp.Statement{s}})
+		})
+	}
+	check := func(kind, key, problem, want string) {
+		t.Helper()
+		r.want(kind, key, problem)
+		if got := f.String(); got != "0 0"+want {
+			t.Errorf("%s: got %q, want %q", problem, got, "0 0"+want)
+		}
+	}
+	put(true, policy)
+	check(kinds.BGPApplicationName, app, "policy low does not exist", " 10.0.0.2/export!")
+	r.commit(func(tx *store.Tx) error {
+		return r.BGPSets.Put(tx, bgp.DefinedSet{Type: bgp.PrefixSet, Name: "vips", Prefixes: []bgp.PrefixRule{{Prefix: "20.20.20.0/24"}}})
+	})
+	define("vips")
+	const all = " prefix/vips low+vips 10.0.0.2/export+low!"
+	check(kinds.BGPApplicationName, app, "", all)
+	define("vlps")
+	check(kinds.BGPApplicationName, app, "policy low: set prefix/vlps does not exist", all)
+	put(false, policy, "hlgh")
+	check(kinds.BGPApplicationName, app, "set prefix/vlps does not exist", all)
+	define("vips")
+	check(kinds.BGPPolicyName, policy, "", all)
+	check(kinds.BGPApplicationName, app, "policy hlgh does not exist", all)
+	put(false, policy)
+	check(kinds.BGPApplicationName, app, "", " prefix/vips low+vips 10.0.0.2/export+low")
+	r.commit(func(tx *store.Tx) error {
+		if err := r.Applications.Delete(tx, app); err != nil {
+			return err
+		}
+		return r.BGPPolicies.Delete(tx, policy)
+	})
+	check(kinds.BGPApplicationName, app, "none", " prefix/vips")
+	put(false, policy)
+	check(kinds.BGPApplicationName, app, "policy low does not exist", " prefix/vips")
 }
 
 // TestPoliciesBeforeNeighbors checks that a neighbor is set after the policies of the same
@@ -206,8 +270,8 @@ func TestPoliciesBeforeNeighbors(t *testing.T) {
 	f := &fakeSpeaker{neighbors: map[string]bgp.Neighbor{}}
 	b := NewBGP(state, f, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: slog.New(slog.DiscardHandler)})
 	b.applyNeighbors(t.Context(), []string{"10.0.0.2"})
-	if got := f.String(); got != "0 1 global/export" {
-		t.Errorf(`got %v, want "0 1 global/export"`, got)
+	if got := f.String(); got != "0 1 global/export!" {
+		t.Errorf(`got %v, want "0 1 global/export!"`, got)
 	}
 }
 
