@@ -21,6 +21,7 @@ func (p *daemon) followMaintenance(source view, o reconcile.Observers) {
 			Observers: o, Desired: p.state, Announcer: p.sessions.speaker, Health: p.health, Receiving: source.Receiving, Held: p.heldReason,
 		})
 		p.services.FollowPasses(p.routes.Mark)
+		p.network.Neighbours().FollowRouteErrors(p.routes.MarkAll)
 		c.Sessions, c.Applied = p.pausable, p.routes.Applied
 	}
 	p.maintenance = reconcile.NewMaintenance(c)

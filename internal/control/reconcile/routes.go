@@ -29,7 +29,7 @@ const (
 	// no longer held: on a node that was cut off, all endpoints are still down.
 	releasedWait = 3 * time.Second
 	// routesRecheck is how often all services are checked, for causes that do not mark
-	// services: a new route to an endpoint, handshakes that fail.
+	// services, such as handshakes that fail.
 	routesRecheck = 10 * time.Second
 )
 

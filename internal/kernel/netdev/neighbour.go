@@ -49,6 +49,9 @@ func (p *neighbourPath) hop(endpoint netip.Addr) mirror.Hop {
 	return mirror.Hop{Link: p.link, Via: endpoint}
 }
 
+// lost reports whether there is no route.
+func (p *neighbourPath) lost() bool { return p != nil && p.err != nil }
+
 // neighbourKernel is a *netlink.Conn.
 type neighbourKernel interface {
 	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
@@ -75,6 +78,8 @@ type NeighbourKeeper struct {
 	stale        bool                             // routes changed: look all up again soon
 	isConfigured bool                             // Set or Update was called: unused entries of ours may be removed
 	retired      bool                             // next hops are no longer kept resolved
+	lost         bool                             // RouteError has changed for an endpoint, unreported
+	lostChanged  func()                           // called when it has; may be nil
 	conn         neighbourKernel                  // of Run alone
 }
 
@@ -185,6 +190,7 @@ func (k *NeighbourKeeper) Run(ctx context.Context) {
 			notBefore = time.Now().Add(max(200*time.Millisecond, 20*time.Since(start)))
 		}
 		k.changed()
+		k.reportLost()
 		wait := neighbourCheck
 		if until := time.Until(notBefore); k.isStale() && until < wait {
 			wait = max(until, 0)
@@ -198,6 +204,20 @@ func (k *NeighbourKeeper) Run(ctx context.Context) {
 			k.loop.Worked()
 		}
 		again.Reset(wait)
+	}
+}
+
+// FollowRouteErrors sets the function that is called when RouteError has changed for an endpoint. It
+// must be called before Run.
+func (k *NeighbourKeeper) FollowRouteErrors(f func()) { k.lostChanged = f }
+
+func (k *NeighbourKeeper) reportLost() {
+	k.mu.Lock()
+	report := k.lost && k.lostChanged != nil
+	k.lost = false
+	k.mu.Unlock()
+	if report {
+		k.lostChanged()
 	}
 }
 
@@ -242,8 +262,10 @@ func (k *NeighbourKeeper) findPaths(ctx context.Context) error {
 		k.mu.Lock()
 		err := k.conn.LookUp(ctx, part, func(i int, rt netlink.Route, err error) {
 			delete(k.lookup, part[i])
-			if _, still := k.paths[part[i]]; still {
-				k.paths[part[i]] = k.share(neighbourPathOf(rt, err))
+			if before, still := k.paths[part[i]]; still {
+				path := k.share(neighbourPathOf(rt, err))
+				k.lost = k.lost || path.lost() != before.lost()
+				k.paths[part[i]] = path
 			}
 		})
 		k.mu.Unlock()

@@ -88,7 +88,7 @@ func excluded(l Link, a netip.Addr) Problem {
 func (k *NeighbourKeeper) RouteError(a netip.Addr) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p := k.paths[a]; p != nil && p.err != nil {
+	if p := k.paths[a]; p.lost() {
 		return noRoute(a, p.err)
 	}
 	return nil

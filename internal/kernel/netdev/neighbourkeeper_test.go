@@ -108,6 +108,49 @@ func TestKeeperRetries(t *testing.T) {
 	})
 }
 
+// TestRouteErrors checks that RouteError follows the routes of an endpoint, and that each change is
+// reported.
+func TestRouteErrors(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	n, err := OpenAt(a.Path(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	k := n.Neighbours()
+	reports := make(chan error, 8)
+	endpoint := netip.MustParseAddr("192.0.2.1")
+	k.FollowRouteErrors(func() { reports <- k.RouteError(endpoint) })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { k.Run(ctx) })
+	check := func(lost bool) {
+		t.Helper()
+		select {
+		case err := <-reports:
+			if (err != nil) != lost {
+				t.Errorf("got error %v, want one: %t", err, lost)
+			}
+		case <-time.After(keeperPatience):
+			t.Fatalf("no report, want one of an error: %t", lost)
+		}
+	}
+	k.Set(slices.Values([]netip.Addr{endpoint}))
+	check(true)
+	labtest.Run(t, a, "ip", "route", "add", "192.0.2.0/24", "via", "10.1.0.2")
+	k.Invalidate()
+	check(false)
+	labtest.Run(t, a, "ip", "route", "delete", "192.0.2.0/24")
+	k.Invalidate()
+	check(true)
+	if n := len(reports); n != 0 {
+		t.Errorf("got %d more reports, want none", n)
+	}
+}
+
 // TestLinkGone checks that between the removal of an interface and the answer about another path,
 // the problem has a description.
 func TestLinkGone(t *testing.T) {
