@@ -303,6 +303,10 @@ func TestUnreachable(t *testing.T) {
 	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1s") || time.Since(begin) > 9*time.Second {
 		t.Errorf("a silent server gives %+v after %v, want exit code %d after 1 s", got, time.Since(begin), session.ExitUnreachable)
 	}
+	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).Args("delete endpoint 10.0.0.1 -t 1")...)
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1s, and a change that it has received may still be made") {
+		t.Errorf("a change by a silent server gives %+v, want a sentence that it may still be made", got)
+	}
 }
 
 func TestVersion(t *testing.T) {

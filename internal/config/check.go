@@ -136,6 +136,9 @@ func (f *flags) checkFiles() error {
 		if _, err := os.Stat(filepath.Dir(f.flowLog.File)); err != nil {
 			return &Error{"--flow-log", f.flowLog.File, "cannot be written: its directory: " + cause(err)}
 		}
+		if info, err := os.Lstat(f.flowLog.File); err == nil && !info.Mode().IsRegular() {
+			return &Error{"--flow-log", f.flowLog.File, "is not a regular file"}
+		}
 	}
 	return nil
 }

@@ -176,6 +176,7 @@ func TestRefused(t *testing.T) {
 		{"", "--role-hook=/", "--role-hook \"/\" is not an executable file (chmod 755)"},
 		{"", "--role-hook=" + open, "is not an executable file (chmod 755)"},
 		{"", "--flow-log=/nowhere/flows", "--flow-log \"/nowhere/flows\" cannot be written: its directory: no such file or directory"},
+		{"", "--flow-log=/tmp", "--flow-log \"/tmp\" is not a regular file"},
 		{"", "--manualtoken --manualtokenvalue=/nowhere", "cannot be read: no such file or directory"},
 		{"", "--manualtoken --manualtokenvalue=" + open, "has mode 0644: everybody can read the token (chmod 600)"},
 		{"", "--manualtoken --manualtokenvalue=" + empty, "has no token in its first line"},

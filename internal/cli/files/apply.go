@@ -99,6 +99,7 @@ func (f *applyFlags) register(cmd *cobra.Command) {
 	f.net.register(fs)
 	fs.BoolVar(&f.prune, "prune", false, "delete objects missing from the files, of the kinds they contain; never deletes objects managed by a controller")
 	fs.StringSliceVar(&f.kinds, "prune-kinds", nil, "delete objects of these kinds that the files do not contain: all, or a list such as lb,ep")
+	cmd.Annotations = map[string]string{"prune": "--prune-kinds"} // see session.AsTyped
 }
 
 func (f *applyFlags) sources() (list []source) {

@@ -182,6 +182,10 @@ func (o *Options) noAnswer(err error) error {
 	}
 	var ne net.Error
 	if errors.As(ue.Err, &ne) && ne.Timeout() {
+		if ue.Op != "Get" {
+			return fmt.Errorf("the server at %s did not answer within %s, and a change that it has received may still be made: "+
+				"look at the objects, or try again with a longer --timeout", at, o.timeout)
+		}
 		return fmt.Errorf("the server at %s did not answer within %s", at, o.timeout)
 	}
 	return fmt.Errorf("cannot reach the server at %s: %w%s", at, withoutAddress(ue.Err), o.own)

@@ -227,7 +227,7 @@ func state() []message {
 		{"commit failed", "", "see error; check free disk space"},
 		{"earlier revisions cannot be read: rollback to them is not possible", "", "keep your own copies of the configuration (loxicmd save)"},
 		{"an unconfirmed change will not be rolled back: the file of revisions is damaged", "loxilb cannot tell if the change was confirmed, and keeps it.", "see loxicmd get revisions; undo it with loxicmd rollback"},
-		{"revisions are missing: rollback before them is not possible", "An earlier version ran in the meantime.", ""},
+		{"revisions are missing: rollback before them is not possible", "An earlier version ran in the meantime, or the last revisions were not written.", ""},
 		{"revision not written: rollback to it will not be possible after a restart", "The change itself is stored.", "free space in --state-dir"},
 		{"automatic rollback failed, and is tried again", "", "see error; roll back manually with loxicmd rollback"},
 		{"automatic rollback: a change was not confirmed in time", "The time of apply --confirm is over; the previous configuration is restored.", "to keep the change, apply it again and run loxicmd confirm"},

@@ -217,7 +217,7 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *rest.Prob
 		}
 		k := a.kindOf(word)
 		if k == nil {
-			return nil, rest.RefuseField(http.StatusBadRequest, "prune", word, "is not a kind that this loxilb serves", "")
+			return nil, rest.RefuseField(http.StatusBadRequest, "prune", word, "is not a kind that this loxilb serves", allKinds+", "+a.kindNames())
 		}
 		req.prune = append(req.prune, k)
 	}

@@ -316,7 +316,7 @@ func TestObjectsRoundTrip(t *testing.T) {
 	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=ep,drain", ""); strings.Count(w.Body.String(), `"kind"`) != 2 {
 		t.Errorf("got %v, want `\"kind\"` twice in the body", w.Body)
 	}
-	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=x", ""); w.Code != 400 {
+	if w := b.Call("GET", httpapi.BaseURL+"/config/objects?kind=x", ""); w.Code != 400 || !strings.Contains(w.Body.String(), "(allowed: Vlan, VlanMember, ") {
 		t.Errorf("got %v, want code 400", w.Body)
 	}
 }

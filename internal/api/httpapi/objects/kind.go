@@ -111,6 +111,15 @@ func (a *API) kindOf(word string) *Kind {
 	return &a.kinds[i]
 }
 
+// kindNames returns the names of all kinds, comma-separated.
+func (a *API) kindNames() string {
+	names := make([]string, len(a.kinds))
+	for i := range a.kinds {
+		names[i] = a.kinds[i].Document
+	}
+	return strings.Join(names, ", ")
+}
+
 // kindOfID returns the Kind that has this name in the store.
 func (a *API) kindOfID(id store.ID) *Kind {
 	i := slices.IndexFunc(a.kinds, func(o Kind) bool { return o.Name == id.Kind })
@@ -167,7 +176,7 @@ func (a *API) GetObjects(w http.ResponseWriter, r *http.Request, params v1.GetOb
 		}
 		k := a.kindOf(word)
 		if k == nil {
-			rest.RefuseField(http.StatusBadRequest, "kind", word, "is not a kind that this loxilb serves", "").Write(w)
+			rest.RefuseField(http.StatusBadRequest, "kind", word, "is not a kind that this loxilb serves", a.kindNames()).Write(w)
 			return
 		}
 		only[k.Document] = true
