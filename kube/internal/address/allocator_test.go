@@ -47,6 +47,7 @@ func want(t *testing.T, a *Allocator, r *Request, current []netip.Addr, want str
 	}
 }
 
+// TestRanges checks the first and last address of ranges, and which texts are refused.
 func TestRanges(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -70,6 +71,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
+// TestAllocation checks which pool, and which of its addresses, services get.
 func TestAllocation(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -115,7 +117,7 @@ func TestAllocation(t *testing.T) {
 	}
 }
 
-// TestDualStack checks that a missing optional family is skipped, and comes when a pool has it.
+// TestDualStack checks that a missing optional family is skipped, and added when a pool has it.
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -139,6 +141,7 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
+// TestSharing checks that services with the same key share an address of a pool that allows it.
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -148,7 +151,7 @@ func TestSharing(t *testing.T) {
 		r.Ports[0].Number, r.Key = int32(80+i), key
 		want(t, a, r, nil, []string{"10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3"}[i])
 	}
-	// A port that another service has is refused, and what was before stays.
+	// A port of another service is refused, and the service keeps its former state.
 	r := web("d/1")
 	r.Key = "k"
 	want(t, a, r, nil, "port 80/TCP of address 10.0.0.1 belongs to service d/0")
@@ -157,7 +160,7 @@ func TestSharing(t *testing.T) {
 	want(t, a, r2, addrs("10.0.0.1"), "port 81/TCP of address 10.0.0.1 belongs to service d/1")
 }
 
-// TestNotShared checks that a key shares no address of a pool without sharing.
+// TestNotShared checks that a key does not make services share addresses of a pool without sharing.
 func TestNotShared(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -169,11 +172,11 @@ func TestNotShared(t *testing.T) {
 	}
 }
 
-// TestNoPool checks the reasons why a service gets no address of any pool.
+// TestNoPool checks the reasons why no pool has an address for a service.
 func TestNoPool(t *testing.T) {
 	t.Parallel()
 	a := New()
-	a.SetPools([]Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Ranges: []Range{mustRange(t, "10.0.1.0/24")}}, {Conflict: "a LoxiURL with an error"}})
+	a.SetPools([]Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Ranges: []Range{mustRange(t, "10.0.1.0/24")}}, {Problem: "a LoxiURL with an error"}})
 	for _, tc := range []struct {
 		slot Slot
 		want string
@@ -189,16 +192,17 @@ func TestNoPool(t *testing.T) {
 	}
 }
 
+// TestOverlap checks which pools overlap.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	first := Pool{Name: "a", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}
 	second := Pool{Name: "b", Ranges: []Range{mustRange(t, "10.0.1.0/24"), mustRange(t, "10.0.0.254")}}
 	if why := second.Overlap([]Pool{first}); !strings.Contains(why, `pool "a"`) {
-		t.Errorf("an overlap is judged as %q", why)
+		t.Errorf("got problem %q, want one that names pool a", why)
 	}
-	first.Conflict = "not used"
+	first.Problem = "not used"
 	if why := second.Overlap([]Pool{first}); why != "" {
-		t.Errorf("got %v, want nothing", why)
+		t.Errorf("got problem %q next to an unused pool, want none", why)
 	}
 	second.Ranges = append(second.Ranges, mustRange(t, "10.0.1.7"))
 	if second.Overlap(nil) == "" {
@@ -206,8 +210,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// TestPoolsChange checks that Services keep addresses which their pool no longer has, and say so,
-// also after a restart. One that selects another pool moves.
+// TestPoolsChange checks that services keep addresses which their pool no longer has, with a
+// notice, also after a restart. A service that selects another pool moves.
 func TestPoolsChange(t *testing.T) {
 	t.Parallel()
 	whole := []Pool{{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.0/24")}}, {Name: "q", Auto: true, Ranges: []Range{mustRange(t, "10.1.0.0/24")}}}
@@ -215,7 +219,7 @@ func TestPoolsChange(t *testing.T) {
 		"shrunk":   {{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.2-10.0.0.9")}}, whole[1]},
 		"split":    {{Name: "p", Ranges: []Range{mustRange(t, "10.0.0.2-10.0.0.9")}}, whole[1], {Name: "r", Ranges: []Range{mustRange(t, "10.0.0.1")}}},
 		"deleted":  {whole[1]},
-		"conflict": {{Name: "p", Ranges: whole[0].Ranges, Conflict: "overlaps"}, whole[1]},
+		"conflict": {{Name: "p", Ranges: whole[0].Ranges, Problem: "overlaps"}, whole[1]},
 	} {
 		a := New()
 		a.SetPools(whole)
@@ -242,7 +246,7 @@ func TestPoolsChange(t *testing.T) {
 		a.SetPools(pools)
 		a.Adopt(web("d/a"), addrs("10.0.0.1"))
 		r.Slots[0].Pool = "q"
-		want(t, a, r, nil, "10.0.0.1") // which pool it selected before is not known
+		want(t, a, r, nil, "10.0.0.1") // the pool that it selected before is unknown
 		a = New()
 		a.SetPools(whole)
 		r.Slots[0].Pool = "p"
@@ -283,7 +287,7 @@ func TestReserved(t *testing.T) {
 		static.Slots[0].Address = netip.MustParseAddr(text)
 		want(t, a, static, nil, why)
 	}
-	// A node that comes later does not take the address of a Service.
+	// A service keeps an address that a later node has, too.
 	a.SetReserved(Reserved{Addresses: map[netip.Addr]string{netip.MustParseAddr("10.0.0.4"): "node n3"}})
 	want(t, a, web("d/b"), nil, "10.0.0.4")
 	static := web("d/b")
@@ -294,10 +298,9 @@ func TestReserved(t *testing.T) {
 	}
 }
 
-// TestOneOwner makes random requests, with restarts of the allocator and changes of the pools in
-// between. No port of an address ever has two owners, failed requests change nothing, neither does
-// a restart, a service whose request is the same keeps its addresses whatever its pools are, and
-// what is released can be used again.
+// TestOneOwner makes random requests, restarts and changes of pools. No port of an address ever has
+// two owners; failed requests and restarts change nothing; a service with an unchanged request
+// keeps its addresses; and released addresses can be used again.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(40) {
@@ -386,21 +389,21 @@ func checkOwners(t *testing.T, seed uint64, step int, a *Allocator, model map[st
 			}
 		}
 	}
-	held := 0
-	for _, h := range a.holders {
-		held += len(h.services)
+	claims := 0
+	for _, u := range a.used {
+		claims += len(u.claims)
 	}
-	have := 0
+	want := 0
 	for _, list := range given {
-		have += len(list)
+		want += len(list)
 	}
-	if held != have {
-		t.Fatalf("seed %d, step %d: %d addresses are held, and %d were given", seed, step, held, have)
+	if claims != want {
+		t.Fatalf("seed %d, step %d: there are %d claims, want %d", seed, step, claims, want)
 	}
 }
 
-// TestPoolsOfOthers checks that no service asks for an address of a pool that is for others. A
-// service that has one keeps it.
+// TestPoolsOfOthers checks that a service cannot request an address of a pool for other services,
+// unless it has the address already.
 func TestPoolsOfOthers(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -421,8 +424,8 @@ func TestPoolsOfOthers(t *testing.T) {
 	}
 }
 
-// TestSameReason checks that a refusal which several services cause has the same text each time: a
-// status with another one would wake the controller, which would write the next.
+// TestSameReason checks that a conflict with several services always names the same one: otherwise
+// each status that the controller writes would wake it for the next one.
 func TestSameReason(t *testing.T) {
 	t.Parallel()
 	a := New()
@@ -436,15 +439,15 @@ func TestSameReason(t *testing.T) {
 	r.Slots[0].Address = netip.MustParseAddr("10.0.0.1")
 	for range 20 {
 		want(t, a, r, nil, "address 10.0.0.1 belongs to service d/1, and they have no common sharing key")
-		r.Alone = true
-		want(t, a, r, nil, "address 10.0.0.1 belongs to service d/1, and by BGP only nodes with pods announce addresses of Services with the policy Local, which share none")
-		r.Alone = false
+		r.Exclusive = true
+		want(t, a, r, nil, "address 10.0.0.1 belongs to service d/1: by BGP only nodes with pods announce addresses of Services with the policy Local, so they cannot be shared")
+		r.Exclusive = false
 	}
 }
 
-// TestAloneLate checks that a service which shares its address, and then is announced by nodes with
-// its pods alone, keeps it with a notice, as the other service does.
-func TestAloneLate(t *testing.T) {
+// TestBecomesExclusive checks that a service which shares its address, and becomes exclusive, keeps
+// it with a notice, like the other service.
+func TestBecomesExclusive(t *testing.T) {
 	t.Parallel()
 	a := New()
 	a.SetPools([]Pool{{Name: "p", Auto: true, Sharing: ShareAlways, Ranges: []Range{mustRange(t, "10.0.0.0/24")}}})
@@ -461,13 +464,13 @@ func TestAloneLate(t *testing.T) {
 		return notice.Reason
 	}
 	for _, step := range []struct {
-		alone bool
-		want  string
+		exclusive bool
+		want      string
 	}{{false, ""}, {true, ReasonShared}, {false, ""}} {
-		one.Alone = step.alone
+		one.Exclusive = step.exclusive
 		for _, r := range []*Request{one, other} {
 			if got := allocate(r); got != step.want {
-				t.Errorf("alone %v: %s has notice %q, want %q", step.alone, r.Service, got, step.want)
+				t.Errorf("exclusive %v: %s has notice %q, want %q", step.exclusive, r.Service, got, step.want)
 			}
 		}
 	}

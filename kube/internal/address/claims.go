@@ -7,98 +7,108 @@ import (
 	"slices"
 )
 
-// claim is a service's share of an address.
-type claim struct {
-	tenant
-	place int // among the addresses of the service
+// formerClaim is a removed claim, and its position among the service's addresses.
+type formerClaim struct {
+	claim
+	position int
 }
 
-func (a *Allocator) claim(r *Request, c netip.Addr, as tenant) {
-	as.ports = slices.Clone(r.Ports)
-	a.add(r.Service, c, as)
+// claimOf returns the claim of a service to an address that it got for a pool.
+func claimOf(r *Request, pool string) claim {
+	return claim{namespace: r.Namespace, key: r.Key, pool: pool, exclusive: r.Exclusive, ports: slices.Clone(r.Ports)}
 }
 
-func (a *Allocator) add(service string, c netip.Addr, as tenant) {
-	h := a.holders[c]
-	if h == nil {
-		h = &holder{ports: make(map[Port]string, len(as.ports)), services: map[string]tenant{}}
-		a.holders[c] = h
+// addClaim adds or replaces the claim of a service to an address.
+func (a *Allocator) addClaim(service string, c netip.Addr, added claim) {
+	u := a.used[c]
+	if u == nil {
+		u = &usedAddress{ports: make(map[Port]string, len(added.ports)), claims: map[string]claim{}}
+		a.used[c] = u
 	}
-	a.leave(h, service)
-	for _, p := range as.ports {
-		if _, there := h.ports[p]; !there {
+	a.removeClaim(u, service)
+	for _, p := range added.ports {
+		if _, exists := u.ports[p]; !exists {
 			a.withPort[p]++
 		}
-		h.ports[p] = service
+		u.ports[p] = service
 	}
-	if h.services[service] = as; as.alone {
-		h.alone++
+	if u.claims[service] = added; added.exclusive {
+		u.exclusive++
 	}
 	if !slices.Contains(a.services[service], c) {
 		a.services[service] = append(a.services[service], c)
 	}
 }
 
-// leave removes a service from an address. The service's list of addresses stays.
-func (a *Allocator) leave(h *holder, service string) tenant {
-	was := h.services[service]
-	for _, p := range was.ports {
-		if h.ports[p] != service {
+// removeClaim removes the claim of a service to an address, but not the address from the service's
+// list.
+func (a *Allocator) removeClaim(u *usedAddress, service string) claim {
+	removed := u.claims[service]
+	for _, p := range removed.ports {
+		if u.ports[p] != service {
 			continue
 		}
-		delete(h.ports, p)
+		delete(u.ports, p)
 		if a.withPort[p]--; a.withPort[p] == 0 {
 			delete(a.withPort, p)
 		}
 	}
-	if delete(h.services, service); was.alone {
-		h.alone--
+	if delete(u.claims, service); removed.exclusive {
+		u.exclusive--
 	}
-	return was
+	return removed
 }
 
-// release takes all addresses from a service, and returns its former claims. The caller must pass
-// these to freed after all other changes.
-func (a *Allocator) release(service string) map[netip.Addr]claim {
-	had := make(map[netip.Addr]claim, len(a.services[service]))
-	for place, c := range a.services[service] {
-		h := a.holders[c]
-		had[c] = claim{a.leave(h, service), place}
-		if len(h.services) == 0 {
-			delete(a.holders, c)
+// removeClaims removes all claims of a service, and returns them by address. The caller must pass
+// them to updateFirstFree after all other changes.
+func (a *Allocator) removeClaims(service string) map[netip.Addr]formerClaim {
+	former := make(map[netip.Addr]formerClaim, len(a.services[service]))
+	for position, c := range a.services[service] {
+		u := a.used[c]
+		former[c] = formerClaim{a.removeClaim(u, service), position}
+		if len(u.claims) == 0 {
+			delete(a.used, c)
 		}
 	}
 	delete(a.services, service)
-	return had
+	return former
 }
 
-// freed lets searches find the former addresses of a service that no service has now.
-func (a *Allocator) freed(had map[netip.Addr]claim) {
-	for c := range had {
-		if a.holders[c] != nil {
+// updateFirstFree makes searches find the former addresses of a service that are free now.
+func (a *Allocator) updateFirstFree(former map[netip.Addr]formerClaim) {
+	for c := range former {
+		if a.used[c] != nil {
 			continue
 		}
-		for rng, lowest := range a.lowest {
-			if rng.contains(c) && c.Less(lowest) {
-				a.lowest[rng] = c
+		for rng, first := range a.firstFree {
+			if rng.contains(c) && c.Less(first) {
+				a.firstFree[rng] = c
 			}
 		}
 	}
 }
 
-func (a *Allocator) restore(service string, had map[netip.Addr]claim) {
-	for _, c := range a.order(had) {
-		a.add(service, c, had[c].tenant)
+// restore adds removed claims of a service again.
+func (a *Allocator) restore(service string, former map[netip.Addr]formerClaim) {
+	for _, c := range inOrder(former) {
+		a.addClaim(service, c, former[c].claim)
 	}
+}
+
+// inOrder returns the addresses of removed claims in the order that the service had.
+func inOrder(former map[netip.Addr]formerClaim) []netip.Addr {
+	list := slices.Collect(maps.Keys(former))
+	slices.SortFunc(list, func(x, y netip.Addr) int { return former[x].position - former[y].position })
+	return list
 }
 
 // Release takes all addresses from a service, and reports whether it had any.
 func (a *Allocator) Release(service string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	had := a.release(service)
-	a.freed(had)
-	return len(had) > 0
+	former := a.removeClaims(service)
+	a.updateFirstFree(former)
+	return len(former) > 0
 }
 
 // Of returns the addresses of a service.
@@ -112,20 +122,20 @@ func (a *Allocator) Of(service string) []netip.Addr {
 func (a *Allocator) IsShared(c netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	h := a.holders[c]
-	return h != nil && len(h.services) > 1
+	u := a.used[c]
+	return u != nil && len(u.claims) > 1
 }
 
 // Usage counts addresses.
 type Usage struct{ Total, Used int64 }
 
-// Free returns how many are left.
+// Free returns the number of unused addresses.
 func (u Usage) Free() int64 { return u.Total - u.Used }
 
 // PoolUsage is the state of a pool.
 type PoolUsage struct {
 	IPv4, IPv6 Usage
-	Services   int // that have an address of it
+	Services   int // number of services with an address of the pool
 }
 
 // Usage returns the state of the pool with this name.
@@ -143,12 +153,12 @@ func (a *Allocator) Usage(name string) (u PoolUsage) {
 		}
 		family.Total += min(r.size(), math.MaxInt64-family.Total)
 	}
-	if a.pools[i].Conflict != "" {
+	if a.pools[i].Problem != "" {
 		return u
 	}
 	a.countReserved(&a.pools[i], &u)
 	services := map[string]bool{}
-	for c, h := range a.holders {
+	for c, used := range a.used {
 		if !a.pools[i].Contains(c) {
 			continue
 		}
@@ -157,7 +167,7 @@ func (a *Allocator) Usage(name string) (u PoolUsage) {
 		} else {
 			u.IPv4.Used++
 		}
-		for s := range maps.Keys(h.services) {
+		for s := range maps.Keys(used.claims) {
 			services[s] = true
 		}
 	}

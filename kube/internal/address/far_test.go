@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestFarAddress has services ask for the last addresses of large pools, and others for any. These
-// get the first ones, soon: a search that visits each address in between would not end.
+// TestFarAddress checks that the search for a free or shared address is fast although a service has
+// the last addresses of large pools: visiting each address in between would not end.
 func TestFarAddress(t *testing.T) {
 	t.Parallel()
 	a := New()

@@ -1,5 +1,5 @@
-// Package address gives VIPs to services. It is pure: its state is rebuilt from the statuses of
-// services, which are the only record of addresses.
+// Package address allocates VIPs to services. It does no I/O: after a restart, its state is rebuilt
+// from the statuses of services, which are the only record of addresses.
 package address
 
 import (
@@ -13,16 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// DefaultPool is the pool of the command line for services that select no pool.
+// DefaultPool is the name of the command line's pool for services that select no pool.
 const DefaultPool = "defaultPool"
 
 // Sharing is the condition under which services with different ports may have the same address.
 type Sharing string
 
-// The choices.
+// Values of Sharing.
 const (
 	ShareNever  Sharing = "Never"
-	ShareByKey  Sharing = "Key" // if they name the same key
+	ShareByKey  Sharing = "Key" // services with the same sharing key
 	ShareAlways Sharing = "Always"
 )
 
@@ -30,20 +30,21 @@ const (
 type Pool struct {
 	Name       string
 	Ranges     []Range
-	Auto       bool // for services that name no pool
+	Auto       bool // also for services that select no pool
 	Sharing    Sharing
-	Priority   int32           // pools with a higher one are used first
+	Priority   int32           // pools with a higher priority are used first
 	Selector   labels.Selector // nil: all services
 	Namespaces []string        // empty: all
-	Conflict   string          // why no address is given from it; empty: nothing is wrong
+	Problem    string          // why the pool is not used; empty: it is used
 }
 
 // Range is a range of addresses of one family, both ends included.
 type Range struct{ First, Last netip.Addr }
 
 // ParseRange reads a prefix, two addresses with a dash in between, or one address. The first and
-// the last address of an IPv4 prefix up to /30 are left out: they are not host addresses. So is the
-// first of an IPv6 prefix up to /126, which each router of that network answers for (RFC 4291).
+// the last address of an IPv4 prefix up to /30 are omitted: they are not host addresses. So is the
+// first address of an IPv6 prefix up to /126: each router of that network answers for it (RFC
+// 4291).
 func ParseRange(text string) (Range, error) {
 	text = strings.TrimSpace(text)
 	if first, last, ok := strings.Cut(text, "-"); ok {
@@ -54,7 +55,7 @@ func ParseRange(text string) (Range, error) {
 		if err != nil || a.Zone() != "" {
 			return Range{}, fmt.Errorf("addresses %q are neither a prefix (192.0.2.0/24), a range (192.0.2.1-192.0.2.9) nor an address", text)
 		}
-		return usable(text, Range{a.Unmap(), a.Unmap()})
+		return checkUsable(text, Range{a.Unmap(), a.Unmap()})
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
@@ -67,7 +68,7 @@ func ParseRange(text string) (Range, error) {
 	if p.Addr().Is6() && p.Bits() <= 126 {
 		r.First = r.First.Next()
 	}
-	return usable(text, r)
+	return checkUsable(text, r)
 }
 
 func parseEnds(text, first, last string) (Range, error) {
@@ -81,12 +82,12 @@ func parseEnds(text, first, last string) (Range, error) {
 	case b.Less(a):
 		return Range{}, fmt.Errorf("addresses %q end before they begin", text)
 	}
-	return usable(text, Range{a.Unmap(), b.Unmap()})
+	return checkUsable(text, Range{a.Unmap(), b.Unmap()})
 }
 
-// usable refuses ranges that contain addresses which no service can have.
-func usable(text string, r Range) (Range, error) {
-	for _, never := range impossible() {
+// checkUsable returns a range, or an error if no service can have some of its addresses.
+func checkUsable(text string, r Range) (Range, error) {
+	for _, never := range neverUsable() {
 		if r.overlaps(Range{never.Addr(), lastOf(never)}) {
 			return Range{}, fmt.Errorf("addresses %q contain some of %s, which no service can have", text, never)
 		}
@@ -105,7 +106,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 }
 
 // ParsePools reads pools of the command line: NAME=RANGE, separated by commas. A range without a
-// name belongs to DefaultPool, and only that pool is for services that select none.
+// name belongs to DefaultPool, which is the only pool for services that select none.
 func ParsePools(text string, sharing Sharing) ([]Pool, error) {
 	var pools []Pool
 	for one := range strings.SplitSeq(text, ",") {
@@ -148,18 +149,18 @@ func (r Range) size() int64 {
 	return n.Int64() + 1
 }
 
-// Contains reports whether the pool has the address.
+// Contains reports whether an address is in a range of the pool.
 func (p *Pool) Contains(a netip.Addr) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.contains(a) })
 }
 
-// selects reports whether the pool is for services like this one.
+// selects reports whether the pool's namespaces and selector allow a service.
 func (p *Pool) selects(r *Request) bool {
 	return (len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, r.Namespace)) &&
 		(p.Selector == nil || p.Selector.Matches(labels.Set(r.Labels)))
 }
 
-// Overlap returns why a pool cannot be used next to earlier ones, or nothing.
+// Overlap describes ranges of a pool that overlap each other or an earlier pool; empty: none do.
 func (p *Pool) Overlap(earlier []Pool) string {
 	for i, r := range p.Ranges {
 		for _, own := range p.Ranges[:i] {
@@ -169,7 +170,7 @@ func (p *Pool) Overlap(earlier []Pool) string {
 		}
 		for j := range earlier {
 			for _, other := range earlier[j].Ranges {
-				if earlier[j].Conflict == "" && r.overlaps(other) {
+				if earlier[j].Problem == "" && r.overlaps(other) {
 					return fmt.Sprintf("its range %s-%s overlaps %s-%s of pool %q", r.First, r.Last, other.First, other.Last, earlier[j].Name)
 				}
 			}

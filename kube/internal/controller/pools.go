@@ -87,13 +87,13 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 		if u.kind == kindCIDRPool {
 			more, err := address.ParsePools(u.text, p.Sharing)
 			if err != nil {
-				more = []address.Pool{{Conflict: fmt.Sprintf("LoxiURL %s: %v", u.name, err)}}
+				more = []address.Pool{{Problem: fmt.Sprintf("LoxiURL %s: %v", u.name, err)}}
 			}
 			pools = append(pools, more...)
 		}
 	}
 	for i := range pools {
-		pools[i].Conflict = cmp.Or(pools[i].Conflict, pools[i].Overlap(pools[:i]))
+		pools[i].Problem = cmp.Or(pools[i].Problem, pools[i].Overlap(pools[:i]))
 	}
 	unreported := len(pools) // LoxiURLs have no status
 	var list v1alpha1.AddressPoolList
@@ -115,13 +115,13 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 		switch {
 		case err != nil:
 			one.reason, one.problem = reasonRange, err.Error()
-			pool.Conflict = one.problem
+			pool.Problem = one.problem
 		case slices.ContainsFunc(pools, func(q address.Pool) bool { return q.Name == pool.Name }):
 			one.reason, one.problem = reasonConflict, "the command line or a LoxiURL has a pool of this name"
-			pool.Name, pool.Conflict = "", one.problem
+			pool.Name, pool.Problem = "", one.problem
 		default:
 			if one.problem = pool.Overlap(pools); one.problem != "" {
-				one.reason, pool.Conflict = reasonConflict, one.problem
+				one.reason, pool.Problem = reasonConflict, one.problem
 			}
 		}
 		pools = append(pools, pool)
@@ -134,8 +134,8 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	p.mu.Unlock()
 	if !same {
 		for _, pool := range pools[:unreported] {
-			if pool.Conflict != "" {
-				ctrl.LoggerFrom(ctx).Info("pool is not used", "pool", pool.Name, "reason", pool.Conflict)
+			if pool.Problem != "" {
+				ctrl.LoggerFrom(ctx).Info("pool is not used", "pool", pool.Name, "reason", pool.Problem)
 			}
 		}
 		p.Changed()
@@ -146,7 +146,7 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 // summary returns what decides about new addresses, as text.
 func summary(pools []address.Pool) (lines []string) {
 	for _, p := range pools {
-		lines = append(lines, fmt.Sprint(p.Name, p.Ranges, p.Auto, p.Sharing, p.Priority, p.Selector, p.Namespaces, p.Conflict))
+		lines = append(lines, fmt.Sprint(p.Name, p.Ranges, p.Auto, p.Sharing, p.Priority, p.Selector, p.Namespaces, p.Problem))
 	}
 	return lines
 }

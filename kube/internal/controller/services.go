@@ -294,18 +294,18 @@ func (r *Services) frees(key types.NamespacedName, now *address.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.accepted[key]
-	return before != nil && (r.isAlone(&before.spec) != now.Alone || before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
+	return before != nil && (r.isExclusive(&before.spec) != now.Exclusive || before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
 }
 
 func (r *Services) request(s *corev1.Service) *address.Request {
 	return &address.Request{
 		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(&s.Spec),
-		Alone: r.isAlone(&s.Spec),
+		Exclusive: r.isExclusive(&s.Spec),
 	}
 }
 
-// isAlone reports whether only nodes with pods of a Service announce its addresses.
-func (r *Services) isAlone(s *corev1.ServiceSpec) bool {
+// isExclusive reports whether only nodes with pods of a Service announce its addresses.
+func (r *Services) isExclusive(s *corev1.ServiceSpec) bool {
 	return r.Defaults.BGP && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 

@@ -75,7 +75,7 @@ func TestSharedLocalByBGP(t *testing.T) {
 	const all = "20.20.20.2:81=10.2.0.1:8080"
 	b.want("two addresses", "20.20.20.1:80=10.1.0.1:8080 "+all, all)
 	b.change(other, func() { other.Annotations = map[string]string{annotation.Prefix + "staticIP": "20.20.20.1"} })
-	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web, and by BGP only nodes with pods announce")
+	b.wantAccepted(other, address.ReasonConflict, "address 20.20.20.1 belongs to service default/web: by BGP only nodes with pods announce")
 	b.change(s, func() { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster })
 	woken := b.woken(func() {
 		if _, err := b.services.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(s)}); err != nil {

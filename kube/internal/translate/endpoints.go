@@ -179,8 +179,8 @@ func (in *Input) onNetworks(backends []backend, ipv6 bool) (out []backend) {
 	return out
 }
 
-// nodePorts returns the node ports of all nodes, or of a single node. With the policy Local it omits
-// nodes without an endpoint.
+// nodePorts returns the node ports of all nodes, or of a single node. With the policy Local it
+// omits nodes without an endpoint.
 func (in *Input) nodePorts(port *corev1.ServicePort, ipv6 bool, backends []backend, only string) []v1.Endpoint {
 	nodes, local := in.Nodes, in.isLocal()
 	if only != "" {

@@ -329,8 +329,8 @@ func TestNodeOf(t *testing.T) {
 	}
 }
 
-// TestDuplicateEndpoint checks that an endpoint in two slices counts as ready if either slice says so,
-// in either order: Kubernetes moves endpoints between slices without a transaction.
+// TestDuplicateEndpoint checks that an endpoint in two slices counts as ready if either slice says
+// so, in either order: Kubernetes moves endpoints between slices without a transaction.
 func TestDuplicateEndpoint(t *testing.T) {
 	t.Parallel()
 	for _, states := range [][]int{{ready, terminating}, {terminating, ready}} {

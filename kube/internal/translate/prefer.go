@@ -89,7 +89,8 @@ func (in *Input) EntriesOf(nodes []string) (map[string][]Entry, error) {
 	return out, nil
 }
 
-// differingNodes returns the nodes whose balancers need other endpoints than the rest of their zone.
+// differingNodes returns the nodes whose balancers need other endpoints than the rest of their
+// zone.
 func (in *Input) differingNodes() map[string]bool {
 	differs := map[string]bool{}
 	if !in.isLocal() && !preferenceOf(in.Service, &in.Settings).sameNode {

@@ -40,8 +40,8 @@ func large(change func(*Input)) (in *Input, nodes []string) {
 	return in, nodes
 }
 
-// TestEntriesOf checks that each balancer of a large cluster gets the services for its node, and that
-// shared services count once towards maxSize.
+// TestEntriesOf checks that each balancer of a large cluster gets the services for its node, and
+// that shared services count once towards maxSize.
 func TestEntriesOf(t *testing.T) {
 	t.Parallel()
 	distribution := func(how string) func(*Input) {
