@@ -10,7 +10,8 @@ type BGPSession struct {
 
 // bgpSessions reports sessions that are down, or are not protected by BFD.
 func bgpSessions(m *Machine) (out []Finding, err error) {
-	for _, s := range m.Facts.BGPSessions {
+	list := m.Facts.BGPSessions
+	for _, s := range list[:min(len(list), maxListed)] {
 		f := Finding{
 			About: s.Neighbor, What: fmt.Sprintf("BGP neighbor %s: %s", s.Neighbor, s.Why), Sure: Certain,
 			Why:     "the neighbor does not learn VIPs from this node",
@@ -21,6 +22,11 @@ func bgpSessions(m *Machine) (out []Finding, err error) {
 			f.Command = "loxicmd create bgpneighbor " + s.Neighbor + " AS without --bfd for graceful restart instead (docs/ha.md)"
 		}
 		out = append(out, f)
+	}
+	if n := len(list) - maxListed; n > 0 {
+		out = append(out, Finding{
+			About: "others", Sure: Certain, What: fmt.Sprintf("%d more BGP sessions are down or lack BFD", n), Why: "the same", Command: "loxicmd get bgpneighbor -o wide",
+		})
 	}
 	return out, nil
 }

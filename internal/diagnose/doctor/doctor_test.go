@@ -381,6 +381,17 @@ func TestManyDown(t *testing.T) {
 	}
 }
 
+// TestManyBGPSessions checks that the number of findings is bounded.
+func TestManyBGPSessions(t *testing.T) {
+	t.Parallel()
+	_, m := healthy()
+	m.Facts.BGPSessions = make([]BGPSession, 10)
+	list, err := bgpSessions(m)
+	if err != nil || len(list) != maxListed+1 || list[maxListed].What != "2 more BGP sessions are down or lack BFD" {
+		t.Errorf("got %+v, %v, want %d findings, the last one with the number of the others", list, err, maxListed+1)
+	}
+}
+
 // TestUnservedServices checks that the finding says how to fix the service, and that the number of
 // findings is bounded.
 func TestUnservedServices(t *testing.T) {
