@@ -6,26 +6,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Limits of a request.
+// Limits of requests.
 const (
-	objectsAtOnce = 500
-	listsAtOnce   = 16      // balancers: after a start, hundreds at a time would all take too long
-	bytesAtOnce   = 4 << 20 // of specs: a balancer reads 64 MiB, and applies these within some seconds
+	maxObjects   = 500
+	maxLists     = 16      // balancers whose services are read at a time: hundreds would all take too long after a start
+	maxSpecBytes = 4 << 20 // a balancer reads 64 MiB, but needs seconds to apply these
 )
 
-// put sends services, and finds the services that the balancer refuses.
+// put sends services, and records which of them the balancer refuses.
 func (m *member) put(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	free := list[:0]
 	for _, e := range list {
-		if by, taken := m.foreign[e.key]; taken {
-			m.refuse(e, "the address and port belong to "+by, touched)
+		if owner, taken := m.foreign[e.key]; taken {
+			m.recordRefused(e, "the address and port belong to "+owner, touched)
 			continue
 		}
 		free = append(free, e)
 	}
 	for len(free) > 0 {
-		n := batch(free)
-		if err := m.putSome(ctx, free[:n], touched); err != nil {
+		n := batchSize(free)
+		if err := m.putBatch(ctx, free[:n], touched); err != nil {
 			return err
 		}
 		free = free[n:]
@@ -33,10 +33,10 @@ func (m *member) put(ctx context.Context, list []entry, touched map[types.Namesp
 	return nil
 }
 
-// batch returns how many of some services go into one request.
-func batch(list []entry) (n int) {
-	for bytes := 0; n < min(len(list), objectsAtOnce); n++ {
-		if bytes += len(list[n].spec); bytes > bytesAtOnce && n > 0 {
+// batchSize returns how many of the first services fit into one request.
+func batchSize(list []entry) (n int) {
+	for bytes := 0; n < min(len(list), maxObjects); n++ {
+		if bytes += len(list[n].spec); bytes > maxSpecBytes && n > 0 {
 			break
 		}
 	}

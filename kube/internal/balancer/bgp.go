@@ -28,7 +28,7 @@ type Peer struct {
 	Port    int
 }
 
-// ParsePeer reads ADDRESS:AS, or ADDRESS:AS:PORT. IPv6 addresses are in brackets.
+// ParsePeer reads ADDRESS:AS or ADDRESS:AS:PORT, with IPv6 addresses in brackets.
 func ParsePeer(text string) (p Peer, err error) {
 	host, rest, ok := strings.Cut(text, ":")
 	if strings.HasPrefix(text, "[") {
@@ -49,8 +49,8 @@ func ParsePeer(text string) (p Peer, err error) {
 	return p, nil
 }
 
-// setUp makes a balancer that has just answered speak BGP, if it should.
-func (m *member) setUp(ctx context.Context) error {
+// setUpBGP configures BGP on a balancer that answers again, unless --setBGP is 0.
+func (m *member) setUpBGP(ctx context.Context) error {
 	b := m.fleet.BGP
 	if b.AS == 0 {
 		return nil
@@ -75,20 +75,20 @@ func (m *member) setUp(ctx context.Context) error {
 	return m.setUpPeers(ctx)
 }
 
-// setUpPeers adds the neighbors. What an administrator of the balancer has set, such as BFD or a
-// password, stays: to take it away would end the session, and open it again without that.
+// setUpPeers adds the neighbors. It keeps settings of the balancer's administrator, such as BFD or
+// a password: a change would restart the session without them.
 func (m *member) setUpPeers(ctx context.Context) error {
-	var present v1.BgpNeighborList
+	var existing v1.BgpNeighborList
 	if len(m.fleet.BGP.Peers) > 0 {
-		if err := m.Client.do(ctx, http.MethodGet, "/config/bgp/neigh/all", nil, &present); err != nil {
+		if err := m.Client.do(ctx, http.MethodGet, "/config/bgp/neigh/all", nil, &existing); err != nil {
 			return fmt.Errorf("--extBGPPeers: %w", err)
 		}
 	}
 	for _, p := range m.fleet.BGP.Peers {
 		n := v1.BgpNeighbor{IpAddress: p.Address.String()}
-		for _, one := range present.BgpNeiAttr {
-			if one.IpAddress == n.IpAddress {
-				n = one
+		for _, known := range existing.BgpNeiAttr {
+			if known.IpAddress == n.IpAddress {
+				n = known
 			}
 		}
 		n.RemoteAs, n.RemotePort, n.SetMultiHop = int64(p.AS), p.Port, m.fleet.BGP.MultiHop
@@ -102,6 +102,7 @@ func (m *member) setUpPeers(ctx context.Context) error {
 	return nil
 }
 
+// routerID returns the IPv4 address of a host, or "" if it has none.
 func routerID(ctx context.Context, host string) string {
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", host)
 	if err != nil || len(addrs) == 0 {

@@ -9,7 +9,7 @@ import (
 	lbbgp "loxilb/internal/lb/bgp"
 )
 
-// TestBGP checks that balancers become speakers with neighbors.
+// TestBGP checks that balancers get a BGP speaker and neighbors.
 func TestBGP(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, func(o *httpapi.Options) { o.BGP = func() []lbbgp.Session { return nil } }, plain)
@@ -18,7 +18,7 @@ func TestBGP(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFleet(t, Options{BGP: BGP{AS: 65000, Port: 179, MultiHop: true, Peers: []Peer{peer}}}, Access{}, r)
-	for range 2 { // the second time it is there already
+	for range 2 { // the second time they exist
 		if err := f.round(t); err != nil {
 			t.Fatal(err)
 		}
@@ -29,8 +29,8 @@ func TestBGP(t *testing.T) {
 	}
 }
 
-// TestBGPOfAdministrator checks that a balancer which answers again keeps what its administrator
-// has added to the controller's BGP: each change would restart sessions.
+// TestBGPOfAdministrator checks that a balancer which answers again keeps settings that its
+// administrator has added to the controller's BGP configuration: a change would restart sessions.
 func TestBGPOfAdministrator(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, func(o *httpapi.Options) { o.BGP = func() []lbbgp.Session { return nil } }, plain)

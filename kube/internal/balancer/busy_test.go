@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// TestBusyBalancer checks that a balancer which answers all changes by an error of its own stays
-// MASTER, is asked once in each round however many Services wait, and blames none of them.
+// TestBusyBalancer checks that a balancer which answers all changes with a server error stays
+// MASTER, gets one request per round however many Services wait, and that none of them counts as
+// refused.
 func TestBusyBalancer(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests} {
 		busy, other := newRemote(t, nil, plain), newRemote(t, nil, plain)
 		f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, busy, other)
-		goes, desired := named(0, 1)
+		goes, desired := numbered(0, 1)
 		f.Set(goes, desired)
 		f.Complete()
 		if err := f.round(t); err != nil {
@@ -24,9 +25,9 @@ func TestBusyBalancer(t *testing.T) {
 		elected.masters["llb-inst0"] = busy.URL
 		f.electOnce(t.Context(), elected)
 
-		busy.status.Store(int32(status))
+		busy.changeStatus.Store(int32(status))
 		for i := 1; i < 100; i++ {
-			f.Set(named(i, 1))
+			f.Set(numbered(i, 1))
 		}
 		f.Delete(goes)
 		before := busy.applied.Load()
@@ -37,7 +38,7 @@ func TestBusyBalancer(t *testing.T) {
 		if n := busy.applied.Load() - before; n != 3 {
 			t.Errorf("with answers %d, there were %d requests for changes in 3 rounds, want 3", status, n)
 		}
-		one, _ := named(1, 1)
+		one, _ := numbered(1, 1)
 		if s := f.State(one); len(s.Errors) > 0 || s.Reachable != 2 || !s.Programmed || !strings.Contains(s.Problem, "the store is away") {
 			t.Errorf("with answers %d, the state of a Service is %+v", status, s)
 		}
@@ -47,20 +48,20 @@ func TestBusyBalancer(t *testing.T) {
 		if got := masters(t, f, []*remote{busy, other}); got != "0:0" {
 			t.Errorf("with answers %d, the MASTERs are %q", status, got)
 		}
-		busy.status.Store(0)
+		busy.changeStatus.Store(0)
 		if err := f.round(t); err != nil || busy.names() != other.names() || !f.Gone(goes) || f.State(one).Problem != "" {
 			t.Errorf("after answers %d and its recovery, the balancer differs: %v", status, err)
 		}
 	}
 }
 
-// TestRefusedAgain checks that a Service stays refused while a balancer's services are read again,
-// and that the balancer gets it again at once: the reason may be gone.
+// TestRefusedAgain checks that a Service stays refused while a balancer's services are read, and is
+// sent again afterwards: the reason may be gone.
 func TestRefusedAgain(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
-	name, desired := named(1, 1)
+	name, desired := numbered(1, 1)
 	f.Set(name, desired)
 	r.refuse(func(string) int { return http.StatusBadRequest })
 	if err := f.round(t); err != nil {

@@ -1,4 +1,5 @@
-// Package balancer configures loxilb balancers for Services, over their REST API.
+// Package balancer configures loxilb balancers over their REST API, and elects the balancers that
+// own the VIPs.
 package balancer
 
 import (
@@ -27,14 +28,14 @@ const (
 	maxAnswer      = 64 << 20
 )
 
-// Access has the settings for connecting to balancers.
+// Access has the settings for connections to balancers.
 type Access struct {
-	CAFile     string // certificates of balancers' CAs, read for each connection; empty: the system's CAs
-	TokenFile  string // read for each request, so that it may change
-	ServerName string // that balancers' certificates are for; empty: their address
+	CAFile     string // CA certificates, read for each connection; empty: the system's CAs
+	TokenFile  string // read for each request, since the token may change
+	ServerName string // name in the balancers' certificates; empty: their address
 }
 
-// Client speaks to one balancer.
+// Client is a client of one balancer's API.
 type Client struct {
 	base      string
 	address   string // HOST:PORT
@@ -43,15 +44,16 @@ type Client struct {
 	token     string
 }
 
-// Refusal is a request that a balancer has understood and refused.
-type Refusal struct {
+// StatusError is an answer of a balancer with an error status.
+type StatusError struct {
 	Status int
 	Body   v1.Error
 }
 
-func (r *Refusal) Error() string { return r.Body.Message }
+func (r *StatusError) Error() string { return r.Body.Message }
 
-// ParseURL checks the address of a balancer, such as https://192.0.2.11:8091.
+// ParseURL parses the URL of a balancer, such as https://192.0.2.11:8091, and adds the default
+// port.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	switch {
@@ -71,7 +73,7 @@ func ParseURL(text string) (*url.URL, error) {
 func NewClient(u *url.URL, access Access) (*Client, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: access.ServerName}
 	if access.CAFile != "" {
-		if err := access.verifyBy(conf, u.Hostname()); err != nil {
+		if err := access.verifyByFile(conf, u.Hostname()); err != nil {
 			return nil, err
 		}
 	}
@@ -86,9 +88,9 @@ func NewClient(u *url.URL, access Access) (*Client, error) {
 	return c, nil
 }
 
-// verifyBy has connections verified by the file, as it is then: certificates of CAs are replaced
-// while the controller runs.
-func (a *Access) verifyBy(conf *tls.Config, host string) error {
+// verifyByFile makes each connection verify certificates by the present content of CAFile: CA
+// certificates are replaced while the controller runs.
+func (a *Access) verifyByFile(conf *tls.Config, host string) error {
 	if _, err := a.authorities(); err != nil {
 		return err
 	}
@@ -98,17 +100,17 @@ func (a *Access) verifyBy(conf *tls.Config, host string) error {
 		if err != nil {
 			return err
 		}
-		name, others := cmp.Or(a.ServerName, host), x509.NewCertPool()
+		name, intermediates := cmp.Or(a.ServerName, host), x509.NewCertPool()
 		for _, c := range s.PeerCertificates[1:] {
-			others.AddCert(c)
+			intermediates.AddCert(c)
 		}
-		_, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: others})
+		_, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: name, Roots: roots, Intermediates: intermediates})
 		return err
 	}
 	return nil
 }
 
-// authorities reads the certificates of balancers' CAs.
+// authorities reads CAFile.
 func (a *Access) authorities() (*x509.CertPool, error) {
 	pem, err := os.ReadFile(a.CAFile)
 	if err != nil {
@@ -121,27 +123,27 @@ func (a *Access) authorities() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Apply puts services, or removes them, in one transaction.
+// Apply creates, replaces or deletes services in one transaction.
 func (c *Client) Apply(ctx context.Context, specs []json.RawMessage, remove bool) (*v1.ApplyResult, error) {
 	body := make(pieces, 0, 2*len(specs)+1)
-	before := fmt.Sprintf(`{"doing":"kube-loxilb","remove":%v,"objects":[`, remove)
+	separator := fmt.Sprintf(`{"doing":"kube-loxilb","remove":%v,"objects":[`, remove)
 	for _, spec := range specs {
-		body = append(body, []byte(before+`{"kind":"Loadbalancer","spec":`), spec)
-		before = "},"
+		body = append(body, []byte(separator+`{"kind":"Loadbalancer","spec":`), spec)
+		separator = "},"
 	}
 	body = append(body, []byte("}]}"))
 	var out v1.ApplyResult
 	return &out, c.do(ctx, http.MethodPost, "/config/apply", body, &out)
 }
 
-// pieces are the JSON of a request. They are sent as they are: copies for hundreds of balancers at
-// a time would take gigabytes.
+// pieces are parts of a request's body, which are sent without joining them: copies for hundreds of
+// balancers would take gigabytes.
 type pieces [][]byte
 
 // attach makes the pieces the body of a request.
 func (p pieces) attach(req *http.Request) {
-	for _, one := range p {
-		req.ContentLength += int64(len(one))
+	for _, piece := range p {
+		req.ContentLength += int64(len(piece))
 	}
 	req.GetBody = func() (io.ReadCloser, error) {
 		buffers := net.Buffers(slices.Clone(p))
@@ -150,8 +152,8 @@ func (p pieces) attach(req *http.Request) {
 	req.Body, _ = req.GetBody()
 }
 
-// piecesOf returns the JSON of a body.
-func piecesOf(body any) (pieces, error) {
+// bodyOf returns a value as JSON. Pieces are JSON already.
+func bodyOf(body any) (pieces, error) {
 	if p, ok := body.(pieces); ok {
 		return p, nil
 	}
@@ -159,27 +161,27 @@ func piecesOf(body any) (pieces, error) {
 	return pieces{data}, err
 }
 
-// Services returns all services, of controllers and users.
+// Services returns all services of the balancer, also those of users and other controllers.
 func (c *Client) Services(ctx context.Context) ([]v1.ServiceArguments, error) {
 	var out []v1.ServiceArguments
-	err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, reading(func(r io.Reader) (err error) {
+	err := c.do(ctx, http.MethodGet, "/config/objects?kind=Loadbalancer&managed=true", nil, streamReader(func(r io.Reader) (err error) {
 		out, err = readServices(r)
 		return err
 	}))
 	return out, err
 }
 
-// reading reads an answer that is too large to be kept.
-type reading func(io.Reader) error
+// streamReader reads an answer that is too large to be kept in memory.
+type streamReader func(io.Reader) error
 
-// readServices reads a list of objects, and keeps no endpoints: with hundreds of nodes, each
-// service has as many, and each balancer has all services.
+// readServices reads a list of objects without their endpoints: with hundreds of nodes, each of all
+// services has hundreds.
 func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 	d := json.NewDecoder(r)
 	if err := expect(d, json.Delim('{')); err != nil {
 		return nil, err
 	}
-	for { // another version may have further members
+	for { // other versions may have more members
 		name, err := d.Token()
 		if err != nil || name == json.Delim('}') {
 			return nil, fmt.Errorf("no list of objects: %w", cmp.Or(err, io.ErrUnexpectedEOF))
@@ -187,8 +189,7 @@ func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 		if name == "objects" {
 			break
 		}
-		var skipped json.RawMessage
-		if err := d.Decode(&skipped); err != nil {
+		if err := d.Decode(new(json.RawMessage)); err != nil {
 			return nil, err
 		}
 	}
@@ -204,19 +205,19 @@ func readServices(r io.Reader) (out []v1.ServiceArguments, err error) {
 		}
 		out = append(out, object.Spec.ServiceArguments)
 	}
-	return out, expect(d, json.Delim(']')) // the list may be cut off
+	return out, expect(d, json.Delim(']')) // an error if the list is cut off
 }
 
-// expect reads a delimiter.
+// expect reads a token, which must be a delimiter.
 func expect(d *json.Decoder, want json.Delim) error {
 	got, err := d.Token()
 	if err == nil && got != want {
-		err = fmt.Errorf("%v instead of %v", got, want)
+		err = fmt.Errorf("got %v instead of %v", got, want)
 	}
 	return err
 }
 
-// Revision returns the number of the last change of a balancer's configuration.
+// Revision returns the number of the last change of the balancer's configuration.
 func (c *Client) Revision(ctx context.Context) (uint64, error) {
 	var list v1.RevisionList
 	if err := c.do(ctx, http.MethodGet, "/config/revisions", nil, &list); err != nil {
@@ -231,25 +232,25 @@ func (c *Client) Revision(ctx context.Context) (uint64, error) {
 // Post sends one object. It succeeds if the object exists already.
 func (c *Client) Post(ctx context.Context, path string, body any) error {
 	err := c.do(ctx, http.MethodPost, path, body, nil)
-	if r := (*Refusal)(nil); errors.As(err, &r) && r.Status == http.StatusConflict {
+	if r := (*StatusError)(nil); errors.As(err, &r) && r.Status == http.StatusConflict {
 		return nil
 	}
 	return err
 }
 
-// Instances returns the roles of the balancer.
+// Instances returns the balancer's role in each instance.
 func (c *Client) Instances(ctx context.Context) ([]v1.InstanceState, error) {
 	var list v1.InstanceStateList
 	return list.Attr, c.do(ctx, http.MethodGet, "/config/cistate/all", nil, &list)
 }
 
-// accepts reports whether the balancer's node accepts a connection, which its kernel does for a
-// daemon that hangs.
+// accepts reports whether the balancer's node accepts a connection. Its kernel does so even if the
+// daemon hangs.
 func (c *Client) accepts(ctx context.Context) bool {
 	return connect(ctx, c.address) == nil
 }
 
-// connect opens a TCP connection, and closes it.
+// connect opens and closes a TCP connection.
 func connect(ctx context.Context, address string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err == nil {
@@ -258,13 +259,14 @@ func connect(ctx context.Context, address string) error {
 	return err
 }
 
+// do makes a request with body as JSON, and decodes the answer into out, unless that is nil.
 func (c *Client) do(ctx context.Context, method, path string, body, out any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, nil)
 	if err != nil {
 		return err
 	}
 	if body != nil {
-		data, err := piecesOf(body)
+		data, err := bodyOf(body)
 		if err != nil {
 			return err
 		}
@@ -278,12 +280,12 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any) err
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
-	if read, ok := out.(reading); ok && resp.StatusCode/100 == 2 {
+	defer resp.Body.Close() //nolint:errcheck // the body was read
+	if read, ok := out.(streamReader); ok && resp.StatusCode/100 == 2 {
 		if err := read(resp.Body); err != nil {
 			return fmt.Errorf("%s %s: the answer is not loxilb's: %w", method, path, err)
 		}
-		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // the connection is used again
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer)) // so the connection can be used again
 		return nil
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -291,7 +293,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any) err
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	if resp.StatusCode/100 != 2 {
-		return refusal(resp.StatusCode, data)
+		return statusError(resp.StatusCode, data)
 	}
 	if out == nil {
 		return nil
@@ -302,6 +304,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, out any) err
 	return nil
 }
 
+// authorize adds the token.
 func (c *Client) authorize(req *http.Request) error {
 	token := c.token
 	if c.tokenFile != "" {
@@ -317,8 +320,9 @@ func (c *Client) authorize(req *http.Request) error {
 	return nil
 }
 
-func refusal(status int, data []byte) error {
-	r := &Refusal{Status: status}
+// statusError returns the StatusError of an answer.
+func statusError(status int, data []byte) error {
+	r := &StatusError{Status: status}
 	if json.Unmarshal(data, &r.Body) != nil || r.Body.Message == "" {
 		r.Body.Message = fmt.Sprintf("HTTP status %d", status)
 	}

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// absence is how long a pod may be missing in the list of balancers while it is replaced. Then the
-// new one is there, and its daemon may be restarting.
-const absence = 5 * time.Second
+// replacementTime is how long a pod may be missing in the list of balancers while it is replaced.
+// Afterwards the list has the new pod, whose daemon may be starting.
+const replacementTime = 5 * time.Second
 
-// askDeparted asks the nodes of MASTERs whose pods were deleted whether they are alive. While a
-// daemon is replaced, its node refuses connections. A node that was drained and shut down answers
-// nothing: its VIPs must not wait for a daemon.
-func (e *election) askDeparted(ctx context.Context, all []*member) {
+// probeDeparted connects to the nodes of MASTERs whose pods were deleted. While a daemon is
+// replaced, its node refuses connections. A node that was drained and shut down does not answer:
+// its VIPs must not wait for a daemon.
+func (e *election) probeDeparted(ctx context.Context, all []*member) {
 	departed := map[string]bool{}
 	for _, url := range e.masters {
 		departed[url] = true
@@ -26,38 +26,38 @@ func (e *election) askDeparted(ctx context.Context, all []*member) {
 	ctx, cancel := context.WithTimeout(ctx, hangAfter)
 	defer cancel()
 	var mu sync.Mutex
-	var asking sync.WaitGroup
-	unheard := map[string]int{}
+	var probes sync.WaitGroup
+	missed := map[string]int{}
 	for url := range departed {
-		asking.Go(func() {
+		probes.Go(func() {
 			if !isAlive(ctx, url) {
 				mu.Lock()
 				defer mu.Unlock()
-				unheard[url] = e.unheard[url] + 1
+				missed[url] = e.missedProbes[url] + 1
 			}
 		})
 	}
-	asking.Wait()
-	e.unheard = unheard
+	probes.Wait()
+	e.missedProbes = missed
 }
 
-// hasReturned reports whether a balancer answers that did not when the election began. It was not
-// asked for its roles, and may be MASTER: the next election knows.
+// hasReturned reports whether a balancer answers that did not answer when the election began. It
+// was not asked for its roles, so it may be MASTER.
 func hasReturned(all, answered []*member) bool {
 	return slices.ContainsFunc(all, func(m *member) bool { return m.answers() && !slices.Contains(answered, m) })
 }
 
-// mayBeAbsent reports whether the MASTER of an instance may have no pod just now, as in an upgrade
-// of this controller and of the balancers: all others answer, and are BACKUP. A dead node still has
-// its pod, and does not answer.
-func (e *election) mayBeAbsent(all []*member, states roleStates, instance string) bool {
+// mayBeReplaced reports whether the pod of an instance's MASTER may be missing because it is being
+// replaced, as in an upgrade of controller and balancers: all listed balancers answer, and are
+// BACKUP. If the node were dead, its pod would still be listed, and not answer.
+func (e *election) mayBeReplaced(all []*member, states roleStates, instance string) bool {
 	if slices.ContainsFunc(all, func(m *member) bool { return states[m.URL][instance] != backup }) {
 		return false
 	}
-	if e.backups.IsZero() {
-		e.backups = time.Now()
+	if e.onlyBackupsSince.IsZero() {
+		e.onlyBackupsSince = time.Now()
 	}
-	return time.Since(e.backups) < absence
+	return time.Since(e.onlyBackupsSince) < replacementTime
 }
 
 // isAlive reports whether the node of a balancer accepts or refuses connections.
@@ -67,5 +67,5 @@ func isAlive(ctx context.Context, balancer string) bool {
 		return false
 	}
 	err = connect(ctx, u.Host)
-	return err == nil || isRefusal(err)
+	return err == nil || isAliveError(err)
 }

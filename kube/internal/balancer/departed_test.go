@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/api/httpapi"
 )
 
-// TestDeparted has the pod of the MASTER deleted. Its VIPs stay while its node answers, as its
-// daemon is being replaced. They move if the node dies in that time, as one that is shut down.
+// TestDeparted deletes the pod of the MASTER. Its VIPs stay while its node answers, since the
+// daemon is being replaced, and move if the node no longer answers, as one that is shut down.
 func TestDeparted(t *testing.T) {
 	t.Parallel()
 	for what, tc := range map[string]struct {
@@ -40,9 +40,9 @@ func TestDeparted(t *testing.T) {
 	}
 }
 
-// TestGoneForgotten checks that elections remember no balancers that have left for good: they would
-// add up over the years of a cluster whose nodes come and go.
-func TestGoneForgotten(t *testing.T) {
+// TestForgetDeparted checks that elections do not remember departed balancers: they would add up in
+// a cluster whose nodes come and go for years.
+func TestForgetDeparted(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, r)
@@ -53,19 +53,19 @@ func TestGoneForgotten(t *testing.T) {
 	gone := "http://" + refusingNode(t)
 	elected.masters["llb-inst0"] = gone
 	f.electOnce(t.Context(), elected)
-	if len(elected.away) != 1 {
-		t.Fatalf("a MASTER that may be restarting is not waited for: %v", elected.away)
+	if len(elected.awaySince) != 1 {
+		t.Fatalf("a MASTER that may be restarting is not waited for: %v", elected.awaySince)
 	}
-	elected.away[gone] = time.Now().Add(-restartTime)
+	elected.awaySince[gone] = time.Now().Add(-restartTime)
 	f.electOnce(t.Context(), elected)
-	if elected.masters["llb-inst0"] == gone || len(elected.away) > 0 {
-		t.Errorf("MASTERs are %v, and %v is remembered", elected.masters, elected.away)
+	if elected.masters["llb-inst0"] == gone || len(elected.awaySince) > 0 {
+		t.Errorf("MASTERs are %v, and %v is remembered", elected.masters, elected.awaySince)
 	}
 }
 
-// TestAbsent starts a controller while the pod of the MASTER is replaced, so the list has only a
-// BACKUP. That becomes MASTER only if no other balancer comes for a while.
-func TestAbsent(t *testing.T) {
+// TestStartDuringReplacement starts a controller while the pod of the MASTER is replaced, so only a
+// BACKUP is listed. It becomes MASTER only after replacementTime.
+func TestStartDuringReplacement(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	r.Call("POST", httpapi.BaseURL+"/config/cistate", `{"instance":"llb-inst0","state":"BACKUP"}`, "Content-Type", "application/json")
@@ -76,12 +76,12 @@ func TestAbsent(t *testing.T) {
 	elected := newElection()
 	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, []*remote{r}); got != "" {
-		t.Errorf("while the MASTER may be absent, MASTERs are %q", got)
+		t.Errorf("while the pod of the MASTER may be replaced, MASTERs are %q", got)
 	}
-	elected.backups = time.Now().Add(-absence)
+	elected.onlyBackupsSince = time.Now().Add(-replacementTime)
 	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, []*remote{r}); got != "0:0" {
-		t.Errorf("after its absence, MASTERs are %q", got)
+		t.Errorf("after replacementTime, MASTERs are %q", got)
 	}
 }
 
@@ -98,8 +98,8 @@ func refusingNode(t *testing.T) string {
 	return ended.Addr().String()
 }
 
-// deadNode returns an address that answers no connections, as that of a machine without power: the
-// kernel drops them while the queue of a listener is full.
+// deadNode returns an address that does not answer, like that of a machine without power: the
+// kernel drops connections while the queue of a listener is full.
 func deadNode(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

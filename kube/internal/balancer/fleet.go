@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -14,60 +16,60 @@ import (
 	"loxilb/kube/internal/translate"
 )
 
-// Options of a Fleet.
+// Options are the options of a Fleet.
 type Options struct {
-	Owner    string // of our services on balancers
-	Zone     string // zone of the existing controller, whose services TakeOver adopts
-	TakeOver bool
+	Owner    string // owner of our services on balancers
+	Zone     string
+	TakeOver bool // delete services of the existing controller in this zone
 	Roles    Roles
 	BGP      BGP
 	Changed  func(types.NamespacedName)         // the State of a Service may have changed
-	Stuck    func(types.NamespacedName, string) // a balancer does not delete something of a Service, and why
+	Stuck    func(types.NamespacedName, string) // a balancer does not delete a service of the Service, for a reason
 	Log      logr.Logger
 }
 
-// Fleet has all balancers, and the desired state of Services on them. It is safe for concurrent
-// use.
+// Fleet keeps all balancers up to date with the desired state of Services. It is safe for
+// concurrent use.
 type Fleet struct {
 	Options
-	seed  maphash.Seed
-	lists chan struct{} // balancers whose services are being read
+	seed      maphash.Seed
+	listSlots chan struct{} // held while a balancer's services are read
 
-	mu       sync.RWMutex
-	desired  map[types.NamespacedName]*Desired
-	held     map[types.NamespacedName]bool // Services that stay as they are on balancers
-	complete bool                          // desired and held have all Services
-	changes  uint64                        // of desired, held and complete
-	targeted bool                          // members are all balancers
-	members  map[string]*member
-	masters  map[string]string // URLs of the elected balancers, by instance
-	ctx      context.Context   // of members' goroutines; nil: not started
-	running  sync.WaitGroup
+	mu             sync.RWMutex
+	desired        map[types.NamespacedName]*Desired
+	held           map[types.NamespacedName]bool // Services that stay on balancers as they are
+	complete       bool                          // Complete was called
+	changes        uint64                        // number of changes of desired, held and complete
+	balancersKnown bool                          // SetTargets was called
+	members        map[string]*member
+	masters        map[string]string // URLs of the elected balancers, by instance
+	ctx            context.Context   // context of members' goroutines; nil: none may start
+	running        sync.WaitGroup
 }
 
-// Desired is what balancers should have of a Service.
+// Desired has the entries of a Service that balancers should have.
 type Desired struct {
 	Common []translate.Entry
-	Nodes  map[string][]translate.Entry // instead of Common, of balancers on these nodes
+	Nodes  map[string][]translate.Entry // instead of Common, for balancers on these nodes
 }
 
 // Target is a balancer to keep up to date.
 type Target struct {
 	URL    string
-	Node   string // that it runs on; empty: outside of the cluster, or unknown
+	Node   string // the node of its pod; empty: outside of the cluster, or unknown
 	Client *Client
 }
 
 // NewFleet returns a fleet without balancers.
 func NewFleet(o Options) *Fleet {
 	return &Fleet{
-		Options: o, seed: maphash.MakeSeed(), lists: make(chan struct{}, listsAtOnce), desired: map[types.NamespacedName]*Desired{},
+		Options: o, seed: maphash.MakeSeed(), listSlots: make(chan struct{}, maxLists), desired: map[types.NamespacedName]*Desired{},
 		held: map[types.NamespacedName]bool{}, members: map[string]*member{}, masters: map[string]string{},
 	}
 }
 
-// Start serves the balancers until the context ends. It is a Runnable of controller-runtime that
-// only the leader runs.
+// Start keeps balancers up to date until the context ends. It is a Runnable of controller-runtime
+// that only the leader runs.
 func (f *Fleet) Start(ctx context.Context) error {
 	f.mu.Lock()
 	f.ctx = ctx
@@ -79,13 +81,16 @@ func (f *Fleet) Start(ctx context.Context) error {
 		f.elect(ctx)
 	}
 	<-ctx.Done()
+	f.mu.Lock()
+	f.ctx = nil
+	f.mu.Unlock()
 	f.running.Wait()
 	return nil
 }
 
 // run starts the goroutine of a member. f.mu is held.
 func (f *Fleet) run(m *member) {
-	if f.ctx == nil || f.ctx.Err() != nil {
+	if f.ctx == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(f.ctx)
@@ -93,11 +98,12 @@ func (f *Fleet) run(m *member) {
 	f.running.Go(func() { m.loop(ctx) })
 }
 
-// SetTargets replaces the balancers, and reports whether some have come or gone. Balancers that are
-// left out keep their services: their data path may well outlive an interruption of the cluster.
+// SetTargets replaces the balancers, and reports whether any was added or removed. Removed
+// balancers keep their services: their data paths may outlive an interruption of the cluster.
 func (f *Fleet) SetTargets(targets []Target) (changed bool) {
 	f.mu.Lock()
-	f.targeted = true
+	defer f.mu.Unlock()
+	f.balancersKnown = true
 	wanted := map[string]bool{}
 	for _, t := range targets {
 		wanted[t.URL] = true
@@ -118,7 +124,6 @@ func (f *Fleet) SetTargets(targets []Target) (changed bool) {
 			changed = true
 		}
 	}
-	f.mu.Unlock()
 	return changed
 }
 
@@ -133,7 +138,7 @@ func (f *Fleet) Nodes() (nodes []string) {
 	return slices.Compact(nodes)
 }
 
-// Addresses returns the addresses of the balancers, by address, with their URLs.
+// Addresses returns the URLs of the balancers by their addresses.
 func (f *Fleet) Addresses() map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, m := range f.list() {
@@ -144,20 +149,11 @@ func (f *Fleet) Addresses() map[netip.Addr]string {
 	return out
 }
 
+// list returns the balancers, sorted by URL.
 func (f *Fleet) list() []*member {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	list := make([]*member, 0, len(f.members))
-	for _, m := range f.members {
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(a, b *member) int {
-		if a.URL < b.URL {
-			return -1
-		}
-		return 1
-	})
-	return list
+	return slices.SortedFunc(maps.Values(f.members), func(a, b *member) int { return strings.Compare(a.URL, b.URL) })
 }
 
 // Set sets the desired entries of a Service on balancers.
@@ -180,13 +176,14 @@ func (f *Fleet) Set(service types.NamespacedName, d Desired) {
 	}
 }
 
+// hash sets the hashes of entries.
 func (f *Fleet) hash(entries []translate.Entry) {
 	for i := range entries {
 		entries[i].Hash = maphash.Bytes(f.seed, entries[i].Spec)
 	}
 }
 
-// Hold keeps what balancers have of a Service, until Set or Delete.
+// Hold keeps the services of a Service on balancers as they are, until Set or Delete.
 func (f *Fleet) Hold(service types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,21 +196,21 @@ func (f *Fleet) Hold(service types.NamespacedName) {
 // Delete removes a Service from the balancers.
 func (f *Fleet) Delete(service types.NamespacedName) {
 	f.mu.Lock()
-	_, there := f.desired[service]
-	there = there || f.held[service]
+	_, exists := f.desired[service]
+	exists = exists || f.held[service]
 	delete(f.desired, service)
 	delete(f.held, service)
-	if there {
+	if exists {
 		f.changes++
 	}
 	f.mu.Unlock()
-	if there {
+	if exists {
 		f.wake()
 	}
 }
 
-// Complete must be called once Set and Hold were called for all Services. Then our services without
-// a Service are removed from balancers.
+// Complete must be called once Set or Hold was called for each Service. From then on, services of
+// ours without a Service are deleted from balancers.
 func (f *Fleet) Complete() {
 	f.mu.Lock()
 	f.complete = true
@@ -222,9 +219,10 @@ func (f *Fleet) Complete() {
 	f.wake()
 }
 
+// wake makes all balancers synchronize soon.
 func (f *Fleet) wake() {
 	for _, m := range f.list() {
-		m.wakeUp()
+		m.wake()
 	}
 }
 
@@ -244,7 +242,7 @@ func equalEntries(a, b []translate.Entry) bool {
 	return slices.EqualFunc(a, b, func(x, y translate.Entry) bool { return x.Key == y.Key && string(x.Spec) == string(y.Spec) })
 }
 
-// For returns the entries for the balancer of a node.
+// For returns the entries for the balancer of a node; node "" is a balancer outside of the cluster.
 func (d *Desired) For(node string) []translate.Entry {
 	if entries, ok := d.Nodes[node]; ok && node != "" {
 		return entries
@@ -264,23 +262,25 @@ type view struct {
 	items    map[string]item
 	held     map[types.NamespacedName]bool
 	complete bool
-	changes  uint64 // up to here
+	changes  uint64 // Fleet.changes of this view
 }
 
+// hasChanged reports whether the desired state has changed since a view.
 func (f *Fleet) hasChanged(since uint64) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.changes != since
 }
 
+// view returns the desired state of the balancer of a node.
 func (f *Fleet) view(node string) view {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete, changes: f.changes}
 	for service, d := range f.desired {
 		for _, e := range d.For(node) {
-			// Two Services may want the same for a moment, when one has just given it up: which one
-			// gets it must not change from round to round.
+			// Two Services may have the same key for a moment, when one has just released it. The choice
+			// must be the same in each view.
 			if other, twice := v.items[e.Key]; !twice || service.String() < other.service.String() {
 				v.items[e.Key] = item{service, e.Spec, e.Hash}
 			}
@@ -292,40 +292,40 @@ func (f *Fleet) view(node string) view {
 	return v
 }
 
-// State is what balancers have of a Service.
+// State is the state of a Service on balancers.
 type State struct {
-	Targeted   bool // it is known which balancers there are
-	Balancers  int  // in all
-	Reachable  int
-	Silent     bool              // none has answered for longer than a restart may take
-	Tried      bool              // a request was sent to each balancer
-	Entries    int               // that balancers should have
-	Endpoints  int               // of all entries
-	Omitted    bool              // an entry of a balancer lacks endpoints beyond its limit
-	Programmed bool              // each port of each address is on at least one balancer
-	Have       map[string]bool   // entries that a balancer has, by their keys
-	Errors     map[string]string // why a balancer has refused entries, by their keys
-	Problem    string            // of a balancer that takes no changes now
+	BalancersKnown bool              // the list of balancers is known
+	Balancers      int               // number of balancers
+	Reachable      int               // number of reachable balancers
+	Silent         bool              // no balancer has answered for longer than a restart may take
+	Tried          bool              // each balancer has answered or failed
+	Entries        int               // number of desired entries
+	Endpoints      int               // number of endpoints of all entries
+	Omitted        bool              // an entry lacks endpoints beyond the limit of balancers
+	Programmed     bool              // each port of each address is on at least one balancer
+	Have           map[string]bool   // keys of entries that a balancer has
+	Errors         map[string]string // why a balancer has refused entries, by key
+	Problem        string            // why a balancer applies no changes
 }
 
-// State returns what balancers have of a Service.
+// State returns the state of a Service on balancers.
 func (f *Fleet) State(service types.NamespacedName) State {
 	f.mu.RLock()
-	d, targeted := f.desired[service], f.targeted
+	d, balancersKnown := f.desired[service], f.balancersKnown
 	f.mu.RUnlock()
-	s := State{Targeted: targeted, Have: map[string]bool{}, Errors: map[string]string{}}
+	s := State{BalancersKnown: balancersKnown, Have: map[string]bool{}, Errors: map[string]string{}}
 	if d == nil {
 		d = &Desired{}
 	}
 	s.Tried, s.Silent = true, true
 	for _, m := range f.list() {
 		s.Balancers++
-		s.Tried, s.Silent = s.Tried && m.wasTried(), s.Silent && m.wasSilent()
+		s.Tried, s.Silent = s.Tried && m.isTried(), s.Silent && m.isSilent()
 		entries := d.For(m.Node)
 		s.Omitted = s.Omitted || slices.ContainsFunc(entries, func(e translate.Entry) bool { return e.Omitted })
-		if m.report(entries, s.Have, s.Errors) {
+		if m.addState(entries, s.Have, s.Errors) {
 			s.Reachable++
-			s.Problem = cmp.Or(s.Problem, m.busyWith())
+			s.Problem = cmp.Or(s.Problem, m.busyReason())
 		}
 	}
 	s.Entries, s.Programmed = len(d.Common), s.Balancers > 0
@@ -336,7 +336,7 @@ func (f *Fleet) State(service types.NamespacedName) State {
 	return s
 }
 
-// Gone reports whether no balancer that can be reached has anything of a Service. Others forget it
+// Gone reports whether no reachable balancer has services of a Service. Other balancers delete them
 // when they return.
 func (f *Fleet) Gone(service types.NamespacedName) bool {
 	for _, m := range f.list() {
@@ -347,12 +347,12 @@ func (f *Fleet) Gone(service types.NamespacedName) bool {
 	return true
 }
 
-// Left returns the number of answering balancers that may have our services.
-func (f *Fleet) Left() (n int) {
+// Remaining returns the number of answering balancers that may have our services.
+func (f *Fleet) Remaining() (n int) {
 	f.mu.RLock()
-	known := f.complete && f.targeted
+	isKnown := f.complete && f.balancersKnown
 	f.mu.RUnlock()
-	if !known {
+	if !isKnown {
 		return 1
 	}
 	for _, m := range f.list() {

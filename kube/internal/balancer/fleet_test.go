@@ -32,28 +32,30 @@ import (
 	"loxilb/test/certtest"
 )
 
-// remote is the API of a balancer over HTTP. While it is down, connections end without an answer.
+// remote is the API of a balancer over HTTP.
 type remote struct {
 	*apitest.Bench
 	*httptest.Server
-	down    atomic.Bool
-	status  atomic.Int32           // that changes are answered with; 0: as the balancer does
-	applied atomic.Int32           // requests that changed services
-	early   atomic.Int32           // of them, those before the balancer had a role
-	hangs   atomic.Bool            // it does not answer requests about roles
-	waiting atomic.Int32           // requests that are not answered
-	slow    atomic.Bool            // it does not answer changes
-	dead    atomic.Bool            // it answers nothing
-	asked   atomic.Pointer[func()] // called by requests about roles
-	verdict atomic.Pointer[func(body string) int]
+	down           atomic.Bool            // end connections without an answer
+	changeStatus   atomic.Int32           // answer requests for changes with this status; 0: normally
+	readStatus     atomic.Int32           // answer requests for statuses of objects with this status; 0: normally
+	applied        atomic.Int32           // number of requests for changes of services
+	appliedEarly   atomic.Int32           // number of them before the balancer had a role
+	hangsOnRoles   atomic.Bool            // do not answer requests about roles
+	waiting        atomic.Int32           // number of unanswered requests
+	hangsOnChange  atomic.Bool            // do not answer changes
+	dead           atomic.Bool            // do not answer anything
+	onRoles        atomic.Pointer[func()] // called by requests about roles
+	changeStatuses atomic.Pointer[func(body string) int]
 }
 
-// refuse has the balancer answer requests for changes with a status, unless it is 0.
-func (r *remote) refuse(verdict func(body string) int) {
-	if verdict == nil {
-		verdict = func(string) int { return 0 }
+// refuse makes the balancer answer changes with the status that a function returns for their body;
+// 0: normally. nil: answer all of them normally.
+func (r *remote) refuse(status func(body string) int) {
+	if status == nil {
+		status = func(string) int { return 0 }
 	}
-	r.verdict.Store(&verdict)
+	r.changeStatuses.Store(&status)
 }
 
 func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest.Server)) *remote {
@@ -63,32 +65,39 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 		if r.down.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		if r.dead.Load() || r.slow.Load() && strings.HasSuffix(q.URL.Path, "/config/apply") || r.hangs.Load() && strings.Contains(q.URL.Path, "/config/cistate") {
+		if r.dead.Load() || r.hangsOnChange.Load() && strings.HasSuffix(q.URL.Path, "/config/apply") || r.hangsOnRoles.Load() && strings.Contains(q.URL.Path, "/config/cistate") {
 			r.waiting.Add(1)
 			defer r.waiting.Add(-1)
 			_, _ = io.Copy(io.Discard, q.Body) // the end of the connection is noticed after the body
 			<-q.Context().Done()
 			return
 		}
-		if f := r.asked.Load(); f != nil && strings.Contains(q.URL.Path, "/config/cistate") {
+		if f := r.onRoles.Load(); f != nil && strings.Contains(q.URL.Path, "/config/cistate") {
 			(*f)()
 		}
 		if strings.HasSuffix(q.URL.Path, "/config/apply") {
 			r.applied.Add(1)
-			if verdict := r.verdict.Load(); verdict != nil {
+			if status := r.changeStatuses.Load(); status != nil {
 				body, _ := io.ReadAll(q.Body)
 				q.Body = io.NopCloser(bytes.NewReader(body))
-				if code := (*verdict)(string(body)); code != 0 {
+				if code := (*status)(string(body)); code != 0 {
 					http.Error(w, `{"code":1,"message":"it cuts off a session"}`, code)
 					return
 				}
 			}
 			if r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Role == "" {
-				r.early.Add(1)
+				r.appliedEarly.Add(1)
 			}
 		}
-		if code := int(r.status.Load()); code != 0 && q.Method != http.MethodGet {
-			http.Error(w, `{"code":1,"message":"the store is away"}`, code)
+		code := r.changeStatus.Load()
+		if q.Method == http.MethodGet {
+			code = 0
+		}
+		if strings.HasSuffix(q.URL.Path, "/status/objects") {
+			code = r.readStatus.Load()
+		}
+		if code != 0 {
+			http.Error(w, `{"code":1,"message":"the store is away"}`, int(code))
 			return
 		}
 		r.Http.ServeHTTP(w, q)
@@ -99,7 +108,7 @@ func newRemote(t *testing.T, change func(*httpapi.Options), start func(*httptest
 	return r
 }
 
-// newFleet returns a fleet of balancers, whose rounds tests make.
+// newFleet returns a fleet that is not started: tests call round instead.
 func newFleet(t *testing.T, o Options, access Access, remotes ...*remote) *Fleet {
 	t.Helper()
 	o.Owner, o.Zone, o.Log = "kube-1", "llb", logr.Discard()
@@ -129,13 +138,13 @@ func targetOf(t *testing.T, r *remote, access Access) Target {
 	return Target{URL: r.URL, Client: c}
 }
 
-// round brings each balancer up to date once, as their loops do, and returns the last error.
+// round synchronizes each balancer once, like its loop, and returns the last error.
 func (f *Fleet) round(t *testing.T) (last error) {
 	t.Helper()
 	for _, m := range f.list() {
 		_, err := m.sync(t.Context())
 		m.synced = err == nil || m.synced && isBusy(err)
-		m.note(t.Context(), err)
+		m.recordSync(t.Context(), err)
 		if err != nil {
 			last = err
 		}
@@ -143,8 +152,8 @@ func (f *Fleet) round(t *testing.T) (last error) {
 	return last
 }
 
-// named returns the name of a Service, and entries for it.
-func named(i, endpoints int) (types.NamespacedName, Desired) {
+// numbered returns the name and entries of Service number i.
+func numbered(i, endpoints int) (types.NamespacedName, Desired) {
 	name := types.NamespacedName{Namespace: "default", Name: fmt.Sprint("s", i)}
 	vip := netip.AddrFrom4([4]byte{20, 20, byte(i >> 8), byte(i)})
 	var list []string
@@ -168,8 +177,8 @@ func (r *remote) names() string {
 
 func plain(s *httptest.Server) { s.Start() }
 
-// TestAbsentBalancer deletes a Service while one of two balancers is away. When that one returns,
-// only what others have there stays. A Service without endpoints is on balancers, too.
+// TestAbsentBalancer deletes a Service while one of two balancers is away. When the balancer
+// returns, it keeps the services of others and of Services that exist, also one without endpoints.
 func TestAbsentBalancer(t *testing.T) {
 	t.Parallel()
 	a, b := newRemote(t, nil, plain), newRemote(t, nil, plain)
@@ -180,9 +189,9 @@ func TestAbsentBalancer(t *testing.T) {
 			port, other))
 	}
 	f := newFleet(t, Options{}, Access{}, a, b)
-	stays, desired := named(1, 0)
+	stays, desired := numbered(1, 0)
 	f.Set(stays, desired)
-	goes, desired := named(2, 2)
+	goes, desired := numbered(2, 2)
 	f.Set(goes, desired)
 	f.Complete()
 	if err := f.round(t); err != nil {
@@ -213,7 +222,7 @@ func TestAbsentBalancer(t *testing.T) {
 	}
 }
 
-// masters returns which balancers are MASTER of each instance, by their indexes.
+// masters returns the index of each instance's MASTER, as INSTANCE:INDEX.
 func masters(t *testing.T, f *Fleet, remotes []*remote) string {
 	t.Helper()
 	var list []string
@@ -236,8 +245,8 @@ func masters(t *testing.T, f *Fleet, remotes []*remote) string {
 	return strings.Join(list, " ")
 }
 
-// TestSpread checks that instances are spread over the balancers that answer: that those of a dead
-// one move at once, and to one that has come only some, after a while.
+// TestSpread checks that instances are spread over the balancers that answer. A new balancer gets
+// its share after a while; the instances of a dead one move at once.
 func TestSpread(t *testing.T) {
 	t.Parallel()
 	var remotes []*remote
@@ -248,10 +257,10 @@ func TestSpread(t *testing.T) {
 	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 6, Spread: true}}, Access{}, remotes...)
 	elected := newElection()
 	elect := func(settled bool) string {
-		_ = f.round(t) // those that are down are known by that
+		_ = f.round(t) // notices balancers that are down
 		for _, m := range f.list() {
 			if settled {
-				m.since = time.Now().Add(-settle)
+				m.reachableSince = time.Now().Add(-settleTime)
 			}
 		}
 		for range 6 {
@@ -266,8 +275,8 @@ func TestSpread(t *testing.T) {
 	remotes[2].down.Store(false)
 	for _, tc := range []struct{ what, got, want string }{
 		{"one balancer", alone, "0:0 1:0 2:0 3:0 4:0 5:0"},
-		{"two have just come", elect(false), "0:0 1:0 2:0 3:0 4:0 5:0"},
-		{"they have settled", elect(true), "0:1 1:2 2:1 3:2 4:0 5:0"},
+		{"two new balancers", elect(false), "0:0 1:0 2:0 3:0 4:0 5:0"},
+		{"after settleTime", elect(true), "0:1 1:2 2:1 3:2 4:0 5:0"},
 		{"again", elect(true), "0:1 1:2 2:1 3:2 4:0 5:0"},
 	} {
 		if tc.got != tc.want {
@@ -278,14 +287,14 @@ func TestSpread(t *testing.T) {
 	if got := elect(true); got != "0:1 1:2 2:1 3:2" {
 		t.Errorf("while a balancer may be restarting, instances are at %q", got)
 	}
-	elected.away[remotes[0].URL] = time.Now().Add(-restartTime)
+	elected.awaySince[remotes[0].URL] = time.Now().Add(-restartTime)
 	if got := elect(true); got != "0:1 1:2 2:1 3:2 4:1 5:2" {
 		t.Errorf("after the death of a balancer, instances are at %q", got)
 	}
 }
 
-// TestRestart checks that a controller that starts leaves roles where balancers have them, and
-// assigns none before all have been asked.
+// TestRestart checks that a controller that starts keeps the roles that balancers have, and assigns
+// none before it knows those of all balancers.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
@@ -298,10 +307,10 @@ func TestRestart(t *testing.T) {
 	elected := newElection()
 	first := f.members[remotes[0].URL]
 	_, err := first.sync(t.Context())
-	first.note(t.Context(), err)
+	first.recordSync(t.Context(), err)
 	f.electOnce(t.Context(), elected)
 	if err != nil || len(elected.masters) > 0 {
-		t.Errorf("with one of two balancers asked, instances are at %v (%v)", elected.masters, err)
+		t.Errorf("while the role of one of two balancers is unknown, instances are at %v (%v)", elected.masters, err)
 	}
 	if err := f.round(t); err != nil {
 		t.Fatal(err)
@@ -313,18 +322,18 @@ func TestRestart(t *testing.T) {
 }
 
 // TestNewBalancers checks that new balancers are BACKUP before they get services, so two never
-// answer for a VIP, and that one becomes MASTER at once although another one does not answer yet.
+// answer for a VIP, and that one becomes MASTER at once although another one does not answer.
 func TestNewBalancers(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain), newRemote(t, nil, plain)}
 	f := newFleet(t, Options{Roles: Roles{VIP: netip.IPv4Unspecified(), Instances: 1}}, Access{}, remotes...)
-	f.Set(named(1, 1))
+	f.Set(numbered(1, 1))
 	f.Complete()
 	remotes[2].down.Store(true)
 	_ = f.round(t)
 	for _, r := range remotes[:2] {
-		if role := r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Role; r.early.Load() > 0 || r.applied.Load() == 0 || role != backup {
-			t.Errorf("a new balancer is %q and has got services %d times, %d times without a role", role, r.applied.Load(), r.early.Load())
+		if role := r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Role; r.appliedEarly.Load() > 0 || r.applied.Load() == 0 || role != backup {
+			t.Errorf("a new balancer is %q and has got services %d times, %d times without a role", role, r.applied.Load(), r.appliedEarly.Load())
 		}
 	}
 	elected := newElection()
@@ -333,7 +342,7 @@ func TestNewBalancers(t *testing.T) {
 		t.Errorf("after the election, MASTERs are %q", got)
 	}
 
-	// One whose lease ended unnoticed is given its role again.
+	// A MASTER whose lease ended unnoticed gets its role again.
 	for _, r := range remotes[:2] {
 		if m := f.members[r.URL]; f.master("llb-inst0") == r.URL {
 			if lease := r.Store.Instances.OfThisNode(r.Store.Snapshot())["llb-inst0"].Lease; lease != restartTime {
@@ -351,8 +360,7 @@ func TestNewBalancers(t *testing.T) {
 		t.Errorf("after a lease has ended, MASTERs are %q", got)
 	}
 
-	// One that was away and believes itself MASTER is notified at once, not by the next
-	// election.
+	// A balancer that returns as a second MASTER becomes BACKUP at once, not by the next election.
 	for i, r := range remotes[:2] {
 		m := f.members[r.URL]
 		if f.master("llb-inst0") == r.URL {
@@ -369,7 +377,7 @@ func TestNewBalancers(t *testing.T) {
 	}
 }
 
-// TestAccess checks that balancers are asked over TLS with a token that may change.
+// TestAccess checks requests over TLS: with a token and a CA that change, and with an unknown CA.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, func(o *httpapi.Options) { o.Token, o.RequireTokens = "second token", true }, (*httptest.Server).StartTLS)
@@ -382,12 +390,12 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	f := newFleet(t, Options{}, access, r)
-	service, desired := named(1, 1)
+	service, desired := numbered(1, 1)
 	f.Set(service, desired)
 	if err := f.round(t); err == nil || f.State(service).Reachable > 0 {
 		t.Errorf("a wrong token is accepted: %v", err)
 	}
-	if !f.members[r.URL].isRestarting() { // it stays MASTER for a while
+	if !f.members[r.URL].isRestarting() { // so it stays MASTER for restartTime
 		t.Error("a balancer that refuses the token counts as dead")
 	}
 	if err := os.WriteFile(access.TokenFile, []byte("second token\n"), 0o600); err != nil {
@@ -409,8 +417,8 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	access.CAFile = ""
-	stranger := newFleet(t, Options{}, access, r)
-	if err := stranger.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
+	withoutCA := newFleet(t, Options{}, access, r)
+	if err := withoutCA.round(t); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
 }
@@ -422,7 +430,7 @@ func TestThousandServices(t *testing.T) {
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
 	for i := range 1000 {
-		f.Set(named(i, 5))
+		f.Set(numbered(i, 5))
 	}
 	f.Complete()
 	for _, what := range []string{"new", "again"} {
@@ -440,8 +448,8 @@ func TestThousandServices(t *testing.T) {
 	}
 }
 
-// TestBatches checks that Services that change one after the other share requests: one for each
-// would cost a balancer four times the processor time of a few.
+// TestBatches checks that Services that change one after the other share requests: a request for
+// each would cost a balancer four times the CPU time.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
@@ -456,7 +464,7 @@ func TestBatches(t *testing.T) {
 	defer tick.Stop()
 	for i := range services {
 		<-tick.C
-		f.Set(named(i, 1))
+		f.Set(numbered(i, 1))
 	}
 	await.True(t, time.Minute, "the balancer has all services", func() bool { return len(r.List()) == services })
 	cancel()

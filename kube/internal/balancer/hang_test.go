@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestHang checks a MASTER whose daemon hangs while its kernel still balances. Its VIPs stay until
-// its lease has ended, so that two nodes never own them, and then move.
+// TestHang checks that the VIPs of a MASTER whose daemon hangs move only after its lease has ended:
+// its kernel still balances, and two nodes must never own them.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
@@ -30,30 +30,30 @@ func TestHang(t *testing.T) {
 
 	remotes[0].dead.Store(true)
 	first.mu.Lock()
-	first.answered = time.Now().Add(-10 * time.Second) // the controller is starved, and its next poll late
+	first.answered = time.Now().Add(-10 * time.Second) // the next poll of a starved controller is late
 	first.mu.Unlock()
 	began := time.Now()
 	_, err := first.sync(t.Context())
 	if !errors.Is(err, errHangs) {
 		t.Fatalf("a poll of the hanging node fails with %v, want %v", err, errHangs)
 	}
-	first.note(t.Context(), err)
+	first.recordSync(t.Context(), err)
 	f.electOnce(t.Context(), elected)
 	if got := elected.masters["llb-inst0"]; got != first.URL {
 		t.Error("the VIPs have moved although the kernel of the MASTER answers for them")
 	}
-	if away := elected.away[first.URL]; away.Before(began) {
+	if away := elected.awaySince[first.URL]; away.Before(began) {
 		t.Errorf("the MASTER counts as away %v before the poll that it did not answer", began.Sub(away))
 	}
-	elected.away[first.URL] = time.Now().Add(-restartTime)
+	elected.awaySince[first.URL] = time.Now().Add(-restartTime)
 	f.electOnce(t.Context(), elected)
 	if got := elected.masters["llb-inst0"]; got != remotes[1].URL {
 		t.Error("the VIPs have not moved after the lease")
 	}
 }
 
-// TestDeadNode checks which nodes count as dead at a poll: one that answers nothing at all, but not
-// one that refuses connections, nor one that accepts them for a daemon that hangs.
+// TestDeadNode checks that a poll takes only a node for dead that does not answer at all, not one
+// that refuses connections, nor one that accepts them for a daemon that hangs.
 func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
@@ -76,7 +76,7 @@ func TestDeadNode(t *testing.T) {
 		m := newMember(nil, Target{URL: "http://" + tc.address, Client: c})
 		began := time.Now()
 		_, err = m.poll(t.Context())
-		if got := isRefusal(err); got != tc.alive {
+		if got := isAliveError(err); got != tc.alive {
 			t.Errorf("a node that %s counts as alive: %v (%v)", what, got, err)
 		}
 		if got := errors.Is(err, errHangs); got != tc.hanging {

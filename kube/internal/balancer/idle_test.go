@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestIdle checks that polls of a balancer which has everything cost as much with thousands of
-// Services as with one, and that changes are noticed afterwards.
+// TestIdle checks that polls of an up-to-date balancer with thousands of Services allocate no more
+// than with one, and that later changes are noticed.
 func TestIdle(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	const services = 3000
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
 	for i := range services {
-		f.Set(named(i, 1))
+		f.Set(numbered(i, 1))
 	}
 	f.Complete()
 	rounds := func(what string, n, want int) uint64 {
@@ -35,22 +35,22 @@ func TestIdle(t *testing.T) { //nolint:paralleltest // it counts what the proces
 	if each, most := rounds("nothing changes", 10, services), uint64(services*50); each > most {
 		t.Errorf("a poll allocates %d bytes, want at most %d", each, most)
 	}
-	first, _ := named(0, 1)
+	first, _ := numbered(0, 1)
 	f.Set(first, Desired{})
-	rounds("one without addresses", 1, services-1)
+	rounds("a Service without addresses", 1, services-1)
 	f.Hold(first)
 	f.Delete(first)
 	rounds("it is deleted", 1, services-1)
-	f.Set(named(0, 1))
-	rounds("it is back", 1, services)
+	f.Set(numbered(0, 1))
+	rounds("it is created again", 1, services)
 
 	r.refuse(func(string) int { return http.StatusBadRequest })
-	f.Set(named(services, 1))
+	f.Set(numbered(services, 1))
 	rounds("one is refused", 1, services)
 	r.refuse(nil)
-	for key, no := range f.members[r.URL].refused {
-		no.at = no.at.Add(-retryRefused)
-		f.members[r.URL].refused[key] = no
+	for key, refusal := range f.members[r.URL].refused {
+		refusal.at = refusal.at.Add(-retryRefused)
+		f.members[r.URL].refused[key] = refusal
 	}
 	rounds("it is no longer refused", 1, services+1)
 }

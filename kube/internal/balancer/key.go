@@ -9,7 +9,8 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// keyOf returns the key of a balancer's service.
+// keyOf returns the key of a service that a balancer reports: that of translate.KeyOf, with a range
+// of ports and a mark if it has them.
 func keyOf(s *v1.ServiceArguments) string {
 	host := s.ExternalIP
 	if strings.Contains(host, ":") {
@@ -26,7 +27,7 @@ func keyOf(s *v1.ServiceArguments) string {
 	return key
 }
 
-// specOfKey returns the smallest spec that identifies a service, for a deletion.
+// specOfKey returns a spec that only identifies a service, for its deletion.
 func specOfKey(key string) json.RawMessage {
 	rest, mark, _ := strings.Cut(key, "/mark=")
 	rest, protocol, _ := strings.Cut(rest, "/")
@@ -44,6 +45,7 @@ func specOfKey(key string) json.RawMessage {
 	return data
 }
 
+// number returns the number in a part of a key.
 func number(s string) int {
 	n, _ := strconv.Atoi(s)
 	return n

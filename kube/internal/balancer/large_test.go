@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestMemory checks that large requests and answers are not copied: of hundreds of balancers, each
-// gets and has all services.
+// TestMemory checks that large requests and answers are not copied: each of hundreds of balancers
+// has all services.
 func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
 	const count, size = 200, 50 << 10
 	endpoints := strings.Repeat(" ", size)
@@ -61,9 +61,9 @@ func TestMemory(t *testing.T) { //nolint:paralleltest // it counts what the proc
 	}
 }
 
-// TestStrangeLists checks that an answer which is no list of services, or a part of one, is not
-// taken for one: everything else on the balancer would be put again or deleted.
-func TestStrangeLists(t *testing.T) {
+// TestInvalidLists checks that an answer which is not a complete list of services is an error:
+// otherwise all other services would be sent again.
+func TestInvalidLists(t *testing.T) {
 	t.Parallel()
 	const service = `{"kind":"Loadbalancer","spec":{"serviceArguments":{"port":80}}}`
 	for text, valid := range map[string]bool{
@@ -78,23 +78,23 @@ func TestStrangeLists(t *testing.T) {
 	}
 }
 
-// TestListsAtOnce checks that a balancer's services are not read while enough others' are: after a
+// TestMaxLists checks that the services of at most maxLists balancers are read at a time: after a
 // start, hundreds at a time on a busy machine all took longer than a request may.
-func TestListsAtOnce(t *testing.T) {
+func TestMaxLists(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
-	for range listsAtOnce {
-		f.lists <- struct{}{}
+	for range maxLists {
+		f.listSlots <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	v := f.view("")
 	if err := f.members[r.URL].list(ctx, &v); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v while %d others are read", err, listsAtOnce)
+		t.Errorf("got %v while %d others are read", err, maxLists)
 	}
-	<-f.lists
-	if err := f.members[r.URL].list(t.Context(), &v); err != nil || len(f.lists) != listsAtOnce-1 {
-		t.Errorf("got %v, and %d are read", err, len(f.lists))
+	<-f.listSlots
+	if err := f.members[r.URL].list(t.Context(), &v); err != nil || len(f.listSlots) != maxLists-1 {
+		t.Errorf("got %v, and %d are read", err, len(f.listSlots))
 	}
 }

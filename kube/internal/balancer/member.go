@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,52 +22,53 @@ import (
 const (
 	pollInterval = 2 * time.Second // of the revision, to notice changes by others
 	pollTimeout  = 2 * time.Second
-	fullInterval = 5 * time.Second // at least between comparisons with all that a balancer has
+	fullInterval = 5 * time.Second // minimum time between comparisons with all services of a balancer
 	retryRefused = 15 * time.Second
 	firstBackoff = 250 * time.Millisecond
 	batchPause   = 50 * time.Millisecond // between synchronizations: changes meanwhile share a request
-	longestPause = time.Second           // a MASTER that was overtaken must hear of it soon after it is back
+	maxBackoff   = time.Second           // a former MASTER that returns must become BACKUP soon
 )
 
-// member is a balancer and its known state.
+// member is a balancer of the fleet, and its known state.
 type member struct {
 	Target
 	fleet  *Fleet
 	waker  chan struct{}
 	cancel context.CancelFunc
 
-	// Of the loop alone
-	synced   bool // existing is all that the balancer has
-	fullAt   time.Time
-	revision uint64
-	foreign  map[string]string // owners of keys in use
-	stuck    map[string]string // why services of ours are not deleted, by key
-	doubtful bool              // it may have stored services that its data path does not have
-	done     uint64            // the balancer has all changes up to here; 0: or some are missing
+	// Only used by the loop
+	synced         bool      // existing has all services of ours on the balancer
+	fullAt         time.Time // last comparison with all services of the balancer
+	revision       uint64
+	foreign        map[string]string // owners of services that are not ours, by key
+	undeletable    map[string]string // why the balancer does not delete services of ours, by key
+	mayBeUnapplied bool              // the data path may lack services that the balancer has stored
+	syncedChanges  uint64            // Fleet.changes that the balancer has; 0: some may be missing
 
-	mu        sync.Mutex
-	stopped   bool // it is no longer a balancer
-	tried     bool
-	reachable bool
-	refusing  bool // not reachable, but its kernel or daemon answers
-	added     time.Time
-	answered  time.Time // a poll, for the last time
-	silent    bool      // as Services were last told: see isSilent
-	since     time.Time // when reachable last became true
-	problem   string
-	existing  inventory // our services
-	refused   map[string]refused
-	roles     map[string]givenRole // by instance
-	roleless  map[string]string    // roles that it did not take, by instance
-	newcomer  map[string]bool      // instances for which it was made BACKUP for lack of a role
+	mu             sync.Mutex
+	stopped        bool // it is no longer a balancer
+	tried          bool // a synchronization has succeeded or failed
+	reachable      bool
+	alive          bool // not reachable, but its kernel or daemon answers
+	added          time.Time
+	answered       time.Time // last answer to a poll
+	reportedSilent bool      // the result of isSilentLocked that Services know
+	reachableSince time.Time
+	problem        string
+	existing       inventory // services of ours
+	refused        map[string]refused
+	roles          map[string]assignedRole // by instance
+	rejectedRoles  map[string]string       // roles that it refused last, by instance
+	defaultBackup  map[string]bool         // instances in which startAsBackup gave it its first role
 }
 
-// present is one of our services on the balancer. Its hash is 0 if its content is not known.
-type present struct {
+// storedService is a service of ours on the balancer. Its hash is 0 if its content is unknown.
+type storedService struct {
 	service types.NamespacedName
 	hash    uint64
 }
 
+// refused is a service that the balancer has refused.
 type refused struct {
 	hash uint64
 	why  string
@@ -76,23 +78,25 @@ type refused struct {
 func newMember(f *Fleet, t Target) *member {
 	return &member{
 		Target: t, fleet: f, waker: make(chan struct{}, 1), cancel: func() {}, added: time.Now(),
-		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]givenRole{}, newcomer: map[string]bool{},
-		stuck: map[string]string{}, roleless: map[string]string{},
+		existing: newInventory(0), refused: map[string]refused{}, roles: map[string]assignedRole{}, defaultBackup: map[string]bool{},
+		undeletable: map[string]string{}, rejectedRoles: map[string]string{},
 	}
 }
 
+// stop ends the loop of a balancer that was removed.
 func (m *member) stop() {
 	m.cancel()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stopped = true
-	forget(m.URL)
+	deleteMetrics(m.URL)
 }
 
-func (m *member) wakeUp() {
+// wake makes the loop synchronize soon.
+func (m *member) wake() {
 	select {
 	case m.waker <- struct{}{}:
-	default: // it is awake already
+	default: // it will do so already
 	}
 }
 
@@ -105,12 +109,12 @@ func (m *member) loop(ctx context.Context) {
 		wait := pollInterval
 		if err != nil {
 			m.synced = m.synced && isBusy(err)
-			wait, backoff = backoff, min(2*backoff, longestPause)
+			wait, backoff = backoff, min(2*backoff, maxBackoff)
 		} else {
 			backoff = firstBackoff
 		}
-		m.note(ctx, err)
-		m.measure(time.Since(began), err)
+		m.recordSync(ctx, err)
+		m.recordMetrics(time.Since(began), err)
 		if m.silenceChanged() {
 			m.fleet.changedAll()
 		}
@@ -121,7 +125,7 @@ func (m *member) loop(ctx context.Context) {
 		timer := time.NewTimer(wait)
 		if err != nil {
 			select {
-			case <-timer.C: // changes must not shorten the pause
+			case <-timer.C: // changes do not shorten the pause
 			case <-ctx.Done():
 			}
 			continue
@@ -139,88 +143,83 @@ func (m *member) loop(ctx context.Context) {
 	}
 }
 
-// note records whether the balancer answers, and logs changes.
-func (m *member) note(ctx context.Context, err error) {
+// recordSync records whether a synchronization succeeded, and logs changes.
+func (m *member) recordSync(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was, first := m.reachable, !m.tried
-	old := m.problem
-	m.tried, m.reachable, m.refusing, m.problem = true, err == nil || isBusy(err), isRefusal(err), ""
+	wasReachable, isFirst, lastProblem := m.reachable, !m.tried, m.problem
+	m.tried, m.reachable, m.alive, m.problem = true, err == nil || isBusy(err), isAliveError(err), ""
 	if err != nil {
 		m.problem = err.Error()
 	} else {
 		m.answered = time.Now()
 	}
 	if !m.reachable {
-		m.roles = map[string]givenRole{}
+		m.roles = map[string]assignedRole{}
 	}
 	switch {
 	case isBusy(err):
-		if m.problem != old {
+		if m.problem != lastProblem {
 			m.fleet.Log.Error(err, "balancer takes no changes now", "balancer", m.URL)
 		}
-	case err != nil && (was || first):
+	case err != nil && (wasReachable || isFirst):
 		m.fleet.Log.Error(err, "balancer does not answer", "balancer", m.URL)
-	case err == nil && !was:
-		m.since = time.Now()
+	case err == nil && !wasReachable:
+		m.reachableSince = time.Now()
 		m.fleet.Log.Info("balancer is up to date", "balancer", m.URL, "services", len(m.existing.entries))
 	}
 }
 
-// busyError is why a balancer that answers takes no changes, of any Service. Its data path works,
-// so it stays MASTER, and no Service is to blame.
+// busyError is why a balancer that answers polls applies no changes of any Service. Its data path
+// works, so it stays MASTER, and no Service counts as refused.
 type busyError struct{ error }
 
 func (e busyError) Unwrap() error { return e.error }
 
 func isBusy(err error) bool { return errors.As(err, new(busyError)) }
 
-// isFailure reports whether an answer is about the balancer, not about the request.
-func isFailure(status int) bool {
+// isServerError reports whether the cause of an error status is the balancer, not the request.
+func isServerError(status int) bool {
 	return status >= http.StatusInternalServerError || status == http.StatusTooManyRequests
 }
 
-// isVerdict reports whether an answer is about objects of the request, not about the balancer or
-// its client.
-func isVerdict(err error) bool {
-	var no *Refusal
-	return errors.As(err, &no) && !isFailure(no.Status) && no.Status != http.StatusUnauthorized && no.Status != http.StatusForbidden
+// isObjectError reports whether the cause of an error status is an object of the request, not the
+// balancer or the client's token.
+func isObjectError(err error) bool {
+	var e *StatusError
+	return errors.As(err, &e) && !isServerError(e.Status) && e.Status != http.StatusUnauthorized && e.Status != http.StatusForbidden
 }
 
-// isRefusal reports whether a balancer that is not up to date is alive: its kernel has refused the
-// connection, or its daemon has answered with an error.
-func isRefusal(err error) bool {
-	if errors.As(err, new(*Refusal)) || errors.Is(err, errHangs) {
+// isAliveError reports whether a failure shows that the balancer's node is alive: its kernel has
+// refused the connection, or its daemon has answered with an error.
+func isAliveError(err error) bool {
+	if errors.As(err, new(*StatusError)) || errors.Is(err, errHangs) {
 		return true
 	}
-	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.ECONNRESET, io.EOF, io.ErrUnexpectedEOF},
+		func(e error) bool { return errors.Is(err, e) })
 }
 
-// sync brings the balancer to the desired state, and returns the Services that have changed.
+// sync brings the balancer to the desired state, and returns the Services whose state has changed.
 func (m *member) sync(ctx context.Context) (touched map[types.NamespacedName]bool, err error) {
 	revision, err := m.poll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	requests, end := m.polled(ctx)
+	requests, end := m.withPolls(ctx)
 	defer end()
 	touched, err = m.update(requests, revision)
-	return touched, judge(requests, err)
+	return touched, classify(requests, err)
 }
 
-// update sends missing services to a balancer that has just reported its revision, and removes
-// superfluous ones.
+// update sends missing services to a balancer that has just reported its revision, and deletes
+// unwanted ones.
 func (m *member) update(ctx context.Context, revision uint64) (touched map[types.NamespacedName]bool, err error) {
 	if !m.synced {
-		if err := m.setUp(ctx); err != nil {
+		if err := m.setUpBGP(ctx); err != nil {
 			return nil, err
 		}
 		if err := m.startAsBackup(ctx); err != nil {
@@ -228,10 +227,10 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 		}
 	}
 	full := !m.synced || revision != m.revision && time.Since(m.fullAt) > fullInterval
-	if !full && m.done != 0 && !m.fleet.hasChanged(m.done) {
-		return nil, nil // to compare thousands of services at each poll costs more than the poll
+	if !full && m.syncedChanges != 0 && !m.fleet.hasChanged(m.syncedChanges) {
+		return nil, nil // comparing thousands of services at each poll would cost more than the poll
 	}
-	m.done = 0
+	m.syncedChanges = 0
 	v := m.fleet.view(m.Node)
 	if full {
 		if err := m.list(ctx, &v); err != nil {
@@ -250,22 +249,22 @@ func (m *member) update(ctx context.Context, revision uint64) (touched map[types
 		return touched, err
 	}
 	m.forgetRefusals(&v)
-	if len(m.refused) == 0 && len(m.stuck) == 0 {
-		m.done, m.doubtful = v.changes, false
+	if len(m.refused) == 0 && len(m.undeletable) == 0 {
+		m.syncedChanges, m.mayBeUnapplied = v.changes, false
 	}
 	return touched, nil
 }
 
-// list reads the balancer's services. It does not compare their content: putting an unchanged
+// list reads the balancer's services. It does not compare their content: sending an unchanged
 // service again has no effect.
 func (m *member) list(ctx context.Context, v *view) error {
 	select {
-	case m.fleet.lists <- struct{}{}:
+	case m.fleet.listSlots <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	services, err := m.Client.Services(ctx)
-	<-m.fleet.lists
+	<-m.fleet.listSlots
 	if err != nil {
 		return err
 	}
@@ -280,7 +279,7 @@ func (m *member) list(ctx context.Context, v *view) error {
 		case s.Managed && s.Owner == m.fleet.Owner && (!m.fleet.isOfOtherZone(s.Name) || wanted && it.service == service),
 			s.Managed && s.Owner == "" && named && wanted && it.service == service,
 			s.Managed && s.Owner == "" && named && m.fleet.TakeOver && m.fleet.isOfZone(s.Name):
-			existing.put(key, present{service: service})
+			existing.put(key, storedService{service: service})
 		default:
 			foreign[key] = fmt.Sprintf("service %q of %s", s.Name, ownerOf(s))
 		}
@@ -289,16 +288,15 @@ func (m *member) list(ctx context.Context, v *view) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.existing = existing
-	for key, r := range m.refused { // they are tried again, and stay refused until then
+	for key, r := range m.refused { // they count as refused until they are sent again, now
 		r.at = time.Time{}
 		m.refused[key] = r
 	}
 	return nil
 }
 
-// isOfOtherZone reports whether a service's name has another zone. Controllers of one cluster have
-// one owner, and those of different zones may share balancers: none must take the services of
-// another for its garbage.
+// isOfOtherZone reports whether a service's name has another zone. Controllers of different zones
+// have the same owner and may share balancers: neither must delete the other's services.
 func (f *Fleet) isOfOtherZone(name string) bool {
 	return strings.Contains(name, ":") && !f.isOfZone(name)
 }
@@ -324,15 +322,16 @@ type entry struct {
 	item
 }
 
-// toPut returns services that are missing or different on the balancer. Foreign services stay.
+// toPut returns the services that are missing or different on the balancer, except those that it
+// has refused recently.
 func (m *member) toPut(v *view) (list []entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, it := range v.items {
-		if p, there := m.existing.entries[key]; there && p.hash == it.hash {
+		if p, exists := m.existing.entries[key]; exists && p.hash == it.hash {
 			continue
 		}
-		if r, no := m.refused[key]; no && r.hash == it.hash && time.Since(r.at) < retryRefused {
+		if r, wasRefused := m.refused[key]; wasRefused && r.hash == it.hash && time.Since(r.at) < retryRefused {
 			continue
 		}
 		list = append(list, entry{key, it})
@@ -340,7 +339,7 @@ func (m *member) toPut(v *view) (list []entry) {
 	return list
 }
 
-// toRemove returns our services that are no longer wanted.
+// toRemove returns the keys of our services that are no longer wanted.
 func (m *member) toRemove(v *view) (keys []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -352,7 +351,7 @@ func (m *member) toRemove(v *view) (keys []string) {
 	return keys
 }
 
-// forgetRefusals forgets refused services that are no longer wanted.
+// forgetRefusals removes unwanted services from m.refused.
 func (m *member) forgetRefusals(v *view) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -363,8 +362,9 @@ func (m *member) forgetRefusals(v *view) {
 	}
 }
 
-// putSome sends services in one request. If the balancer refuses some, it sends the others again.
-func (m *member) putSome(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
+// putBatch sends services in one request. If the balancer refuses some of them, it sends the others
+// again.
+func (m *member) putBatch(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
 	if len(list) == 0 {
 		return nil
 	}
@@ -373,93 +373,95 @@ func (m *member) putSome(ctx context.Context, list []entry, touched map[types.Na
 		specs[i] = e.spec
 	}
 	result, err := m.Client.Apply(ctx, specs, false)
-	var no *Refusal
+	var status *StatusError
 	switch {
 	case err == nil:
-		m.advance(result.Revision)
-		return m.acceptApplied(ctx, list, touched)
-	case errors.As(err, &no) && isFailure(no.Status):
-		m.doubtful = true
+		m.advanceRevision(result.Revision)
+		return m.recordApplied(ctx, list, touched)
+	case errors.As(err, &status) && isServerError(status.Status):
+		m.mayBeUnapplied = true
 		return busyError{err}
-	case !isVerdict(err):
+	case !isObjectError(err):
 		return err
 	case len(list) == 1:
-		m.refuse(list[0], no.Error(), touched)
+		m.recordRefused(list[0], status.Error(), touched)
 		return nil
 	}
-	good, named := list[:0:0], false
+	var good []entry
 	bad := map[int]string{}
-	for _, e := range no.Body.Errors {
+	for _, e := range status.Body.Errors {
 		if e.Index >= 0 && e.Index < len(list) {
-			bad[e.Index], named = e.Message, true
+			bad[e.Index] = e.Message
 		}
 	}
-	if !named { // the answer does not name them
+	if len(bad) == 0 { // the answer does not say which services are refused
 		half := len(list) / 2
-		if err := m.putSome(ctx, list[:half], touched); err != nil {
+		if err := m.putBatch(ctx, list[:half], touched); err != nil {
 			return err
 		}
-		return m.putSome(ctx, list[half:], touched)
+		return m.putBatch(ctx, list[half:], touched)
 	}
 	for i, e := range list {
-		if why, refused := bad[i]; refused {
-			m.refuse(e, why, touched)
+		if why, isBad := bad[i]; isBad {
+			m.recordRefused(e, why, touched)
 		} else {
 			good = append(good, e)
 		}
 	}
-	return m.putSome(ctx, good, touched)
+	return m.putBatch(ctx, good, touched)
 }
 
-// advance records the revision of our change. If there were other changes in between, the next
-// synchronization compares everything.
-func (m *member) advance(revision uint64) {
+// advanceRevision records the revision of our own change. If others have changed something
+// meanwhile, it does not, so the next synchronization compares everything.
+func (m *member) advanceRevision(revision uint64) {
 	if revision == m.revision+1 {
 		m.revision = revision
 	}
 }
 
-func (m *member) accept(list []entry, touched map[types.NamespacedName]bool) {
+// recordAccepted records that the balancer has services.
+func (m *member) recordAccepted(list []entry, touched map[types.NamespacedName]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range list {
-		m.existing.put(e.key, present{e.service, e.hash})
+		m.existing.put(e.key, storedService{e.service, e.hash})
 		delete(m.refused, e.key)
 		touched[e.service] = true
 	}
 }
 
-func (m *member) refuse(e entry, why string, touched map[types.NamespacedName]bool) {
+// recordRefused records that the balancer has refused a service, and logs a new reason.
+func (m *member) recordRefused(e entry, why string, touched map[types.NamespacedName]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if old, again := m.refused[e.key]; !again || old.why != why {
+	if last, again := m.refused[e.key]; !again || last.why != why {
 		m.fleet.Log.Info("balancer refuses a service", "balancer", m.URL, "service", e.key, "of", e.service, "reason", why)
 	}
 	m.refused[e.key] = refused{e.hash, why, time.Now()}
 	touched[e.service] = true
 }
 
-// report adds the state of entries on the balancer, and reports whether the balancer answers. What
-// a silent one had or refused counts no longer.
-func (m *member) report(entries []translate.Entry, have map[string]bool, failures map[string]string) bool {
+// addState adds the entries that the balancer has to have, and those that it refused to failures.
+// It reports whether the balancer answers. The former state of a silent balancer no longer counts.
+func (m *member) addState(entries []translate.Entry, have map[string]bool, failures map[string]string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.isSilent() {
+	if m.isSilentLocked() {
 		return false
 	}
 	for _, e := range entries {
-		if p, there := m.existing.entries[e.Key]; there && p.hash == e.Hash {
+		if p, exists := m.existing.entries[e.Key]; exists && p.hash == e.Hash {
 			have[e.Key] = true
 		}
-		if r, no := m.refused[e.Key]; no {
+		if r, wasRefused := m.refused[e.Key]; wasRefused {
 			failures[e.Key] = m.URL + ": " + r.why
 		}
 	}
 	return m.reachable
 }
 
-// busyWith returns why the balancer takes no changes although it answers, or nothing.
-func (m *member) busyWith() string {
+// busyReason returns why the balancer applies no changes although it answers, or "".
+func (m *member) busyReason() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.reachable || m.problem == "" {
@@ -468,23 +470,21 @@ func (m *member) busyWith() string {
 	return m.URL + ": " + m.problem
 }
 
-func (m *member) wasTried() bool {
+func (m *member) isTried() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.tried
 }
 
-// has reports whether a balancer that may be reached has something of a Service.
+// has reports whether the balancer has services of a Service. An unreachable balancer counts as
+// having none; one that was not tried yet may have some.
 func (m *member) has(service types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.tried && !m.reachable {
-		return false
-	}
-	return !m.tried || m.existing.has(service)
+	return !m.tried || m.reachable && m.existing.has(service)
 }
 
-// hasAny reports whether the balancer may be reachable and have our services.
+// hasAny reports whether the balancer has services of ours, like has.
 func (m *member) hasAny() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

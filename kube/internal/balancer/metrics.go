@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// collectors are the metrics of balancers. controller-runtime adds metrics of queues and requests.
+// collectors are the metrics of balancers. controller-runtime adds those of queues and requests.
 type collectors struct {
 	up, services, refused *prometheus.GaugeVec
 	seconds               *prometheus.HistogramVec
@@ -37,9 +37,9 @@ func newCollectors() *collectors {
 	return c
 }
 
-// measure updates the metrics of a balancer, unless it is no longer one: its last request may end
-// after its metrics are forgotten.
-func (m *member) measure(took time.Duration, err error) {
+// recordMetrics updates the metrics of a balancer, unless it was removed: its last request may end
+// after its metrics were deleted.
+func (m *member) recordMetrics(took time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped {
@@ -59,8 +59,8 @@ func (m *member) measure(took time.Duration, err error) {
 	measures.seconds.WithLabelValues(m.URL).Observe(took.Seconds())
 }
 
-// forget removes the metrics of a removed balancer.
-func forget(url string) {
+// deleteMetrics deletes the metrics of a removed balancer.
+func deleteMetrics(url string) {
 	label := prometheus.Labels{"balancer": url}
 	measures.up.Delete(label)
 	measures.services.Delete(label)

@@ -29,8 +29,8 @@ func up(t *testing.T, url string) (value float64, exists bool) {
 	return 0, false
 }
 
-// TestMetrics checks that a balancer which answers counts as up, although it takes no changes, and
-// that one which is removed while a request is on its way has no metrics afterwards: alerts would
+// TestMetrics checks that a balancer counts as up while it answers, even if it applies no changes,
+// and that a balancer which is removed during a request has no metrics afterwards: alerts would
 // never end.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
@@ -40,14 +40,14 @@ func TestMetrics(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want float64
-	}{{nil, 1}, {busyError{&Refusal{Status: http.StatusServiceUnavailable}}, 1}, {errors.New("no answer"), 0}} {
-		m.measure(time.Second, tc.err)
+	}{{nil, 1}, {busyError{&StatusError{Status: http.StatusServiceUnavailable}}, 1}, {errors.New("no answer"), 0}} {
+		m.recordMetrics(time.Second, tc.err)
 		if got, exists := up(t, r.URL); got != tc.want || !exists {
 			t.Errorf("after %v, the metric is %v, want %v", tc.err, got, tc.want)
 		}
 	}
 	f.SetTargets(nil)
-	m.measure(time.Second, errors.New("canceled"))
+	m.recordMetrics(time.Second, errors.New("canceled"))
 	if got, exists := up(t, r.URL); exists {
 		t.Errorf("after the removal of the balancer, the metric is %v", got)
 	}

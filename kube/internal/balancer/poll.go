@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// missedPolls is the number of consecutive unanswered polls during a request after which a balancer
-// counts as dead. A balancer that applies thousands of services may be late once.
+// missedPolls is the number of consecutive unanswered polls after which a balancer counts as dead
+// during a request. While it applies thousands of services, one answer may be late.
 const missedPolls = 2
 
-// hangAfter is how long a poll is not answered when the balancer's node is asked for a connection:
-// a node that is dead does not answer that either. It is longer than a connection may take.
+// hangAfter is the age of an unanswered poll at which a connection tests whether the node is alive.
+// A poll's own connection may take less than this.
 const hangAfter = pollTimeout * 3 / 5
 
-// errHangs ends a poll of a balancer whose node accepts connections meanwhile. Its daemon has
-// stopped, and its kernel balances.
-var errHangs = errors.New("the balancer's node accepts connections, and its daemon does not answer")
+// errHangs is the failure of a poll of a balancer whose node accepts connections: its daemon hangs,
+// and its kernel balances.
+var errHangs = errors.New("the balancer's node accepts connections, but its daemon does not answer")
 
-// poll asks for the revision.
+// poll returns the balancer's revision. It is also the test whether the balancer is alive.
 func (m *member) poll(ctx context.Context) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
@@ -43,13 +43,13 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// errAway ends a request to a balancer that no longer answers polls.
-var errAway = errors.New("the balancer answers neither a request nor polls")
+// errNoAnswer is why a request to a balancer that no longer answers polls was canceled.
+var errNoAnswer = errors.New("the balancer answers neither a request nor polls")
 
-// polled returns a context for requests that may take long. It ends when the balancer no longer
-// answers polls meanwhile: the death of a MASTER must not be noticed half a minute late because it
-// was just getting services.
-func (m *member) polled(ctx context.Context) (context.Context, context.CancelFunc) {
+// withPolls returns a context for requests that may take long. It is canceled when the balancer no
+// longer answers polls: otherwise the death of a MASTER would be noticed half a minute late if it
+// was just receiving services.
+func (m *member) withPolls(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		missed := 0
@@ -61,13 +61,13 @@ func (m *member) polled(ctx context.Context) (context.Context, context.CancelFun
 				return
 			}
 			switch _, err := m.poll(ctx); {
-			case err == nil, isRefusal(err) && !errors.Is(err, errHangs):
+			case err == nil, isAliveError(err) && !errors.Is(err, errHangs):
 				missed = 0
 			default:
 				if missed++; missed < missedPolls {
 					continue
 				}
-				why := errAway
+				why := errNoAnswer
 				if errors.Is(err, errHangs) {
 					why = errHangs
 				}
@@ -78,14 +78,14 @@ func (m *member) polled(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// judge classifies the failure of a request to a balancer that has just answered a poll: if the
-// request took too long and polls did not, the balancer is busy.
-func judge(ctx context.Context, err error) error {
+// classify returns the error of requests with a context of withPolls, with its cause. A balancer
+// whose request took too long while it answered polls is busy.
+func classify(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(cause, errAway), errors.Is(cause, errHangs):
+	case errors.Is(cause, errNoAnswer), errors.Is(cause, errHangs):
 		return errors.Join(cause, err)
 	case ctx.Err() == nil && isTimeout(err):
 		return busyError{err}

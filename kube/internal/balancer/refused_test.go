@@ -11,8 +11,8 @@ import (
 	"loxilb/test/await"
 )
 
-// TestUnnamedRefusal checks that a balancer which does not say what it refuses of a request has
-// everything else, and that few requests find it.
+// TestUnnamedRefusal checks that a balancer which does not report which service of a request it
+// refuses gets all others, with few requests.
 func TestUnnamedRefusal(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
@@ -25,7 +25,7 @@ func TestUnnamedRefusal(t *testing.T) {
 	})
 	const services = 8
 	for i := range services {
-		f.Set(named(i, 1))
+		f.Set(numbered(i, 1))
 	}
 	f.Complete()
 	if err := f.round(t); err != nil {
@@ -34,24 +34,24 @@ func TestUnnamedRefusal(t *testing.T) {
 	if n := len(r.List()); n != services-1 {
 		t.Errorf("the balancer has %d services, want %d", n, services-1)
 	}
-	// all, its halves, their halves, and these of the refused one
+	// all services, then both halves of each part with the refused one
 	if n := r.applied.Load(); n != 7 {
 		t.Errorf("there were %d requests, want 7", n)
 	}
 	for i := range services {
-		name, _ := named(i, 1)
+		name, _ := numbered(i, 1)
 		if errs := f.State(name).Errors; (len(errs) > 0) != (i == 5) {
 			t.Errorf("errors of %s: %v", name, errs)
 		}
 	}
 }
 
-// TestLateBalancer checks that a balancer that comes while the fleet runs gets its services.
+// TestLateBalancer checks that a balancer which is added while the fleet runs gets the services.
 func TestLateBalancer(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{})
-	f.Set(named(0, 1))
+	f.Set(numbered(0, 1))
 	f.Complete()
 	ctx, cancel := context.WithCancel(t.Context())
 	var ended sync.WaitGroup
@@ -64,7 +64,7 @@ func TestLateBalancer(t *testing.T) {
 		return f.ctx != nil
 	})
 	if !f.SetTargets([]Target{targetOf(t, r, Access{})}) {
-		t.Error("the balancer has not come")
+		t.Error("the balancer is not added")
 	}
 	await.True(t, time.Minute, "the balancer has the service", func() bool { return len(r.List()) == 1 })
 }

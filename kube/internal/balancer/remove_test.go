@@ -8,18 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestStuckDeletion has a balancer refuse to delete one of many services, as it does while one
-// carries the session of its administrator. The others are deleted, the balancer counts as one that
-// answers, and a Service that comes meanwhile is served.
+// TestStuckDeletion makes a balancer refuse to delete one of many services, as it does while a
+// service carries its administrator's session. The others are deleted, the balancer still counts as
+// answering, and a Service that is created meanwhile is served.
 func TestStuckDeletion(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	var stuck []string
-	f := newFleet(t, Options{Stuck: func(service types.NamespacedName, why string) { stuck = append(stuck, service.Name+" "+why) }}, Access{}, r)
+	f := newFleet(t, Options{Stuck: func(service types.NamespacedName, why string) {
+		stuck = append(stuck, service.Name+" "+why)
+	}}, Access{}, r)
 	const count = 100
 	var all []types.NamespacedName
 	for i := range count {
-		name, desired := named(i, 1)
+		name, desired := numbered(i, 1)
 		f.Set(name, desired)
 		all = append(all, name)
 	}
@@ -36,7 +38,7 @@ func TestStuckDeletion(t *testing.T) {
 	for _, name := range all {
 		f.Delete(name)
 	}
-	f.Set(named(count, 1))
+	f.Set(numbered(count, 1))
 	before := r.applied.Load()
 	for range 3 {
 		if err := f.round(t); err != nil {
@@ -56,7 +58,7 @@ func TestStuckDeletion(t *testing.T) {
 		t.Errorf("Services with stuck deletions are reported as %q", stuck)
 	}
 	r.refuse(nil)
-	if err := f.round(t); err != nil || !f.Gone(all[7]) || len(f.members[r.URL].stuck) > 0 {
+	if err := f.round(t); err != nil || !f.Gone(all[7]) || len(f.members[r.URL].undeletable) > 0 {
 		t.Errorf("in the end, a service or a record of its removal remains: %v", err)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"loxilb/internal/api/httpapi"
 )
 
-// TestMasterEnds ends the daemon of the MASTER just before the first election of a controller that
-// has started, which has not noticed it yet. That daemon may be restarting, so no other balancer
-// becomes MASTER: two would answer for the VIPs, and the restarted one refuses connections to
-// Services that it does not have yet. One that stays away is overtaken.
+// TestMasterEnds ends the daemon of the MASTER just before the first election of a controller. The
+// daemon may be restarting, so no other balancer becomes MASTER until restartTime has passed: two
+// would answer for the VIPs, and the restarted one would refuse connections to Services that it
+// does not have yet.
 func TestMasterEnds(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -51,7 +51,7 @@ func TestMasterEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				elected.away[ended.URL] = time.Now().Add(-restartTime)
+				elected.awaySince[ended.URL] = time.Now().Add(-restartTime)
 			}
 			f.electOnce(t.Context(), elected)
 			if got := masters(t, f, remotes); got != tc.want {
@@ -61,8 +61,8 @@ func TestMasterEnds(t *testing.T) {
 	}
 }
 
-// TestMasterReturns has the daemon of the MASTER return in the middle of an election, after a start
-// of the controller. It was not asked for its roles then, and no other balancer becomes MASTER.
+// TestMasterReturns makes the daemon of the MASTER return during the first election of a
+// controller, which has not read its roles. No other balancer becomes MASTER.
 func TestMasterReturns(t *testing.T) {
 	t.Parallel()
 	remotes := []*remote{newRemote(t, nil, plain), newRemote(t, nil, plain)}
@@ -75,14 +75,14 @@ func TestMasterReturns(t *testing.T) {
 	returning.down.Store(true)
 	_ = f.round(t)
 	elected := newElection()
-	comes := func() {
-		remotes[0].asked.Store(nil)
+	comeBack := func() {
+		remotes[0].onRoles.Store(nil)
 		returning.down.Store(false)
 		m := f.members[returning.URL]
 		_, err := m.sync(t.Context())
-		m.note(t.Context(), err)
+		m.recordSync(t.Context(), err)
 	}
-	remotes[0].asked.Store(&comes)
+	remotes[0].onRoles.Store(&comeBack)
 	f.electOnce(t.Context(), elected)
 	if got := masters(t, f, remotes); got != "0:1" {
 		t.Errorf("as the MASTER returns, instances are at %q", got)
@@ -91,7 +91,7 @@ func TestMasterReturns(t *testing.T) {
 	if got := masters(t, f, remotes); got != "0:1" || elected.masters["llb-inst0"] != returning.URL {
 		t.Errorf("after its return, instances are at %q, and the MASTER is %q", got, elected.masters)
 	}
-	if !elected.returns(returning.URL, f.list()) {
-		t.Error("a MASTER that answers counts as away, as one that has returned since an election began")
+	if !elected.mayReturn(returning.URL, f.list()) {
+		t.Error("a MASTER that has returned since the election began counts as away")
 	}
 }

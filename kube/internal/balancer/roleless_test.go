@@ -10,8 +10,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// TestRoleless checks that a balancer which takes no role for an hour is one line in the log, and
-// has its role when it takes it.
+// TestRoleless checks that a balancer which refuses its role in many elections is one line in the
+// log, and gets the role later.
 func TestRoleless(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
@@ -26,17 +26,17 @@ func TestRoleless(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		f.members[r.URL].roles = map[string]givenRole{}
-		r.status.Store(http.StatusServiceUnavailable)
+		f.members[r.URL].roles = map[string]assignedRole{}
+		r.changeStatus.Store(http.StatusServiceUnavailable)
 		elected := newElection()
 		lines.Store(0)
 		for range 10 {
 			f.electOnce(t.Context(), elected)
 		}
 		if n := lines.Load(); n != 1 {
-			t.Errorf("%d lines of the log are about a balancer that takes no role, want 1", n)
+			t.Errorf("%d lines of the log are about a balancer that refuses its role, want 1", n)
 		}
-		r.status.Store(0)
+		r.changeStatus.Store(0)
 		f.electOnce(t.Context(), elected)
 		if got := masters(t, f, []*remote{r}); got != "0:0" {
 			t.Errorf("the MASTERs are %q", got)

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// isSilent reports whether the balancer has not answered for longer than its daemon may need to be
-// replaced. Until then, statuses of Services stay as they are: an upgrade must not write each of
-// them twice. m.mu is held.
-func (m *member) isSilent() bool {
+// isSilentLocked reports whether the balancer has not answered for longer than the replacement of
+// its daemon may take. Until then, statuses of Services stay as they are: an upgrade must not write
+// each of them twice. m.mu is held.
+func (m *member) isSilentLocked() bool {
 	last := m.added
 	if m.answered.After(last) {
 		last = m.answered
@@ -17,23 +17,23 @@ func (m *member) isSilent() bool {
 	return m.tried && !m.reachable && time.Since(last) >= restartTime
 }
 
-// silenceChanged reports whether the balancer has become silent, or is no longer, since the last
-// call.
+// silenceChanged reports whether isSilentLocked has changed since the last call.
 func (m *member) silenceChanged() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.silent
-	m.silent = m.isSilent()
-	return m.silent != before
+	before := m.reportedSilent
+	m.reportedSilent = m.isSilentLocked()
+	return m.reportedSilent != before
 }
 
-func (m *member) wasSilent() bool {
+// isSilent is isSilentLocked for callers without m.mu.
+func (m *member) isSilent() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.isSilent()
+	return m.isSilentLocked()
 }
 
-// changedAll has all Services report the state of the balancers.
+// changedAll calls Changed for all Services.
 func (f *Fleet) changedAll() {
 	f.mu.RLock()
 	services := make([]types.NamespacedName, 0, len(f.desired))

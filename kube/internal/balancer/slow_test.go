@@ -14,8 +14,8 @@ import (
 	"loxilb/test/await"
 )
 
-// TestHangingBalancer checks that a balancer which never answers requests about roles delays an
-// election once, not for each instance: the others get theirs.
+// TestHangingBalancer checks that a balancer which does not answer requests about roles delays an
+// election once, not once per instance.
 func TestHangingBalancer(t *testing.T) {
 	t.Parallel()
 	hangs, other := newRemote(t, nil, plain), newRemote(t, nil, plain)
@@ -24,10 +24,10 @@ func TestHangingBalancer(t *testing.T) {
 	if err := f.round(t); err != nil {
 		t.Fatal(err)
 	}
-	hangs.hangs.Store(true)
+	hangs.hangsOnRoles.Store(true)
 	began := time.Now()
 	f.electOnce(t.Context(), newElection())
-	if took := time.Since(began); took > 4*pollTimeout { // it is asked for its roles, then given one
+	if took := time.Since(began); took > 4*pollTimeout { // one request reads its roles, another one sets a role
 		t.Errorf("the election took %v", took)
 	}
 	got := 0
@@ -46,14 +46,14 @@ func TestLargeServices(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
-	pad := func(d Desired, size int) Desired { // spaces are part of the body, and mean nothing
+	pad := func(d Desired, size int) Desired { // spaces change only the size
 		d.Common[0].Spec = append(d.Common[0].Spec, strings.Repeat(" ", size)...)
 		return d
 	}
 	const count = 10
 	for i := range count {
-		name, desired := named(i, 1)
-		f.Set(name, pad(desired, bytesAtOnce*2/5))
+		name, desired := numbered(i, 1)
+		f.Set(name, pad(desired, maxSpecBytes*2/5))
 	}
 	f.Complete()
 	if err := f.round(t); err != nil {
@@ -67,8 +67,8 @@ func TestLargeServices(t *testing.T) {
 	}
 }
 
-// TestGone deletes 5,000 Services and asks for each whether it is gone, as the controller does for
-// each of them five times a second.
+// TestGone checks 5,000 deleted Services, as the controller does five times a second for each. The
+// log has the time that it takes.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	const count = 5000
@@ -78,10 +78,10 @@ func TestGone(t *testing.T) {
 	m.tried, m.reachable = true, true
 	var names []types.NamespacedName
 	for i := range count {
-		name, desired := named(i, 1)
+		name, desired := numbered(i, 1)
 		names = append(names, name)
 		for port := range 3 {
-			m.existing.put(fmt.Sprint(desired.Common[0].Key, port), present{service: name})
+			m.existing.put(fmt.Sprint(desired.Common[0].Key, port), storedService{service: name})
 		}
 	}
 	began := time.Now()
@@ -105,8 +105,8 @@ func TestGone(t *testing.T) {
 	t.Logf("%d Services in %v", count, time.Since(began).Round(time.Millisecond))
 }
 
-// TestSlowChanges checks that a balancer which answers polls and does not take changes in time
-// stays MASTER, and that one which hangs while it gets services is noticed soon.
+// TestSlowChanges checks that a balancer which answers polls, but not changes in time, counts as
+// answering, and that a balancer which hangs while it receives services is noticed soon.
 func TestSlowChanges(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
@@ -115,9 +115,9 @@ func TestSlowChanges(t *testing.T) {
 	if err := f.round(t); err != nil {
 		t.Fatal(err)
 	}
-	service, desired := named(1, 1)
+	service, desired := numbered(1, 1)
 	f.Set(service, desired)
-	r.slow.Store(true)
+	r.hangsOnChange.Store(true)
 	m.Client.http.Timeout = 3 * pollInterval / 2
 	if err := f.round(t); !isBusy(err) || !m.answers() || !m.synced {
 		t.Errorf("a balancer that is slow: %v, answers %v", err, m.answers())
@@ -136,11 +136,11 @@ func TestSlowChanges(t *testing.T) {
 	if took := time.Since(began); took > requestTimeout/2 {
 		t.Errorf("a balancer that hangs is noticed after %v", took)
 	}
-	if m.note(t.Context(), err); isBusy(err) || !errors.Is(err, errHangs) || m.answers() {
+	if m.recordSync(t.Context(), err); isBusy(err) || !errors.Is(err, errHangs) || m.answers() {
 		t.Errorf("a balancer that hangs: %v", err)
 	}
 
-	r.slow.Store(false)
+	r.hangsOnChange.Store(false)
 	r.dead.Store(false)
 	if err := f.round(t); err != nil || r.names() != "default_s1:llb-inst0" {
 		t.Errorf("after its return, the balancer has %q (%v)", r.names(), err)

@@ -10,13 +10,18 @@ import (
 	v1 "loxilb/api/v1"
 )
 
-// unapplied returns why the data path has not taken services that the balancer has stored, by key.
-// A balancer answers a change by an error then, and the same change again by success: it is stored.
+// unapplied returns the services that the balancer has stored and its data path lacks, with the
+// reason, by key. The balancer answers such a change with an error first, but the same change with
+// success when it is sent again, since it is stored.
 func (c *Client) unapplied(ctx context.Context) (map[string]string, error) {
 	var list v1.StatusList
 	err := c.do(ctx, http.MethodGet, "/status/objects?kind=service&failed=true", nil, &list)
-	if errors.As(err, new(*Refusal)) {
+	var status *StatusError
+	switch {
+	case errors.As(err, &status) && (isObjectError(err) || status.Status == http.StatusNotImplemented):
 		return nil, nil // another version has no statuses
+	case status != nil && isServerError(status.Status):
+		return nil, busyError{err}
 	}
 	failed := map[string]string{}
 	for i := range list.StatusAttr {
@@ -25,29 +30,29 @@ func (c *Client) unapplied(ctx context.Context) (map[string]string, error) {
 	return failed, err
 }
 
-// acceptApplied accepts services that the balancer has stored, except those its data path has
-// refused. It asks for them only after an error.
-func (m *member) acceptApplied(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
-	if !m.doubtful {
-		m.accept(list, touched)
+// recordApplied records which services the data path has, of those that the balancer has stored. It
+// requests their statuses only after an error.
+func (m *member) recordApplied(ctx context.Context, list []entry, touched map[types.NamespacedName]bool) error {
+	if !m.mayBeUnapplied {
+		m.recordAccepted(list, touched)
 		return nil
 	}
 	failed, err := m.Client.unapplied(ctx)
 	if err != nil {
 		return err
 	}
-	good := list[:0:0]
+	var applied []entry
 	for _, e := range list {
-		why, no := failed[e.key]
-		if !no {
-			good = append(good, e)
+		why, hasFailed := failed[e.key]
+		if !hasFailed {
+			applied = append(applied, e)
 			continue
 		}
-		m.refuse(e, "it is stored, but the data path does not have it: "+why, touched)
+		m.recordRefused(e, "it is stored, but the data path does not have it: "+why, touched)
 		m.mu.Lock()
-		m.existing.put(e.key, present{service: e.service})
+		m.existing.put(e.key, storedService{service: e.service})
 		m.mu.Unlock()
 	}
-	m.accept(good, touched)
+	m.recordAccepted(applied, touched)
 	return nil
 }

@@ -2,6 +2,7 @@ package balancer
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,14 +11,15 @@ import (
 )
 
 // TestUnapplied checks that a Service which a balancer has stored counts as refused while its data
-// path does not have it, although the balancer accepts it when it is sent again. Others do not.
+// path lacks it, although the balancer accepts it when it is sent again. Others do not. While the
+// balancer does not report which services its data path lacks, it counts as busy.
 func TestUnapplied(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	f := newFleet(t, Options{}, Access{}, r)
-	good, desired := named(0, 1)
+	good, desired := numbered(0, 1)
 	f.Set(good, desired)
-	bad, desired := named(1, 1)
+	bad, desired := numbered(1, 1)
 	f.Set(bad, desired)
 	f.Complete()
 	id := status.ID{Kind: "service", Key: desired.Common[0].Key}
@@ -30,14 +32,19 @@ func TestUnapplied(t *testing.T) {
 	r.Fake.ApplyErr = nil
 	again := func() {
 		t.Helper()
-		for key, no := range f.members[r.URL].refused {
-			no.at = no.at.Add(-retryRefused)
-			f.members[r.URL].refused[key] = no
+		for key, refusal := range f.members[r.URL].refused {
+			refusal.at = refusal.at.Add(-retryRefused)
+			f.members[r.URL].refused[key] = refusal
 		}
 		if err := f.round(t); err != nil {
 			t.Fatal(err)
 		}
 	}
+	r.readStatus.Store(http.StatusServiceUnavailable)
+	if err := f.round(t); !isBusy(err) || f.State(bad).Programmed {
+		t.Errorf("without statuses: %v, and the state is %+v, want that the balancer is busy", err, f.State(bad))
+	}
+	r.readStatus.Store(0)
 	for range 2 {
 		again()
 		if s := f.State(bad); s.Programmed || !strings.Contains(s.Errors[id.Key], why.Error()) {
@@ -53,7 +60,7 @@ func TestUnapplied(t *testing.T) {
 		t.Errorf("the data path has it now, and the state is %+v", s)
 	}
 	r.Fake.Failed(id, 1, why, time.Now())
-	f.members[r.URL].doubtful = true
+	f.members[r.URL].mayBeUnapplied = true
 	f.members[r.URL].synced = false
 	again()
 	f.Delete(bad)

@@ -7,15 +7,16 @@ import (
 	"loxilb/kube/internal/translate"
 )
 
-// TestZones has controllers of two zones share a balancer, with one owner. Neither deletes the
-// services of the other. A controller whose zone has changed takes over those of its Services.
+// TestZones checks that controllers of two zones with the same owner can share a balancer: neither
+// deletes the other's services. A controller whose zone has changed takes over the services of its
+// Services.
 func TestZones(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t, nil, plain)
 	first, second := newFleet(t, Options{}, Access{}, r), newFleet(t, Options{}, Access{}, r)
 	second.Zone = "aws"
-	first.Set(named(1, 1))
-	name, desired := named(2, 1)
+	first.Set(numbered(1, 1))
+	name, desired := numbered(2, 1)
 	rename := func(d Desired) Desired {
 		entry := d.Common[0]
 		entry.Spec = []byte(strings.ReplaceAll(string(entry.Spec), translate.Instance("llb", 0), translate.Instance("aws", 0)))
@@ -37,7 +38,7 @@ func TestZones(t *testing.T) {
 		t.Errorf("the balancer has %q", got)
 	}
 
-	name, desired = named(1, 1)
+	name, desired = numbered(1, 1)
 	changed := newFleet(t, Options{}, Access{}, r)
 	changed.Zone = "aws"
 	changed.Set(name, rename(desired))

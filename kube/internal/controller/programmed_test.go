@@ -14,7 +14,7 @@ func TestProgrammed(t *testing.T) {
 	t.Parallel()
 	served := &metav1.Condition{Status: metav1.ConditionTrue, Reason: reasonProgrammed}
 	failed := &metav1.Condition{Status: metav1.ConditionFalse, Reason: reasonPending}
-	away := balancer.State{Targeted: true, Tried: true, Balancers: 2, Entries: 1, Endpoints: 1}
+	away := balancer.State{BalancersKnown: true, Tried: true, Balancers: 2, Entries: 1, Endpoints: 1}
 	for what, tc := range map[string]struct {
 		was         *metav1.Condition
 		silent, had bool

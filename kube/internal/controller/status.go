@@ -166,7 +166,7 @@ func tooMany() string {
 func programmed(state *balancer.State, was *metav1.Condition) finding {
 	served := was != nil && was.Status == metav1.ConditionTrue
 	switch {
-	case state.Balancers == 0 && state.Targeted:
+	case state.Balancers == 0 && state.BalancersKnown:
 		return finding{false, reasonNoBalancer, "there is no balancer: see --loxiURL, or the Service loxilb-lb-service"}
 	case len(state.Errors) > 0:
 		var list []string
@@ -181,7 +181,7 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{true, reasonTooMany, tooMany()}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
-	case state.Reachable == 0 && state.Tried && state.Targeted && (state.Silent || !served):
+	case state.Reachable == 0 && state.Tried && state.BalancersKnown && (state.Silent || !served):
 		return finding{false, reasonNoBalancer, "no balancer answers"}
 	case served:
 		return finding{true, was.Reason, was.Message} // a change or a daemon is on its way

@@ -39,7 +39,7 @@ func (r *Services) Left(ctx context.Context) (string, error) {
 			left = append(left, "Service "+s.Namespace+"/"+s.Name)
 		}
 	}
-	if n := r.Fleet.Left(); n > 0 {
+	if n := r.Fleet.Remaining(); n > 0 {
 		left = append(left, fmt.Sprintf("services of %d balancers", n))
 	}
 	return strings.Join(left, ", "), nil
