@@ -22,6 +22,8 @@ const (
 	// unanswered probes in a row, the other owner counts as gone.
 	recheckInterval = 2 * time.Second
 	maxUnanswered   = 2
+	// passPause is the least time between two passes over all probes: there may be 65,536 VIPs.
+	passPause = 100 * time.Millisecond
 )
 
 // LinkNetwork is the network of the VIPs. *netdev.Net implements it.
@@ -41,6 +43,7 @@ type Duplicates struct {
 	log      *slog.Logger
 	suspects chan vipLink // VIPs that are new on a link
 	claims   chan claimant
+	queue    []vipLink // probes to be sent now; used by Run only
 
 	mu    sync.Mutex
 	found map[vipLink]Duplicate
@@ -125,6 +128,7 @@ func (d *Duplicates) Run(ctx context.Context) {
 	defer socket.close()
 	states := map[vipLink]*probing{}
 	nextRound := time.Now().Add(probeInterval)
+	next := nextRound // when probes are due
 	timer := time.NewTimer(probeInterval)
 	defer timer.Stop()
 	for {
@@ -132,18 +136,32 @@ func (d *Duplicates) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case at := <-d.suspects:
-			scheduleProbe(states, at, time.Now().Add(formerOwnerTime))
+			now := time.Now()
+			scheduleProbe(states, at, now.Add(formerOwnerTime))
+			next = earlier(next, now.Add(formerOwnerTime))
 		case s := <-d.claims:
-			d.handle(states, s, time.Now())
+			now := time.Now()
+			d.handle(states, s, now)
+			next = earlier(next, now.Add(formerOwnerTime))
 		case <-timer.C:
 		}
 		now := time.Now()
 		if !now.Before(nextRound) {
-			nextRound = now.Add(probeInterval)
+			nextRound, next = now.Add(probeInterval), now
 			d.scheduleAll(states, now)
 		}
-		timer.Reset(min(d.probe(ctx, socket, states, now), time.Until(nextRound)))
+		if !now.Before(next) {
+			next = now.Add(d.probe(ctx, socket, states, now))
+		}
+		timer.Reset(time.Until(earlier(next, nextRound)))
 	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // scheduleProbe schedules a probe of a VIP, unless one is due earlier.
@@ -184,7 +202,28 @@ func (d *Duplicates) handle(states map[vipLink]*probing, s claimant, now time.Ti
 
 // probe sends due probes, at most burst of them, and returns how long to wait.
 func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLink]*probing, now time.Time) time.Duration {
-	wait, sent := probeInterval, 0
+	if len(d.queue) == 0 {
+		if wait := d.findDue(states, now); len(d.queue) == 0 {
+			return max(wait, passPause)
+		}
+	}
+	n := min(burst, len(d.queue))
+	for _, at := range d.queue[:n] {
+		if p := states[at]; p != nil && d.owns(at.vip) && ctx.Err() == nil {
+			d.send(socket, at, p, now)
+		}
+	}
+	if d.queue = d.queue[n:]; len(d.queue) > 0 {
+		return pause
+	}
+	d.queue = nil
+	return passPause
+}
+
+// findDue queues the probes that are due, forgets those without an answer, and returns how long to
+// wait for others.
+func (d *Duplicates) findDue(states map[vipLink]*probing, now time.Time) time.Duration {
+	wait := probeInterval
 	for at, p := range states {
 		switch {
 		case !d.owns(at.vip):
@@ -198,12 +237,8 @@ func (d *Duplicates) probe(ctx context.Context, socket *socket, states map[vipLi
 			}
 		case now.Before(p.due):
 			wait = min(wait, p.due.Sub(now))
-		case sent == burst || ctx.Err() != nil:
-			wait = pause
 		default:
-			sent++
-			d.send(socket, at, p, now)
-			wait = min(wait, formerOwnerTime)
+			d.queue = append(d.queue, at)
 		}
 	}
 	return wait

@@ -1,15 +1,20 @@
 package announce
 
 import (
+	"context"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"loxilb/internal/kernel/netdev"
+	"loxilb/test/await"
 )
 
 func TestProbeFrames(t *testing.T) {
@@ -79,4 +84,60 @@ func TestDuplicateStates(t *testing.T) {
 	mine = false
 	probe(recheckInterval)
 	check("the node gave up the VIP", 0, 4)
+}
+
+// manyVIPsNetwork is a network without links, in which nothing can be opened.
+type manyVIPsNetwork struct{ oneLink }
+
+func (manyVIPsNetwork) Do(func() error) error { return errors.New("no network") }
+
+// TestDuplicatesCost checks that the work grows with the number of VIPs, not with its square: when
+// many VIPs are new, and when probes of many are due.
+func TestDuplicatesCost(t *testing.T) {
+	t.Parallel()
+	const vips = 4096
+	var calls atomic.Int64
+	d := &Duplicates{
+		network: manyVIPsNetwork{}, owns: func(netip.Addr) bool { calls.Add(1); return true }, owned: func() []netip.Addr { return nil },
+		log: slog.New(slog.DiscardHandler), found: map[vipLink]Duplicate{},
+		suspects: make(chan vipLink, vips), claims: make(chan claimant),
+	}
+	states := map[vipLink]*probing{}
+	vip := netip.MustParseAddr("10.1.0.1")
+	now := time.Now()
+	for range vips {
+		at := vipLink{vip, 2}
+		d.suspects <- at
+		scheduleProbe(states, at, now)
+		vip = vip.Next()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Run(ctx)
+	}()
+	await.NoError(t, 10*time.Second, func() error {
+		if n := len(d.suspects); n > 0 {
+			return fmt.Errorf("%d suspects wait", n)
+		}
+		return nil
+	})
+	cancel()
+	<-done
+	d.queue = nil
+	if n := calls.Swap(0); n > 64*vips {
+		t.Errorf("got %d checks of VIPs for %d new ones, want fewer", n, vips)
+	}
+	for range vips / burst {
+		d.probe(t.Context(), &socket{fd: -1}, states, now)
+	}
+	for at, p := range states {
+		if p.sent.IsZero() {
+			t.Fatalf("%v was not probed", at)
+		}
+	}
+	if n := calls.Load(); n > 2*vips {
+		t.Errorf("got %d checks of VIPs for %d probes, want 2 for each at most", n, vips)
+	}
 }
