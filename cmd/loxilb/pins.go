@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"loxilb/internal/announce/speaker"
 	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/datapath"
 	"loxilb/internal/kernel/datapath/pins"
@@ -86,7 +87,7 @@ func detach(ctx context.Context, network *netdev.Net, dir string, force bool) er
 	if err := datapath.RemovePins(dir); err != nil {
 		return err
 	}
-	return network.Remove(ctx)
+	return errors.Join(network.Remove(ctx), speaker.RemoveLearnedRoutes())
 }
 
 // takeOver takes the lock from the running daemon, so the daemon does not recreate what detach

@@ -85,6 +85,15 @@ func kernelRoutes() (prefixes []netip.Prefix, err error) {
 	return prefixes, errors.Join(errs...)
 }
 
+// RemoveLearnedRoutes removes the routes that an ended process has left in the kernel.
+func RemoveLearnedRoutes() error {
+	prefixes, err := kernelRoutes()
+	for _, prefix := range prefixes {
+		err = errors.Join(err, uninstallRoute(prefix))
+	}
+	return err
+}
+
 // watchKernel repairs the learned routes after changes of the kernel, until ctx ends: it drops them
 // with an interface or its last address, and other programs may remove them. A next hop may also be
 // reachable only now.

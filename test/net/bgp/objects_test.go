@@ -14,6 +14,7 @@ import (
 	"loxilb/test/await"
 	"loxilb/test/net/rig"
 	"loxilb/test/netnstest"
+	"loxilb/test/netnstest/labtest"
 	"loxilb/test/netnstest/routers"
 )
 
@@ -178,5 +179,26 @@ func withoutFlag(t *testing.T, r *rig.Rig) {
 	r.Restart()
 	if out := r.Loxicmd("get bgpset"); !strings.Contains(out, "20.20.20.0/24 32..32") || strings.Contains(out, "low") {
 		t.Errorf(`got %v, want "20.20.20.0/24 32..32" in out, no "low" in out`, out)
+	}
+}
+
+// TestDetachRemovesLearnedRoutes checks that loxilb --detach removes the routes that the speaker of
+// an ended daemon has left in the kernel, but not those of another speaker.
+func TestDetachRemovesLearnedRoutes(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	for _, route := range []string{"198.51.100.0/24 metric 179", "0.0.0.0/0 metric 179", "2001:db8:99::/48 metric 179", "203.0.113.0/24 metric 20"} {
+		via := router()
+		if strings.Contains(route, ":") {
+			via = netnstest.StandardNetworks()[0].V6.Addr().String()
+		}
+		labtest.Run(t, r.LB, append([]string{"ip", "route", "add", "proto", "bgp", "via", via}, strings.Fields(route)...)...)
+	}
+	if err := r.Daemon.DetachAll(); err != nil {
+		t.Fatal(err)
+	}
+	left := labtest.Run(t, r.LB, "ip", "route", "show", "proto", "bgp") + labtest.Run(t, r.LB, "ip", "-6", "route", "show", "proto", "bgp")
+	if strings.Count(left, "\n") != 1 || !strings.HasPrefix(left, "203.0.113.0/24 ") {
+		t.Errorf("got routes %q, want only that of metric 20", left)
 	}
 }
