@@ -42,7 +42,7 @@ func TestApplyNothingToConfirm(t *testing.T) {
 // TestPruneKindsRefused checks that a refused kind is reported with the flag that has named it.
 func TestPruneKindsRefused(t *testing.T) {
 	t.Parallel()
-	s := clitest.NewServer(t, 400, `{"code":400,"field":"prune","message":"prune \"x\" is not a kind that this loxilb serves (allowed: all, Vlan)"}`)
+	s := clitest.NewServer(t, 400, `{"code":400,"field":"prune","message":"prune \"x\" is not a kind that this loxilb serves (allowed: all, Vlan)","reason":"is not a kind that this loxilb serves"}`)
 	got := clitest.Run(t, oneYAML, s.Args("apply -f - --prune-kinds=x")...)
 	if want := "Error: --prune-kinds \"x\" is not a kind that this loxilb serves (allowed: all, Vlan)\n"; got.Stderr != want {
 		t.Errorf("got %+v, want %q on stderr", got, want)

@@ -152,7 +152,7 @@ func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
 	if resp.StatusCode/100 == 2 {
 		return body, errorInside(body)
 	}
-	return body, Refused("%s", o.asTyped(sentence(resp, body)))
+	return body, Refused("%s", o.sentence(resp, body))
 }
 
 // warn prints the server's warnings: header lines as 299 loxilb "text".
@@ -199,8 +199,9 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// sentence returns the server's error message. The existing loxilb has it in result.
-func sentence(resp *http.Response, body []byte) string {
+// sentence returns the server's error message. The existing loxilb has it in result. A
+// failed login has no property: its first word only looks like the flag --user.
+func (o *Options) sentence(resp *http.Response, body []byte) string {
 	var e v1.Error
 	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
 		return "the server answered " + resp.Status
@@ -211,7 +212,10 @@ func sentence(resp *http.Response, body []byte) string {
 	if e.Reason == "" && e.Result != "" && !strings.Contains(e.Message, e.Result) {
 		return e.Message + ": " + e.Result
 	}
-	return e.Message
+	if resp.StatusCode == http.StatusUnauthorized {
+		return e.Message
+	}
+	return o.asTyped(e.Message)
 }
 
 // errorInside returns the error in an answer of the existing loxilb with a status of success.

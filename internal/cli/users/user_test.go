@@ -83,7 +83,7 @@ func TestLoginRefused(t *testing.T) {
 		args, stdin, message string
 		code                 int
 	}{
-		{"set login", "ann\nx\n", "user name or password is wrong", session.ExitRefused},
+		{"set login", "ann\nx\n", "Error: user name or password is wrong", session.ExitRefused},
 		{"set login", "", "no input", session.ExitUsage},
 		{"set login", "ann\n", "no input", session.ExitUsage},
 		{"set login --provider=google", "", "OAuth2 is not part of this build", session.ExitUsage},

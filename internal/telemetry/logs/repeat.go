@@ -48,6 +48,7 @@ func changes() []string {
 		"problem",
 		"a request could not be written to the audit log",
 		"the level of the log was changed",
+		"new certificate not used, the old one stays",
 		"BGP session ended",
 	}
 }

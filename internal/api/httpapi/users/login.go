@@ -138,7 +138,18 @@ func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 		accessProblem(err).Write(w)
 		return
 	}
+	a.recordUser(r, user.ID)
 	rest.JSON(w, userAnswer(&user))
+}
+
+// recordUser adds the user that a request creates or changes to its entry in the audit log: numbers
+// of deleted users have no names.
+func (a *API) recordUser(r *http.Request, id int64) {
+	for _, u := range a.Access.List() {
+		if u.ID == id {
+			rest.PrincipalOf(r).Objects = []string{"user " + u.Name}
+		}
+	}
 }
 
 // UpdateUser changes a user. Users other than admins can change only their own password.
@@ -151,6 +162,7 @@ func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
 	if body.Role == "" {
 		role = 0 // unchanged
 	}
+	a.recordUser(r, id)
 	who := rest.PrincipalOf(r)
 	if who.Role < access.Admin {
 		own := who.User == id && (body.Username == "" || body.Username == who.Name) && (role == 0 || role == who.Role)
@@ -212,7 +224,8 @@ func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, acce
 }
 
 // DeleteUser deletes a user.
-func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
+func (a *API) DeleteUser(w http.ResponseWriter, r *http.Request, id int64) {
+	a.recordUser(r, id)
 	if err := a.Access.Delete(id); err != nil {
 		accessProblem(err).Write(w)
 		return

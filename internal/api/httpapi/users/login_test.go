@@ -290,6 +290,34 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// TestAuditOfUsers checks that the audit log names the user that a request changes, also after it
+// was deleted.
+func TestAuditOfUsers(t *testing.T) {
+	t.Parallel()
+	b, tokens := apitest.Secured(t)
+	w := b.Json(tokens["admin"], "POST", "/auth/users", `{"username":"ann","password":"12345678","role":"view"}`)
+	var user v1.User
+	if err := json.Unmarshal(w.Body.Bytes(), &user); err != nil || user.Id == 0 {
+		t.Fatalf("got %v %v, want a user", err, w.Body)
+	}
+	path := fmt.Sprint("/auth/users/", user.Id)
+	b.Json(tokens["admin"], "PUT", path, `{"role":"operate"}`)
+	b.Json(tokens["operate"], "PUT", path, `{"role":"admin"}`) // not its own
+	b.Json(tokens["admin"], "DELETE", path, "")
+	list, err := b.API.Audit.Last(4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range list {
+		got = append(got, fmt.Sprintf("%s %s %d %v", e.Who, e.Method, e.Result, e.Objects))
+	}
+	want := []string{"admin POST 200 [user ann]", "admin PUT 200 [user ann]", "operate PUT 403 [user ann]", "admin DELETE 200 [user ann]"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the result differs (-want +got):\n%s", diff)
+	}
+}
+
 // TestSocketIsRoots checks that the socket needs no token, and that the audit log names its user.
 func TestSocketIsRoots(t *testing.T) {
 	t.Parallel()
