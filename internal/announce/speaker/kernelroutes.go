@@ -22,6 +22,8 @@ const (
 	// long, the next one waits for repairRest times as long.
 	repairPause = 500 * time.Millisecond
 	repairRest  = 10
+	// dumpAttempts is the maximum number of reads of routes that change while they are read.
+	dumpAttempts = 20
 )
 
 func installRoute(prefix netip.Prefix, hop nextHop) error {
@@ -68,6 +70,9 @@ func kernelRoutes() (prefixes []netip.Prefix, err error) {
 	var errs []error
 	for family, all := range map[int]netip.Addr{unix.AF_INET: netip.IPv4Unspecified(), unix.AF_INET6: netip.IPv6Unspecified()} {
 		routes, err := netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		for i := 1; errors.Is(err, netlink.ErrDumpInterrupted) && i < dumpAttempts; i++ {
+			routes, err = netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		}
 		errs = append(errs, err)
 		for i := range routes {
 			if routes[i].Priority != learnedMetric {
@@ -112,12 +117,14 @@ func (e *engine) watchKernel(ctx context.Context) {
 }
 
 func (e *engine) repairRoutes(ctx context.Context, changed <-chan struct{}) {
-	pause := repairPause
+	pause, repaired := repairPause, true
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
+		if repaired {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -125,7 +132,7 @@ func (e *engine) repairRoutes(ctx context.Context, changed <-chan struct{}) {
 		case <-time.After(pause): // changes come in groups
 		}
 		start := time.Now()
-		e.learned.repair()
+		repaired = e.learned.repair()
 		pause = max(repairPause, repairRest*time.Since(start))
 	}
 }

@@ -179,17 +179,17 @@ func (l *learnedRoutes) enable(on bool) {
 	}
 }
 
-// repair adds the routes that the kernel lacks.
-func (l *learnedRoutes) repair() {
+// repair adds the routes that the kernel lacks. It returns false if the kernel's are unknown.
+func (l *learnedRoutes) repair() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.enabled || l.closed || len(l.best) == 0 {
-		return
+		return true
 	}
 	routes, err := kernelRoutes()
 	if err != nil {
 		l.log.Warn("routes of BGP neighbors cannot be compared with the kernel", "error", err)
-		return
+		return false
 	}
 	have := make(map[netip.Prefix]bool, len(routes))
 	for _, prefix := range routes {
@@ -209,6 +209,7 @@ func (l *learnedRoutes) repair() {
 	if added > 0 {
 		l.log.Info("routes of BGP neighbors were added to the kernel again", "routes", added)
 	}
+	return true
 }
 
 // close ends all changes. The kernel keeps the routes while the daemon restarts.
