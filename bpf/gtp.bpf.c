@@ -9,8 +9,9 @@
  *	          to a classified address loses its outer header, and the packet path
  *	          balances or routes it
  *	downlink  at the end of the pair of interfaces to which routes lead users' packets:
- *	          one from a classified address gets the outer header of the user plane
- *	          function, others take the route that they would have without a session
+ *	          one from a classified address, or an ICMP error about a packet to it, gets
+ *	          the outer header of the user plane function; others take the route that
+ *	          they would have without a session
  *
  * The uplink program also prepares packets in tunnels to services with ALGORITHM_N3
  * (gtp/source_port.h).
@@ -27,6 +28,7 @@
 #include "packet/address.h"
 #include "packet/checksum.h"
 #include "packet/ctx.h"
+#include "packet/icmp_types.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2
@@ -239,6 +241,52 @@ static __always_inline int gtp_redirect(const struct bpf_fib_lookup *fib)
 	return bpf_redirect_neigh(fib->ifindex, &nh, sizeof(nh), 0);
 }
 
+/* Returns the offset of what an ICMP error quotes; 0: the packet is none. */
+static __always_inline __u32 gtp_quote(ctx_t *ctx, bool ipv6)
+{
+	struct ipv6hdr *ip6;
+	__u32 at = ETH_HLEN;
+	struct iphdr *ip;
+	__u8 *type;
+
+	if (ipv6) {
+		ip6 = ctx_header(ctx, at, sizeof(*ip6));
+		if (!ip6 || ip6->nexthdr != IPPROTO_ICMPV6)
+			return 0;
+		at += sizeof(*ip6);
+	} else {
+		ip = ctx_header(ctx, at, sizeof(*ip));
+		if (!ip || ip->protocol != IPPROTO_ICMP ||
+		    ip->frag_off & IP_OFFSET_MASK)
+			return 0;
+		at += ip->ihl * 4;
+	}
+	type = ctx_header(ctx, at, sizeof(struct icmp_header));
+	return type && icmp_is_error(ipv6, *type) ?
+		       at + sizeof(struct icmp_header) :
+		       0;
+}
+
+/* Finds the tunnel of a packet to a user. An ICMP error takes that of the packet that it quotes:
+ * the router that sends it has no classifier. Otherwise, the user would not learn the path's MTU,
+ * and its uploads would stop. */
+static __noinline struct gtp_downlink *
+gtp_find_downlink(ctx_t *ctx, bool ipv6, const struct gtp_class *class)
+{
+	struct gtp_downlink *d = bpf_map_lookup_elem(&gtp_classes, class);
+	struct gtp_class quoted = {};
+	__u32 at;
+
+	if (d)
+		return d;
+	at = gtp_quote(ctx, ipv6);
+	if (!at ||
+	    !inner_addresses(ctx, at, ipv6, &quoted.user, &quoted.peer) ||
+	    !same_addr(&quoted.user, &class->user))
+		return NULL;
+	return bpf_map_lookup_elem(&gtp_classes, &quoted);
+}
+
 /* Sends a packet to a user that no classifier is for: as without a session. */
 static __always_inline int gtp_send_unclassified(ctx_t *ctx,
 						 const struct gtp_class *class)
@@ -265,7 +313,7 @@ int loxilb_gtp_send(struct __sk_buff *ctx)
 	if ((class.user.word[0] & bpf_htonl(IP6_MULTICAST)) ==
 	    bpf_htonl(IP6_MULTICAST))
 		return TC_SHOT; /* neighbour discovery: no host answers it here */
-	d = bpf_map_lookup_elem(&gtp_classes, &class);
+	d = gtp_find_downlink(ctx, ipv6, &class);
 	if (!d)
 		return gtp_send_unclassified(ctx, &class);
 	if (!gtp_route(ctx, &d->from, &d->to, &fib) ||

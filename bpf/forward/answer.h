@@ -15,6 +15,7 @@
 #ifndef LOXILB_ANSWER_H
 #define LOXILB_ANSWER_H
 
+#include "gtp/port.h"
 #include "packet/answer_ip.h"
 #include "packet/checksum.h"
 #include "packet/packet_sum.h"
@@ -128,6 +129,23 @@ __noinline int answer_icmp(ctx_t *ctx, struct packet *p,
 	       answer_ip(ctx, p, src, protocol, length);
 }
 
+/* Restores the port of a base station in a packet of a tunnel, as quote_entry() does. */
+static __noinline void answer_restore_port(ctx_t *ctx, const struct packet *p)
+{
+	const struct connection *c;
+	__be16 check;
+
+	if (ONLY_SCTP || p->tuple.dport != bpf_htons(GTP_PORT))
+		return;
+	c = entry_find(&p->tuple);
+	if (c &&
+	    gtp_port_is_of_tunnel(p->tuple.protocol, c->hop, p->tuple.sport) &&
+	    !bpf_skb_load_bytes(ctx, p->l4 + UDP_SUM_OFFSET, &check,
+				sizeof(check)))
+		gtp_write_source(ctx, p->l4, check, p->tuple.sport,
+				 bpf_htons(GTP_PORT));
+}
+
 /* Finds the address that an answer is routed to: the packet's source, or the
  * endpoint's own address if an endpoint that answers clients directly has sent the
  * VIP as its source. */
@@ -234,6 +252,8 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 		src = p->tuple.daddr;
 	if (unlikely(ipsec_count) && answer_is_forbidden(p, &src, reset))
 		return drop(p, DROP_IPSEC_POLICY);
+	if (!reset)
+		answer_restore_port(ctx, p);
 	if (ONLY_SCTP && p->drop == DROP_UNPROVEN_ADDRESS)
 		made = sctp_challenge(ctx, p);
 	else

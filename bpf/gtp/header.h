@@ -15,9 +15,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "decap/outer_header.h"
+#include "gtp/port.h"
 #include "packet/ctx.h"
 
-#define GTP_PORT 2152
 #define GTP_VERSION_MASK 0xf0 /* version and protocol type */
 #define GTP_VERSION 0x30 /* version 1, GTP rather than GTP' */
 #define GTP_OPTIONS 0x07 /* any of the next three: four bytes follow */

@@ -19,11 +19,11 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_endian.h>
 #include "gtp/header.h"
+#include "gtp/port.h"
 #include "packet/address.h"
 #include "packet/ctx.h"
 #include "parse/parse.h"
 
-#define GTP_FIRST_SOURCE 0xc000 /* and 16,383 more: dynamic ports (RFC 6335) */
 #define GTP_SOURCE_BITS 14
 #define GTP_FACTOR \
 	0x9e3779b1 /* spreads consecutive TEIDs, and TEIDs with equal low bits */
@@ -87,20 +87,6 @@ static __always_inline __be16 gtp_source_port(__be32 teid)
 	__u32 hash = bpf_ntohl(teid) * GTP_FACTOR;
 
 	return bpf_htons(GTP_FIRST_SOURCE | hash >> (32 - GTP_SOURCE_BITS));
-}
-
-/* Writes the source port of a UDP header. A checksum of 0 stays: there is none. */
-static __always_inline bool gtp_write_source(ctx_t *ctx, __u32 at, __be16 check,
-					     __be16 old, __be16 new)
-{
-	const __u32 field = __builtin_offsetof(struct udphdr, check);
-
-	if (check && bpf_l4_csum_replace(ctx, at + field, old, new,
-					 sizeof(new) | BPF_F_MARK_MANGLED_0))
-		return false;
-	/* otherwise the checksum would compensate the changed port */
-	return !bpf_skb_store_bytes(ctx, at, &new, sizeof(new),
-				    check ? 0 : BPF_F_RECOMPUTE_CSUM);
 }
 
 /* Returns 1 if the packet belongs to a tunnel to a balanced address, after setting the

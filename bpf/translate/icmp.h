@@ -18,6 +18,7 @@
 #include "conntrack/direct.h"
 #include "conntrack/expiry.h"
 #include "filter/foreign.h"
+#include "gtp/port.h"
 #include "packet/checksum.h"
 #include "packet/icmp_types.h"
 #include "parse/parse.h"
@@ -287,6 +288,25 @@ static __noinline void icmp_count_unreachable(ctx_t *ctx, const struct quote *q,
 	handshake_count(c->endpoint, HANDSHAKE(unreachable));
 }
 
+/* Returns the entry of replies by which a quote is restored: in packets of a tunnel, the base
+ * station's port has been replaced by one that stands for the tunnel. With that one, the error
+ * would find no socket, and the station would never learn the path's MTU. */
+static __noinline struct connection *quote_entry(const struct quote *q,
+						 struct connection *c)
+{
+	struct opening *o = opening_get();
+	struct connection *e;
+
+	if (!gtp_port_is_of_tunnel(q->p.tuple.protocol, c->hop, c->dport) ||
+	    !(c->flags & CONN_REPLY_DIRECTION) || !o)
+		return c;
+	e = &o->entries.entry;
+	*e = *c;
+	e->dport = bpf_htons(GTP_PORT);
+	connection_set_sums(e, &q->p.tuple);
+	return e;
+}
+
 /* Translates an ICMP error. Returns PASS if it is not an error, or not about a
  * connection; CONTINUE after translating it, with its next hop in *found. The packet is
  * not counted. */
@@ -313,6 +333,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
+	c = quote_entry(q, c);
 	icmp_count_unreachable(ctx, q, c, &icmp);
 	if (unlikely((c->hop & (HOP_PROXY | HOP_HELPER)) == HOP_PROXY) &&
 	    !proxy_correct_error(ctx, p, c, q->p.l4))

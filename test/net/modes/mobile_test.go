@@ -112,6 +112,28 @@ func TestSessions(t *testing.T) {
 	r.EventuallyMetric(1, "gtp_packets_total", "outcome=sent") // counters do not start at 0 with new programs
 }
 
+// TestSessionMTU has a user send to a service, and to a server itself, by a path with a smaller MTU
+// than its own. It learns the MTU by an ICMP error of a router, which has no classifier.
+func TestSessionMTU(t *testing.T) {
+	t.Parallel()
+	const size, server = 1 << 20, "31.31.31.1"
+	r := rig.New(t, rig.Options{Options: netnstest.Options{Forwarding: true}})
+	if err := r.Endpoints[0].ServeTCP(":7001", rig.SumServer); err != nil {
+		t.Fatal(err)
+	}
+	newStation(t, r)
+	rig.MustRun(t, r.Client, "ip", "route", "add", server+"/32", "dev", "ue0", "src", userAddr)
+	rig.MustRun(t, r.LB, "ip", "link", "set", "ep1", "mtu", "1300")
+	r.Loxicmd("create lb %s --tcp=7001:7001 --endpoints=%s:1", rig.VIP4, server)
+	r.Loxicmd("create session user1 %s --accessNetworkTunnel=%d:%s --coreNetworkTunnel=%d:%s", userAddr, accessTEID, accessAddr, coreTEID, coreAddr)
+	r.Loxicmd("create sessionulcl user1 --ulclArgs=%d:%s,%d:%s", userQFI, rig.VIP4, userQFI, server)
+	for _, to := range []string{rig.VIP4, server} {
+		if err := rig.SendSummed(r.Dial(rig.Join(to, 7001)), size); err != nil {
+			t.Errorf("to %s: %v", to, err)
+		}
+	}
+}
+
 // sendTo sends a datagram from a host.
 func sendTo(t *testing.T, from *netnstest.Host, to string) {
 	t.Helper()

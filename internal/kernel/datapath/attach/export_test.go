@@ -35,3 +35,6 @@ func (g *GTP) Write(flows []GTPFlow, vips ...netip.Addr) error {
 
 // Uplink returns the program of interfaces with Ethernet headers.
 func (g *GTP) Uplink() *ebpf.Program { return g.objects.LoxilbGtpEther }
+
+// Downlink returns the program of packets to users.
+func (g *GTP) Downlink() *ebpf.Program { return g.objects.LoxilbGtpSend }

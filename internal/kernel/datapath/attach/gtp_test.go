@@ -135,6 +135,47 @@ func TestGTP(t *testing.T) {
 	}
 }
 
+// TestGTPDownlink checks which packets to users have a tunnel: those from a classified address, and
+// ICMP errors about packets to it, whichever router sends them. No route leads to the base station
+// here, so packets with a tunnel count as failed.
+func TestGTPDownlink(t *testing.T) {
+	t.Parallel()
+	g := loadGTP(t)
+	const quoted, quoted6 = " / tcp 88.88.88.88:4000 > 20.20.20.1:80 A len 8", " / udp [2001:db8:88::1]:4000 > [2001:db8:20::1]:53 len 8"
+	for _, c := range []struct{ packet, count string }{
+		{"tcp 20.20.20.1:80 > 88.88.88.88:4000 A", "failed"},
+		{"tcp 20.20.20.2:80 > 88.88.88.88:4000 A", "unclassified"},
+		{"icmp 9.9.9.9 > 88.88.88.88 unreach frag-needed mtu 1300" + quoted, "failed"},
+		{"icmp 9.9.9.9 > 88.88.88.88 time-exceeded ipopt 01010100" + quoted, "failed"},
+		{"icmp 9.9.9.9 > 88.88.88.89 unreach frag-needed mtu 1300" + quoted, "unclassified"},
+		{"icmp 9.9.9.9 > 88.88.88.88 unreach port / tcp 88.88.88.88:4000 > 20.20.20.2:80 A len 8", "unclassified"},
+		{"icmp 9.9.9.9 > 88.88.88.88 type 5 code 1" + quoted, "unclassified"},
+		{"icmp 9.9.9.9 > 88.88.88.88 echo id 1 len 40", "unclassified"},
+		{"icmp 9.9.9.9 > 88.88.88.88 unreach port frag 8" + quoted, "unclassified"},
+		{"ip 9.9.9.9 > 88.88.88.88 proto 1 data 0304000000000514", "unclassified"},
+		{"icmp6 2001:db8::9 > 2001:db8:88::1 too-big mtu 1300" + quoted6, "failed"},
+		{"icmp6 2001:db8::9 > 2001:db8:88::2 too-big mtu 1300" + quoted6, "unclassified"},
+		{"icmp6 2001:db8::9 > 2001:db8:88::1 echo id 1 len 60", "unclassified"},
+	} {
+		before, err := g.GTPCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Downlink().Run(&ebpf.RunOptions{Data: build(t, c.packet), Context: testrun.SKB{Ifindex: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		after, err := g.GTPCounts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range after {
+			if n := after[name] - before[name]; (n == 1) != (name == c.count) {
+				t.Errorf("%s: counted %d as %s, want it as %s", c.packet, n, name, c.count)
+			}
+		}
+	}
+}
+
 // TestGTPCut checks that a packet that is truncated, or has a changed byte, stays unchanged or is
 // decapsulated: nothing is read or written beyond its end.
 func TestGTPCut(t *testing.T) {
