@@ -172,7 +172,7 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 		return mgr.Start(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	if err := mgr.Add(&uninstaller{left: services.Left, end: end}); err != nil {
+	if err := mgr.Add(&uninstaller{left: services.Remaining, end: end}); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -206,7 +206,7 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) (*controller.Services, error) {
 	recorder := mgr.GetEventRecorder("kube-loxilb")
 	hasPools, err := isServed(mgr.GetRESTMapper(), poolKind())
-	hasURLs, err2 := isServed(mgr.GetRESTMapper(), urlKind())
+	hasURLs, err2 := isServed(mgr.GetRESTMapper(), controller.LoxiURLKind())
 	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
@@ -227,11 +227,11 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *opti
 	})
 	targets := &controller.Targets{
 		Client: mgr.GetClient(), Fleet: services.Fleet, Access: o.Access, URLs: p.URLs, Discovery: p.Discovery,
-		Scheme: o.Scheme, Port: o.Port, HasCRD: hasURLs, Zone: o.Zone, Log: log,
+		Scheme: o.Scheme, Port: o.Port, HasLoxiURLs: hasURLs, Zone: o.Zone, Log: log,
 	}
 	pools := &controller.Pools{
 		Client: mgr.GetClient(), Events: recorder, Addresses: addresses, Static: p.Pools, Sharing: p.Sharing,
-		HasCRD: hasPools, HasURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.PoolsReplaced,
+		HasAddressPools: hasPools, HasLoxiURLs: hasURLs, LoxiURLs: targets.LoxiURLs, Changed: services.PoolsReplaced,
 	}
 	services.LoadPools = pools.Load
 	if missing := missingResources(hasPools, hasURLs); len(missing) > 0 && !o.Uninstall {

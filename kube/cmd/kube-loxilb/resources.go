@@ -10,38 +10,37 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"loxilb/kube/api/v1alpha1"
+	"loxilb/kube/internal/controller"
 )
 
+// poolKind returns the kind of address pools.
 func poolKind() schema.GroupVersionKind { return v1alpha1.GroupVersion().WithKind("AddressPool") }
 
-func urlKind() schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"}
-}
-
+// missingResources returns the kinds that the cluster lacks.
 func missingResources(hasPools, hasURLs bool) (missing []schema.GroupVersionKind) {
 	if !hasPools {
 		missing = append(missing, poolKind())
 	}
 	if !hasURLs {
-		missing = append(missing, urlKind())
+		missing = append(missing, controller.LoxiURLKind())
 	}
 	return missing
 }
 
-// isServed reports whether the cluster has a custom resource. An apiserver that does not answer
-// must not count as one without pools.
+// isServed reports whether the cluster has a custom resource. It returns an error if the apiserver
+// does not answer: that must not count as a cluster without pools.
 func isServed(mapper meta.RESTMapper, kind schema.GroupVersionKind) (bool, error) {
 	_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil && !meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("ask for custom resource %s: %w", kind.Kind, err)
+		return false, fmt.Errorf("find custom resource %s: %w", kind.Kind, err)
 	}
 	return err == nil, nil
 }
 
 const lateInterval = 30 * time.Second
 
-// errLate is why the program restarts when a custom resource was created after its start: only a
-// new cache watches it.
+// errLate makes the program restart after a missing custom resource was created: only a new cache
+// watches it.
 var errLate = errors.New("a custom resource was created")
 
 // lateResources ends the manager when a missing custom resource was created.
@@ -51,7 +50,7 @@ type lateResources struct {
 	every   time.Duration
 }
 
-// Start asks for the resources until one is there. It is a Runnable of all replicas.
+// Start returns errLate when one of the missing resources exists. It is a Runnable of all replicas.
 func (l *lateResources) Start(ctx context.Context) error {
 	for tick := time.NewTicker(l.every); ; {
 		select {
@@ -68,5 +67,5 @@ func (l *lateResources) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection reports that replicas which wait for the Lease do this, too.
+// NeedLeaderElection returns false, so replicas which wait for the Lease also restart.
 func (l *lateResources) NeedLeaderElection() bool { return false }

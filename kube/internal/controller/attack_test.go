@@ -18,8 +18,8 @@ import (
 	"loxilb/test/await"
 )
 
-// TestReplaced has somebody remove the finalizer of a Service, delete it and create it again before
-// the controller looks. The new one gets nothing that only the former one asked for.
+// TestReplaced removes the finalizer of a Service, deletes it and creates it again before the
+// controller notices. Requests of the former Service do not apply to the new one.
 func TestReplaced(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -44,8 +44,8 @@ func TestReplaced(t *testing.T) {
 	b.want("a valid one", "20.20.20.1:81=10.1.0.1:8080")
 }
 
-// TestLateWrite checks that a status which is written late changes nothing, as by a controller that
-// is no longer the leader, or by an apiserver that works on what it was asked for a minute ago.
+// TestLateWrite checks that the apiserver refuses a late write of a status or finalizer, such as
+// that of a former leader.
 func TestLateWrite(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -57,7 +57,7 @@ func TestLateWrite(t *testing.T) {
 		"status": func(ctx context.Context) error {
 			return b.services.report(ctx, late, finding{reason: reasonInvalid}, nil, nil, nil)
 		},
-		"finalizer": func(ctx context.Context) error { return b.services.unmark(ctx, late) },
+		"finalizer": func(ctx context.Context) error { return b.services.removeMarks(ctx, late) },
 	} {
 		if err := write(t.Context()); !apierrors.IsConflict(err) {
 			t.Errorf("a late write of the %s: %v", what, err)
@@ -69,9 +69,8 @@ func TestLateWrite(t *testing.T) {
 	}
 }
 
-// TestManyUnknownAnnotations gives Services, a valid and an invalid one, as many annotations
-// without effect as fit. There is one event, however often they are reconciled, and another one
-// when they change.
+// TestManyUnknownAnnotations checks that a valid and an invalid Service, with as many unknown
+// annotations as fit, have one event each, and another one when annotations change.
 func TestManyUnknownAnnotations(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10 // of all annotations, Kubernetes' limit
@@ -82,7 +81,7 @@ func TestManyUnknownAnnotations(t *testing.T) {
 	other := s.DeepCopy()
 	other.Name, other.Annotations["loxilb.io/lbmode"] = "other", "sideways"
 	b := newBench(t, s, other)
-	said := func() (list []string) {
+	sentEvents := func() (list []string) {
 		for {
 			select {
 			case text := <-b.services.Events.(*events.FakeRecorder).Events:
@@ -97,7 +96,7 @@ func TestManyUnknownAnnotations(t *testing.T) {
 	for range 5 {
 		b.reconcile()
 	}
-	list := said()
+	list := sentEvents()
 	if len(list) != 2 {
 		t.Fatalf("there are %d events about two Services", len(list))
 	}
@@ -107,7 +106,7 @@ func TestManyUnknownAnnotations(t *testing.T) {
 	}
 	b.change(s, func() { s.Annotations = map[string]string{"loxilb.io/lbmod": "onearm"} })
 	b.reconcile()
-	if list := said(); len(list) != 1 || !strings.HasSuffix(list[0], "annotation loxilb.io/lbmod is unknown and has no effect") {
+	if list := sentEvents(); len(list) != 1 || !strings.HasSuffix(list[0], "annotation loxilb.io/lbmod is unknown and has no effect") {
 		t.Errorf("after a change, events are %.200q", list)
 	}
 	for i := range 4 {
@@ -118,7 +117,7 @@ func TestManyUnknownAnnotations(t *testing.T) {
 	}
 }
 
-// TestSettling checks that nodes which have become ready at different times cost one timer.
+// TestSettling checks that nodes which have become ready at different times need only one timer.
 func TestSettling(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -133,16 +132,16 @@ func TestSettling(t *testing.T) {
 	b.reconcile()
 	for range 10 {
 		b.services.NodesChanged()
-		former := b.services.settling
+		last := b.services.settleTimer
 		b.reconcile()
-		if b.services.settling == nil || former != nil && former.Stop() {
+		if b.services.settleTimer == nil || last != nil && last.Stop() {
 			t.Fatal("a former timer still runs")
 		}
 	}
 }
 
-// TestLargeService gives a Service a thousand ports, and then more endpoints than fit: it says so,
-// and goes on as it was.
+// TestLargeService checks that a Service with a thousand ports and too many endpoints keeps its
+// former endpoints, and has the reason TooLarge.
 func TestLargeService(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -193,8 +192,8 @@ func TestLargeService(t *testing.T) {
 	})
 }
 
-// TestLongAnnotations checks that values which are too long for a condition are cut, not what is
-// wrong with them.
+// TestLongAnnotations checks that messages quote only the beginning of long values, so they have
+// room for the problem.
 func TestLongAnnotations(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200<<10)

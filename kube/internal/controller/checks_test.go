@@ -18,15 +18,15 @@ import (
 	"loxilb/kube/internal/balancer"
 )
 
-// TestSourceRanges checks that a Service with a source range that cannot be read is not served, and
-// one that is served stays as it was.
+// TestSourceRanges checks that a Service with an invalid source range is not served, or keeps its
+// last valid version.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
 	other.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 	s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"), other, slice(other, "10.1.0.2@n1"))
-	b.want("the valid one", "20.20.20.1:80=10.1.0.2:8080")
+	b.want("the valid Service", "20.20.20.1:80=10.1.0.2:8080")
 	b.wantAccepted(s, reasonInvalid, `loadBalancerSourceRanges has "010.0.0.0/8", which is not a prefix such as 192.0.2.0/24`)
 	b.change(other, func() { other.Spec.LoadBalancerSourceRanges = []string{"0x0a.0.0.0/8"} })
 	b.reconcile()
@@ -37,14 +37,14 @@ func TestSourceRanges(t *testing.T) {
 	}
 }
 
-// TestInstances checks that a Service cannot have an instance in which no balancer gets a role.
+// TestInstances checks that a Service cannot select an instance that does not exist.
 func TestInstances(t *testing.T) {
 	t.Parallel()
 	s := service("web")
 	s.Annotations[annotation.Prefix+"zoneinstance"] = "2"
 	b := newBench(t, s, slice(s, "10.1.0.1@n1"))
 	b.want("without roles", "20.20.20.1:80=10.1.0.1:8080")
-	b.wantStatus(s, "20.20.20.1", reasonProgrammed) // while balancers have not answered, nothing is reported
+	b.wantStatus(s, "20.20.20.1", reasonProgrammed) // otherwise the status could still be Pending after stop
 	b.stop()
 	b.services.Fleet.Roles = balancer.Roles{VIP: netip.IPv4Unspecified(), Instances: 2}
 	b.wantAccepted(s, reasonInvalid, "annotation loxilb.io/zoneinstance: 2 is no instance, as --numZoneInstances is 2")
@@ -52,8 +52,7 @@ func TestInstances(t *testing.T) {
 	b.wantAccepted(s, reasonAccepted, "")
 }
 
-// TestHostMode checks that a Service takes no ports of the nodes' own addresses if the controller's
-// administrator forbids that.
+// TestHostMode checks that DenyHostMode refuses mode hostonearm, unless it is the default.
 func TestHostMode(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -67,8 +66,8 @@ func TestHostMode(t *testing.T) {
 	b.want("it is the default", "20.20.20.1:80=10.1.0.1:8080")
 }
 
-// TestProbesOfNodes checks that a Service cannot have balancers send bytes of its choice to other
-// ports of nodes than its own: they could be a request to the API of another balancer.
+// TestProbesOfNodes checks that probes send bytes of a Service's choice only to its own node ports:
+// at other ports of nodes they could be a request to the API of another balancer.
 func TestProbesOfNodes(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -104,7 +103,7 @@ func TestProbesOfNodes(t *testing.T) {
 	b.wantAccepted(s, reasonAccepted, "")
 }
 
-// TestRetries checks how long a Service waits whose reconciliation has failed for an hour.
+// TestRetries checks the pause between retries of a Service that has failed for an hour.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	o, request := options(1), reconcile.Request{}
@@ -120,8 +119,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestSelections checks that a Service may have any algorithm of the balancers, which check whether
-// its ports go with it.
+// TestSelections checks that a Service may select any algorithm of balancers. A balancer refuses it
+// if it does not fit the ports.
 func TestSelections(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -143,8 +142,8 @@ func TestSelections(t *testing.T) {
 	}
 }
 
-// TestBalancersOutside checks that a Service cannot have the address of a balancer outside of the
-// cluster, nor its administrators' port.
+// TestBalancersOutside checks that a Service cannot request the address of a balancer outside of
+// the cluster, where administrators log in.
 func TestBalancersOutside(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -162,14 +161,14 @@ func TestBalancersOutside(t *testing.T) {
 	}
 	targets := append(slices.Clone(b.targets), balancer.Target{URL: u.String(), Client: c})
 	if !b.services.Fleet.SetTargets(targets) || b.services.Fleet.SetTargets(targets) {
-		t.Error("a new balancer is no change, or the same ones are")
+		t.Error("SetTargets reports no change for a new balancer, or a change for the same ones")
 	}
 	b.services.BalancersChanged()
 	b.change(s, func() { s.Annotations = map[string]string{annotation.Prefix + "staticIP": "198.51.100.9"} })
 	b.wantAccepted(s, address.ReasonInvalid, "address 198.51.100.9 belongs to balancer http://198.51.100.9:11111")
 }
 
-// TestDiscovery checks that a pod of balancers with two families counts as one balancer.
+// TestDiscovery checks that a pod with addresses of two families is one balancer.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
 	s := service("balancers")

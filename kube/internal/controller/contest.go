@@ -12,60 +12,59 @@ import (
 
 const (
 	contestPause = time.Second
-	contestLimit = time.Minute // the longest pause; a contest ends after twice as long without a write
+	contestLimit = time.Minute // longest pause; a contest ends after twice this time without a write
 )
 
-// written is the last status that this controller has written for a Service.
-type written struct {
-	text  string
-	again int // consecutive times that somebody else has changed it
-	at    time.Time
+// writtenStatus is the last status that this controller has written for a Service.
+type writtenStatus struct {
+	text     string
+	rewrites int // consecutive writes of the same text, which others have changed in between
+	at       time.Time
 }
 
-// contested is how long a status must not be written, as somebody else keeps changing it.
-type contested time.Duration
+// contestedError is the time until a status may be written again, which others keep changing.
+type contestedError time.Duration
 
-func (c contested) Error() string {
-	return fmt.Sprintf("somebody else changes the status, too: it is written again in %v", time.Duration(c))
+func (c contestedError) Error() string {
+	return fmt.Sprintf("somebody else changes the status, too: the next write is in %v", time.Duration(c))
 }
 
-// contest returns an error while a status must not be written, because somebody else keeps changing
-// what this controller writes, such as a controller of another zone. Each write wakes the other
-// one, so without growing pauses two of them would keep the apiserver busy. The first change is
-// undone at once.
-func (r *Services) contest(s *corev1.Service) error {
+// checkContest returns a contestedError while a status must not be written, because others keep
+// changing it, such as a controller of another zone. Each write wakes the other controller, so
+// without growing pauses the two would keep the apiserver busy. The first change is undone at once.
+func (r *Services) checkContest(s *corev1.Service) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.written[client.ObjectKeyFromObject(s)]
-	if last == nil || last.text != statusText(s) || last.again == 0 {
+	if last == nil || last.text != statusText(s) || last.rewrites == 0 {
 		return nil
 	}
-	pause := min(contestPause<<min(last.again-1, 10), contestLimit)
+	pause := min(contestPause<<min(last.rewrites-1, 10), contestLimit)
 	if wait := pause - time.Since(last.at); wait > 0 {
-		return contested(wait)
+		return contestedError(wait)
 	}
 	return nil
 }
 
-// wrote notes a status that was written.
-func (r *Services) wrote(s *corev1.Service) {
+// recordWritten records a status that was written, and logs the beginning of a contest.
+func (r *Services) recordWritten(s *corev1.Service) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.written == nil {
-		r.written = map[client.ObjectKey]*written{}
+		r.written = map[client.ObjectKey]*writtenStatus{}
 	}
-	key, now := client.ObjectKeyFromObject(s), written{text: statusText(s), at: time.Now()}
+	key, now := client.ObjectKeyFromObject(s), writtenStatus{text: statusText(s), at: time.Now()}
 	if last := r.written[key]; last != nil && last.text == now.text && now.at.Sub(last.at) < 2*contestLimit {
-		now.again = last.again + 1
+		now.rewrites = last.rewrites + 1
 	}
-	if now.again == 3 {
+	if now.rewrites == 3 {
 		log.Log.Info("somebody else writes the status of a Service: controllers of several zones need the annotation zoneselect, or different classes", "service", key)
 	}
 	r.written[key] = &now
 }
 
-// statusText returns what this controller writes into a status, without times. A new generation is
-// new text: a Service may change often, without a contest.
+// statusText returns the parts of a status that this controller writes, without times. It includes
+// the generation: a Service that its user changes often is not contested.
 func statusText(s *corev1.Service) string {
 	text := addressesOf(s)
 	for _, kind := range []string{conditionAccepted, conditionProgrammed} {

@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// TestContest has somebody else change a status after each write, as a controller of another zone
-// does. The controller undoes it a few times and then pauses, but writes news at once.
+// TestContest changes a status after each write, like a controller of another zone. The controller
+// undoes such changes after growing pauses, but writes a new condition at once.
 func TestContest(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -52,12 +52,12 @@ func TestContest(t *testing.T) {
 	b.change(s, func() { s.Spec.Type = corev1.ServiceTypeClusterIP })
 	b.wantStatus(s, "", "")
 	if len(b.services.written) != 0 {
-		t.Errorf("%d Services are remembered after the last one", len(b.services.written))
+		t.Errorf("%d Services are remembered after the last one was released", len(b.services.written))
 	}
 }
 
-// TestNoContest checks that the status follows each of many changes of a Service at once, although
-// the result is the same: nobody else writes it.
+// TestNoContest checks that the status follows many changes of a Service at once, although all
+// conditions are the same: nobody else writes the status.
 func TestNoContest(t *testing.T) {
 	t.Parallel()
 	s := service("web")

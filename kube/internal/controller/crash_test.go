@@ -15,9 +15,9 @@ import (
 	"loxilb/test/await"
 )
 
-// TestLostStatus has a controller die after balancers got a Service, and before its status had the
-// address. The next controller, which meets another Service first, gives each an address of its
-// own, and leaves nothing else on balancers.
+// TestLostStatus ends a controller after balancers got a Service, but before its status had the
+// address. The next controller, which reconciles another Service first, gives each its own address,
+// and leaves nothing else on balancers.
 func TestLostStatus(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -43,9 +43,9 @@ func TestLostStatus(t *testing.T) {
 	b.wantStatus(other, "20.20.20.1", reasonProgrammed)
 }
 
-// TestHalfRemoved has a controller die after the first of the two writes by which it gives up a
-// Service that is no load balancer any more. The next one makes the other: a finalizer that is left
-// would prevent the deletion of the Service.
+// TestHalfRemoved ends a controller after the first of the two writes that release a Service whose
+// type has changed. The next controller makes the second write: a remaining finalizer would prevent
+// the deletion of the Service.
 func TestHalfRemoved(t *testing.T) {
 	t.Parallel()
 	s := service("web")

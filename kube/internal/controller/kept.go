@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// conditionKept has the last valid version of a Service that is not valid. A restarted controller
-// goes on with it: otherwise endpoints would stay as they were until somebody corrects the Service.
-// It is in the status, which users of Services may not write.
+// conditionKept has the last valid version of an invalid Service. A restarted controller serves
+// that version: otherwise its endpoints would not change until somebody corrects the Service. It is
+// in the status, which users of Services may not write.
 const (
 	conditionKept = "loxilb.io/Kept"
 	reasonKept    = "LastValid"
@@ -25,13 +25,15 @@ type keptVersion struct {
 	Spec        corev1.ServiceSpec `json:"spec"`
 }
 
-// setKept writes the last valid version of a Service that is not valid into its status. nil: this
-// controller does not know it, so what the status has stays.
+// setKept writes the last valid version of an invalid Service into its status, and removes it from
+// the status of a valid one. If last is nil, this controller does not know that version, and the
+// status keeps it.
 func setKept(s *corev1.Service, isValid bool, last *accepted) {
 	if isValid {
 		meta.RemoveStatusCondition(&s.Status.Conditions, conditionKept)
+		return
 	}
-	if isValid || last == nil {
+	if last == nil {
 		return
 	}
 	text, err := json.Marshal(keptVersion{last.annotations, last.spec})
@@ -43,8 +45,8 @@ func setKept(s *corev1.Service, isValid bool, last *accepted) {
 	})
 }
 
-// keptOf returns a Service as it was valid last, or nil. In the status of a valid Service it is
-// outdated: former versions of this controller do not remove it.
+// keptOf returns the last valid version of an invalid Service, or nil. A valid Service may have an
+// outdated one: former versions of this controller do not remove it.
 func keptOf(s *corev1.Service) *corev1.Service {
 	c := meta.FindStatusCondition(s.Status.Conditions, conditionKept)
 	if c == nil || !meta.IsStatusConditionFalse(s.Status.Conditions, conditionAccepted) {
@@ -59,24 +61,24 @@ func keptOf(s *corev1.Service) *corev1.Service {
 	return out
 }
 
-// restore accepts the last valid version of a Service that is not valid, after a restart. The
-// Service goes on waiting for an address if it does.
-func (r *Services) restore(ctx context.Context, s *corev1.Service) (*accepted, error) {
+// restoreKept accepts the last valid version of an invalid Service after a restart. If the Service
+// waits for an address, it still does so afterwards.
+func (r *Services) restoreKept(ctx context.Context, s *corev1.Service) (*accepted, error) {
 	last, key := keptOf(s), client.ObjectKeyFromObject(s)
 	if last == nil {
 		return nil, nil
 	}
 	r.mu.Lock()
-	waits := r.waiting[key]
+	isWaiting := r.waiting[key]
 	r.mu.Unlock()
 	now, _, err := r.accept(ctx, last)
 	if err != nil {
 		return nil, err
 	}
-	if waits {
+	if isWaiting {
 		r.mu.Lock()
 		r.waiting[key] = true
 		r.mu.Unlock()
 	}
-	return r.remember(key, now), nil
+	return r.recordAccepted(key, now), nil
 }

@@ -10,8 +10,8 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// TestKept checks that the last valid version of a Service goes on with current endpoints, also
-// after a restart of the controller, and is forgotten once the Service is valid.
+// TestKept checks that the last valid version of an invalid Service is served with current
+// endpoints, also after a restart of the controller, and that a valid Service has none.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -43,12 +43,12 @@ func TestKept(t *testing.T) {
 	b.change(s, func() { s.Spec.Type = corev1.ServiceTypeClusterIP })
 	b.wantStatus(s, "", "")
 	if len(s.Status.Conditions) > 0 {
-		t.Errorf("a Service that is given up has conditions %+v", s.Status.Conditions)
+		t.Errorf("a released Service has conditions %+v", s.Status.Conditions)
 	}
 }
 
-// TestKeptIsOutdated checks that a valid Service is served as it is, although its status has a kept
-// version: a controller of a former version does not remove it.
+// TestKeptIsOutdated checks that a valid Service is served in its present version although its
+// status has a kept one: former versions of the controller do not remove it.
 func TestKeptIsOutdated(t *testing.T) {
 	t.Parallel()
 	s := service("web")

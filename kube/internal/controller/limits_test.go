@@ -15,8 +15,8 @@ import (
 	"loxilb/test/await"
 )
 
-// TestManyEndpoints gives a Service more pods than a balancer takes. It serves as many as it can,
-// and follows changes; the condition and an event say so.
+// TestManyEndpoints checks that a Service with more pods than a balancer's limit is served by as
+// many as possible, also after changes, with a condition and an event.
 func TestManyEndpoints(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -38,7 +38,7 @@ func TestManyEndpoints(t *testing.T) {
 		return nil
 	})
 	if b.wantStatus(s, "20.20.20.1", reasonTooMany); s.ResourceVersion != before {
-		t.Error("the status is written for each pod")
+		t.Error("the change of a pod has written the status")
 	}
 	b.start(annotation.Settings{PodNetwork: true, BGP: true})
 	b.change(s, func() { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
@@ -51,7 +51,8 @@ func TestManyEndpoints(t *testing.T) {
 	b.wantStatus(s, "20.20.20.1", reasonProgrammed)
 }
 
-// TestStuckEvent checks that an event of a Service says which balancer does not delete it.
+// TestStuckEvent checks that an event of a Service names the balancer that does not delete it, in a
+// valid length.
 func TestStuckEvent(t *testing.T) {
 	t.Parallel()
 	s := service("web")

@@ -12,8 +12,8 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// TestForgedNetworks checks that users of pods, who can write where Multus writes the addresses of
-// networks, cannot make those of others endpoints of a Service.
+// TestForgedNetworks checks that users of pods, who can write Multus' annotation, cannot make
+// addresses of others endpoints of a Service.
 func TestForgedNetworks(t *testing.T) {
 	t.Parallel()
 	s, other, n := service("web"), service("other"), node(1)

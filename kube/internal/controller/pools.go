@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,7 +25,7 @@ import (
 
 // Conditions and reasons of pools.
 const (
-	conditionUsable = "Ready"     // addresses are given from it
+	conditionUsable = "Ready"     // the pool is used
 	conditionFull   = "Exhausted" // one of its families has no free address
 	reasonUsable    = "Usable"
 	reasonConflict  = "Conflict"
@@ -33,55 +34,58 @@ const (
 	reasonFree      = "AddressesFree"
 )
 
-// Pools gives the allocator its pools: of the command line, of LoxiURLs, and of AddressPools.
+// Pools sets the allocator's pools: those of the command line, of LoxiURLs and of AddressPools. It
+// also writes the statuses of AddressPools.
 type Pools struct {
-	Client    client.Client
-	Events    events.EventRecorder
-	Addresses *address.Allocator
-	Static    []address.Pool
-	HasCRD    bool // AddressPool
-	HasURLs   bool // LoxiURL
-	LoxiURLs  func(context.Context) ([]loxiURL, error)
-	Sharing   address.Sharing // of LoxiURLs' pools
-	Changed   func()          // Services that wait may get addresses
+	Client          client.Client
+	Events          events.EventRecorder
+	Addresses       *address.Allocator
+	Static          []address.Pool
+	HasAddressPools bool // the cluster has this custom resource
+	HasLoxiURLs     bool
+	LoxiURLs        func(context.Context) ([]loxiURL, error)
+	Sharing         address.Sharing // of the pools of LoxiURLs
+	Changed         func()          // called when pools have changed
 
 	mu   sync.Mutex
 	last []address.Pool
 }
 
-// Reconcile reads all pools, and writes their statuses. The request does not matter.
+// Reconcile reads all pools, and writes the statuses of AddressPools. It ignores the request.
 func (p *Pools) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	list, err := p.load(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	for i := range list {
-		if err := p.report(ctx, &list[i].object, list[i].problem, list[i].reason); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return reconcile.Result{}, err
+	var failed error
+	for i := range list { // a webhook that refuses one status must not keep others from changing
+		if err := p.report(ctx, &list[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			failed = errors.Join(failed, err)
 		}
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, failed
 }
 
-// Load gives the allocator its pools.
+// Load sets the allocator's pools.
 func (p *Pools) Load(ctx context.Context) error {
 	_, err := p.load(ctx)
 	return err
 }
 
-// judged is an AddressPool, and why it cannot be used.
-type judged struct {
+// checkedPool is an AddressPool, and why it is not used.
+type checkedPool struct {
 	object          v1alpha1.AddressPool
 	reason, problem string
 }
 
-func (p *Pools) load(ctx context.Context) ([]judged, error) {
+// load sets the allocator's pools, and returns all AddressPools.
+func (p *Pools) load(ctx context.Context) ([]checkedPool, error) {
 	pools := slices.Clone(p.Static)
 	urls, err := p.LoxiURLs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// Of two that overlap, the same one is used each time: the cache has no order.
+	// Of two pools that overlap, always use the same one: the cache has no order.
 	slices.SortFunc(urls, func(a, b loxiURL) int { return strings.Compare(a.name, b.name) })
 	for _, u := range urls {
 		if u.kind == kindCIDRPool {
@@ -97,7 +101,7 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	}
 	unreported := len(pools) // LoxiURLs have no status
 	var list v1alpha1.AddressPoolList
-	if p.HasCRD {
+	if p.HasAddressPools {
 		if err := p.Client.List(ctx, &list); err != nil {
 			return nil, err
 		}
@@ -108,9 +112,9 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	out := make([]judged, 0, len(list.Items))
+	out := make([]checkedPool, 0, len(list.Items))
 	for i := range list.Items {
-		one := judged{object: list.Items[i]}
+		one := checkedPool{object: list.Items[i]}
 		pool, err := poolOf(&list.Items[i])
 		switch {
 		case err != nil:
@@ -143,7 +147,7 @@ func (p *Pools) load(ctx context.Context) ([]judged, error) {
 	return out, nil
 }
 
-// summary returns what decides about new addresses, as text.
+// summary returns everything that determines new addresses, as text.
 func summary(pools []address.Pool) (lines []string) {
 	for _, p := range pools {
 		lines = append(lines, fmt.Sprint(p.Name, p.Ranges, p.Auto, p.Sharing, p.Priority, p.Selector, p.Namespaces, p.Problem))
@@ -151,6 +155,7 @@ func summary(pools []address.Pool) (lines []string) {
 	return lines
 }
 
+// poolOf converts an AddressPool. After an error, the pool has no ranges or not all of them.
 func poolOf(object *v1alpha1.AddressPool) (address.Pool, error) {
 	spec := &object.Spec
 	pool := address.Pool{
@@ -184,15 +189,16 @@ func poolOf(object *v1alpha1.AddressPool) (address.Pool, error) {
 	return pool, nil
 }
 
-// report writes the status of a pool, and an event when it becomes unusable or full.
-func (p *Pools) report(ctx context.Context, object *v1alpha1.AddressPool, problem, reason string) error {
+// report writes the status of a pool, and sends an event when it becomes unusable or full.
+func (p *Pools) report(ctx context.Context, pool *checkedPool) error {
+	object := &pool.object
 	changed := object.DeepCopyObject().(*v1alpha1.AddressPool)
-	use := p.Addresses.Usage(object.Name)
-	changed.Status.IPv4, changed.Status.IPv6, changed.Status.Services = usage(use.IPv4), usage(use.IPv6), use.Services
+	used := p.Addresses.Usage(object.Name)
+	changed.Status.IPv4, changed.Status.IPv6, changed.Status.Services = usage(used.IPv4), usage(used.IPv6), used.Services
 	usable := metav1.Condition{Type: conditionUsable, Status: metav1.ConditionTrue, Reason: reasonUsable, ObservedGeneration: object.Generation}
 	full := metav1.Condition{Type: conditionFull, Status: metav1.ConditionFalse, Reason: reasonFree, ObservedGeneration: object.Generation}
-	if problem != "" {
-		usable.Status, usable.Reason, usable.Message = metav1.ConditionFalse, reason, problem
+	if pool.problem != "" {
+		usable.Status, usable.Reason, usable.Message = metav1.ConditionFalse, pool.reason, pool.problem
 		changed.Status.IPv4, changed.Status.IPv6, changed.Status.Services = nil, nil, 0
 	}
 	for _, u := range []*v1alpha1.Usage{changed.Status.IPv4, changed.Status.IPv6} {
@@ -217,6 +223,7 @@ func (p *Pools) report(ctx context.Context, object *v1alpha1.AddressPool, proble
 	return nil
 }
 
+// usage converts the usage of one family; nil: the pool has no addresses of it.
 func usage(u address.Usage) *v1alpha1.Usage {
 	if u.Total == 0 {
 		return nil

@@ -12,13 +12,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// prepare restores the addresses of all Services before new ones are allocated. In case two have
-// the same address and port, those come first whose status has their ports, then older ones, and
-// last those that were refused: a restart must not give a Service the port of another one.
+// prepare restores the addresses of all Services before new ones are allocated. If two Services
+// have the same address and port, the first in the order of rank and age gets it: a restart must
+// not give a Service the port of another one.
 func (r *Services) prepare(ctx context.Context) error {
-	r.prepared.Lock()
-	defer r.prepared.Unlock()
-	if r.ready {
+	r.prepareMu.Lock()
+	defer r.prepareMu.Unlock()
+	if r.isPrepared {
 		return nil
 	}
 	if err := r.LoadPools(ctx); err != nil {
@@ -30,7 +30,7 @@ func (r *Services) prepare(ctx context.Context) error {
 	}
 	order := make([]*corev1.Service, 0, len(list.Items))
 	for i := range list.Items {
-		if s := &list.Items[i]; r.wants(s) {
+		if s := &list.Items[i]; r.isServed(s) {
 			order = append(order, s)
 		}
 	}
@@ -39,9 +39,9 @@ func (r *Services) prepare(ctx context.Context) error {
 	})
 	r.mu.Lock()
 	r.accepted, r.waiting = map[types.NamespacedName]*accepted{}, map[types.NamespacedName]bool{}
-	r.starting, r.unknown = map[types.NamespacedName]bool{}, map[types.NamespacedName]string{}
+	r.unreconciled, r.warned = map[types.NamespacedName]bool{}, map[types.NamespacedName]string{}
 	for _, s := range order {
-		r.starting[client.ObjectKeyFromObject(s)] = true
+		r.unreconciled[client.ObjectKeyFromObject(s)] = true
 	}
 	empty := len(order) == 0
 	r.mu.Unlock()
@@ -56,14 +56,15 @@ func (r *Services) prepare(ctx context.Context) error {
 		}
 		r.Addresses.Adopt(request, published(s, r.Zone))
 	}
-	r.ready = true
+	r.isPrepared = true
 	if empty {
 		r.Fleet.Complete()
 	}
 	return nil
 }
 
-// rank returns a lower number for a Service whose ports are better known to be its own.
+// rank returns how certain it is that a Service had its ports before the restart: 0 if its status
+// lists them, 2 if it was refused, otherwise 1.
 func rank(s *corev1.Service) int {
 	switch {
 	case keptOf(s) != nil || len(publishedPorts(s)) > 0:
@@ -74,27 +75,27 @@ func rank(s *corev1.Service) int {
 	return 1
 }
 
-// done records that a Service was reconciled. After all Services, superfluous services are removed
-// from balancers.
-func (r *Services) done(key types.NamespacedName) {
+// recordReconciled records that a Service was reconciled. After the last one, balancers may delete
+// services without a Service.
+func (r *Services) recordReconciled(key types.NamespacedName) {
 	r.mu.Lock()
-	_, was := r.starting[key]
-	delete(r.starting, key)
-	last := was && len(r.starting) == 0
+	_, isFirst := r.unreconciled[key]
+	delete(r.unreconciled, key)
+	last := isFirst && len(r.unreconciled) == 0
 	r.mu.Unlock()
 	if last {
 		r.Fleet.Complete()
 	}
 }
 
-// SetQueue is called with the queue when it is there.
+// SetQueue sets the queue of Enqueue once the controller has one.
 func (r *Services) SetQueue(q Queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue = q
 }
 
-// Enqueue has a Service reconciled.
+// Enqueue schedules a Service to be reconciled.
 func (r *Services) Enqueue(key types.NamespacedName) {
 	r.mu.Lock()
 	q := r.queue
@@ -104,7 +105,7 @@ func (r *Services) Enqueue(key types.NamespacedName) {
 	}
 }
 
-// EnqueueAll has all Services reconciled that balancers serve.
+// EnqueueAll schedules all accepted Services.
 func (r *Services) EnqueueAll() {
 	r.mu.Lock()
 	keys := make([]types.NamespacedName, 0, len(r.accepted))
@@ -117,27 +118,28 @@ func (r *Services) EnqueueAll() {
 	}
 }
 
-// BalancersChanged reconciles all Services: nodes with balancers may have their own endpoints, and
-// addresses of balancers are reserved, for which some may wait.
+// BalancersChanged schedules all Services after balancers were added or removed: balancers may need
+// their own endpoints, and Services may wait for a balancer's address, which is reserved.
 func (r *Services) BalancersChanged() {
 	r.mu.Lock()
-	r.fresh = false
+	r.nodesFresh = false
 	r.mu.Unlock()
 	r.PoolsReplaced()
 }
 
-// PoolsReplaced reconciles all Services: waiting ones may get addresses, and others may now be
-// outside of their pools.
+// PoolsReplaced schedules all Services: waiting Services may get addresses, and addresses of others
+// may be outside of their pools.
 func (r *Services) PoolsReplaced() {
 	r.wakeWaiting(types.NamespacedName{})
 	r.EnqueueAll()
 }
 
-func (r *Services) wakeWaiting(but types.NamespacedName) {
+// wakeWaiting schedules the Services that wait for an address, except one.
+func (r *Services) wakeWaiting(except types.NamespacedName) {
 	r.mu.Lock()
 	var keys []types.NamespacedName
 	for key := range r.waiting {
-		if key != but {
+		if key != except {
 			keys = append(keys, key)
 		}
 	}
@@ -147,11 +149,11 @@ func (r *Services) wakeWaiting(but types.NamespacedName) {
 	}
 }
 
-// NodesChanged has Services reconciled whose endpoints are nodes, or are preferred by zones of
-// nodes, and those that may wait for a node's address.
+// NodesChanged schedules Services whose endpoints are nodes or depend on the zones of nodes, and
+// those that may wait for a node's address.
 func (r *Services) NodesChanged() {
 	r.mu.Lock()
-	r.fresh = false
+	r.nodesFresh = false
 	var keys []types.NamespacedName
 	for key, a := range r.accepted {
 		if !a.settings.PodNetwork && !a.settings.External || a.spec.TrafficDistribution != nil {

@@ -8,8 +8,8 @@ import (
 	"loxilb/kube/internal/balancer"
 )
 
-// TestProgrammed checks the condition of a Service while no balancer answers: a short absence, as
-// of a daemon that is replaced, does not change it, and a long one does.
+// TestProgrammed checks the condition of a Service while no balancer answers: the replacement of a
+// daemon does not change it, but a longer silence does.
 func TestProgrammed(t *testing.T) {
 	t.Parallel()
 	served := &metav1.Condition{Status: metav1.ConditionTrue, Reason: reasonProgrammed}

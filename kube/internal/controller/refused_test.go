@@ -15,10 +15,10 @@ import (
 	"loxilb/test/await"
 )
 
-// errRefused is what a webhook answers to each write to a Service.
+// errRefused is the answer of a webhook that refuses a write.
 var errRefused = errors.New("admission webhook denied the request")
 
-// refuseWrites has the apiserver refuse all writes to a Service.
+// refuseWrites makes the apiserver refuse all writes to a Service.
 func (b *bench) refuseWrites(name string) {
 	b.services.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -36,7 +36,7 @@ func (b *bench) refuseWrites(name string) {
 	})
 }
 
-// reconcileAll reconciles the Services, and returns the last error.
+// reconcileAll reconciles all Services, and returns the last error.
 func (b *bench) reconcileAll() (last error) {
 	for _, name := range names() {
 		request := reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "default", Name: name}}
@@ -48,7 +48,7 @@ func (b *bench) reconcileAll() (last error) {
 }
 
 // TestRefusedWrites starts a controller while all writes to one Service are refused. Balancers keep
-// that Service as it was, and are freed of another one that is deleted; so is the apiserver.
+// its services, and another Service can be deleted.
 func TestRefusedWrites(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(*bench, *corev1.Service) error{

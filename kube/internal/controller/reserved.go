@@ -17,12 +17,12 @@ import (
 	"loxilb/kube/internal/translate"
 )
 
-// allNodes returns the nodes, whose addresses are reserved like those of balancers. It reads them
-// once after each change.
+// allNodes returns the nodes, sorted by name. After a change it reads them again, and reserves
+// their addresses and those of balancers.
 func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.fresh {
+	if r.nodesFresh {
 		return r.nodes, nil
 	}
 	var list corev1.NodeList
@@ -35,30 +35,30 @@ func (r *Services) allNodes(ctx context.Context) ([]translate.Node, error) {
 	}
 	slices.SortFunc(r.nodes, func(a, b translate.Node) int { return cmp.Compare(a.Name, b.Name) })
 	r.Addresses.SetReserved(reserved(r.nodes, r.Fleet.Addresses()))
-	r.fresh = true
-	r.awaitSettled()
+	r.nodesFresh = true
+	r.scheduleSettled()
 	return r.nodes, nil
 }
 
-// awaitSettled has Services reconciled when the next node may be an endpoint. One timer is enough,
-// as nodes are read again then. r.mu is held.
-func (r *Services) awaitSettled() {
+// scheduleSettled schedules Services for the time when the next node is settled. One timer is
+// enough, since nodes are read again then. r.mu is held.
+func (r *Services) scheduleSettled() {
 	var next time.Duration
 	for i := range r.nodes {
 		if d := r.nodes[i].SettlesIn(time.Now()); d > 0 && (next == 0 || d < next) {
 			next = d
 		}
 	}
-	if r.settling != nil {
-		r.settling.Stop()
+	if r.settleTimer != nil {
+		r.settleTimer.Stop()
 	}
 	if next > 0 {
-		r.settling = time.AfterFunc(next, r.NodesChanged)
+		r.settleTimer = time.AfterFunc(next, r.NodesChanged)
 	}
 }
 
 // reserved returns the addresses that no Service gets: those of nodes, of their pods, and of
-// balancers outside of the cluster, whose administrators log in there.
+// balancers outside of the cluster, where administrators log in.
 func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.Reserved {
 	out := address.Reserved{Addresses: map[netip.Addr]string{}, Prefixes: map[netip.Prefix]string{}}
 	for a, url := range balancers {
@@ -76,23 +76,17 @@ func reserved(nodes []translate.Node, balancers map[netip.Addr]string) address.R
 	return out
 }
 
-// inUse returns the owner of an address that a Service requests, or nothing: see owners.
-func (r *Services) inUse(ctx context.Context, asked netip.Addr) (string, error) {
-	owners, err := r.owners(ctx, map[netip.Addr]bool{asked: true}, "")
-	return owners[asked], err
-}
-
-// owners returns the owners of addresses: another Service's cluster IP, a Service of another load
-// balancer, or a pod or the apiserver listed in an EndpointSlice, but no pods of one namespace. Of
-// several owners it returns the first by name: another one each time would change the status for
-// ever.
-func (r *Services) owners(ctx context.Context, asked map[netip.Addr]bool, but string) (map[netip.Addr]string, error) {
+// owners returns the present owners of addresses that a Service or pod requests: a Service with
+// this cluster IP, a Service of another load balancer, or a pod or the apiserver in an
+// EndpointSlice. Pods of the namespace except do not count. Of several owners it returns the first
+// by name: with a different one each time, the status would change forever.
+func (r *Services) owners(ctx context.Context, requested map[netip.Addr]bool, except string) (map[netip.Addr]string, error) {
 	owners := map[netip.Addr]string{}
-	if len(asked) == 0 {
+	if len(requested) == 0 {
 		return owners, nil
 	}
-	found := func(a netip.Addr, name string) {
-		if first := owners[a]; asked[a] && (first == "" || name < first) {
+	add := func(a netip.Addr, name string) {
+		if first := owners[a]; requested[a] && (first == "" || name < first) {
 			owners[a] = name
 		}
 	}
@@ -102,12 +96,12 @@ func (r *Services) owners(ctx context.Context, asked map[netip.Addr]bool, but st
 	}
 	for i := range services.Items {
 		s := &services.Items[i]
-		for a := range wanted(asked, s.Spec.ClusterIPs) {
-			found(a, fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name))
+		for a := range requestedOf(requested, s.Spec.ClusterIPs) {
+			add(a, fmt.Sprintf("Service %s/%s, as its cluster IP", s.Namespace, s.Name))
 		}
-		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) {
+		if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.isOfClass(s) && r.isOfZone(s)) {
 			for _, a := range published(s, r.Zone) {
-				found(a, fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name))
+				add(a, fmt.Sprintf("Service %s/%s of another load balancer", s.Namespace, s.Name))
 			}
 		}
 	}
@@ -120,12 +114,12 @@ func (r *Services) owners(ctx context.Context, asked map[netip.Addr]bool, but st
 		isAPI := slice.Namespace == "default" && slice.Labels[discoveryv1.LabelServiceName] == "kubernetes"
 		for j := range slice.Endpoints {
 			e := &slice.Endpoints[j]
-			for a := range wanted(asked, e.Addresses) {
+			for a := range requestedOf(requested, e.Addresses) {
 				if isAPI {
-					found(a, "the apiserver")
+					add(a, "the apiserver")
 				}
-				if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slice.Namespace != but {
-					found(a, fmt.Sprintf("pod %s/%s", slice.Namespace, e.TargetRef.Name))
+				if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && slice.Namespace != except {
+					add(a, fmt.Sprintf("pod %s/%s", slice.Namespace, e.TargetRef.Name))
 				}
 			}
 		}
@@ -133,30 +127,34 @@ func (r *Services) owners(ctx context.Context, asked map[netip.Addr]bool, but st
 	return owners, nil
 }
 
-// wanted yields the addresses of a list that are asked for.
-func wanted(asked map[netip.Addr]bool, list []string) iter.Seq[netip.Addr] {
+// requestedOf yields the addresses of a list that are requested.
+func requestedOf(requested map[netip.Addr]bool, list []string) iter.Seq[netip.Addr] {
 	return func(yield func(netip.Addr) bool) {
 		for _, text := range list {
 			a, err := netip.ParseAddr(text)
-			if err == nil && asked[a.Unmap()] && !yield(a.Unmap()) {
+			if err == nil && requested[a.Unmap()] && !yield(a.Unmap()) {
 				return
 			}
 		}
 	}
 }
 
-// checkAsked returns why a Service cannot have addresses that it asks for, and has not got yet.
-func (r *Services) checkAsked(ctx context.Context, slots []address.Slot, has []netip.Addr) (*address.Error, error) {
+// checkRequested returns why a Service cannot have addresses that it requests and does not have
+// yet.
+func (r *Services) checkRequested(ctx context.Context, slots []address.Slot, has []netip.Addr) (*address.Error, error) {
+	requested := map[netip.Addr]bool{}
 	for _, s := range slots {
-		if !s.Address.IsValid() || slices.Contains(has, s.Address) {
-			continue
+		if s.Address.IsValid() && !slices.Contains(has, s.Address) {
+			requested[s.Address] = true
 		}
-		who, err := r.inUse(ctx, s.Address)
-		if err != nil {
-			return nil, err
-		}
-		if who != "" {
-			return &address.Error{Reason: address.ReasonInvalid, Message: fmt.Sprintf("address %s belongs to %s", s.Address, who)}, nil
+	}
+	owners, err := r.owners(ctx, requested, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range slots {
+		if owner := owners[s.Address]; owner != "" {
+			return &address.Error{Reason: address.ReasonInvalid, Message: fmt.Sprintf("address %s belongs to %s", s.Address, owner)}, nil
 		}
 	}
 	return nil, nil

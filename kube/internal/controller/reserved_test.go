@@ -14,7 +14,7 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// wantAccepted checks the condition Accepted of a Service, and that an event says the same.
+// wantAccepted checks the condition Accepted of a Service, and that an event has the same message.
 func (b *bench) wantAccepted(s *corev1.Service, reason, message string) {
 	b.t.Helper()
 	b.reconcile()
@@ -25,17 +25,17 @@ func (b *bench) wantAccepted(s *corev1.Service, reason, message string) {
 	if c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {
 		b.t.Errorf("the condition is %+v, want reason %s and a message with %q", c, reason, message)
 	}
-	var said []string
+	var sent []string
 	for recorder := b.services.Events.(*events.FakeRecorder); len(recorder.Events) > 0; {
-		said = append(said, <-recorder.Events)
+		sent = append(sent, <-recorder.Events)
 	}
-	if message != "" && !slices.ContainsFunc(said, func(e string) bool { return strings.Contains(e, reason) && strings.Contains(e, message) }) {
-		b.t.Errorf("events are %q, want reason %s and a message with %q", said, reason, message)
+	if message != "" && !slices.ContainsFunc(sent, func(e string) bool { return strings.Contains(e, reason) && strings.Contains(e, message) }) {
+		b.t.Errorf("events are %q, want reason %s and a message with %q", sent, reason, message)
 	}
 }
 
-// TestAddressesOfOthers checks that a Service cannot ask for addresses of nodes, pods and Services
-// inside of the cluster, nor for such as no Service can have, and goes on meanwhile.
+// TestAddressesOfOthers checks that a Service cannot request addresses of nodes, pods and other
+// Services, nor those that no Service can have, and that it keeps its address meanwhile.
 func TestAddressesOfOthers(t *testing.T) {
 	t.Parallel()
 	s, other, n := service("web"), service("other"), node(1)
@@ -78,7 +78,7 @@ func TestAddressesOfOthers(t *testing.T) {
 }
 
 // TestPoolShrinks checks that a Service keeps an address which its pool no longer has, also after a
-// restart, and that a condition and an event say so.
+// restart, with a condition and an event.
 func TestPoolShrinks(t *testing.T) {
 	t.Parallel()
 	s := service("web")

@@ -1,16 +1,19 @@
 package controller
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"loxilb/kube/internal/annotation"
 	"loxilb/test/await"
 )
 
-// TestSecondaryPools checks that a Service has a further address of each pool that it selects, of
-// the family of its VIP.
+// TestSecondaryPools checks that a Service gets an additional address of each selected pool, of the
+// family of its first VIP.
 func TestSecondaryPools(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -24,32 +27,65 @@ func TestSecondaryPools(t *testing.T) {
 	}
 }
 
-// TestWaitingForgotten checks that a Service that is deleted while it waits for an address is
-// forgotten: each address that becomes free wakes those that wait.
+// TestWaitingForgotten checks that a Service that is deleted, or moves to another zone, while it
+// waits for an address is forgotten: each free address wakes the Services that wait.
 func TestWaitingForgotten(t *testing.T) {
 	t.Parallel()
+	for what, end := range map[string]func(*bench, *corev1.Service) error{
+		"deleted":      func(b *bench, s *corev1.Service) error { return b.Delete(b.t.Context(), s) },
+		"another zone": func(b *bench, s *corev1.Service) error { moveToZone(b, s); return nil },
+	} {
+		s := service("web")
+		s.Annotations[annotation.Prefix+"poolSelect"] = "none"
+		b := newBench(t, s)
+		b.reconcile()
+		key := client.ObjectKeyFromObject(s)
+		isWaiting := func() bool {
+			b.services.mu.Lock()
+			defer b.services.mu.Unlock()
+			return b.services.waiting[key]
+		}
+		if !isWaiting() {
+			t.Fatal("the Service does not wait for an address")
+		}
+		if err := end(b, s); err != nil {
+			t.Fatal(err)
+		}
+		await.NoError(t, patience, func() error {
+			b.reconcile()
+			if isWaiting() {
+				return fmt.Errorf("%s: the Service waits for an address", what)
+			}
+			return nil
+		})
+	}
+}
+
+// TestAdoptedForgotten checks that a Service which is invalid since a restart, and moves to another
+// zone, releases the address of its status.
+func TestAdoptedForgotten(t *testing.T) {
+	t.Parallel()
 	s := service("web")
-	s.Annotations[annotation.Prefix+"poolSelect"] = "none"
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "20.20.20.1"}}
+	s.Annotations[annotation.Prefix+"lbmode"] = "sideways"
 	b := newBench(t, s)
 	b.reconcile()
-	key := client.ObjectKeyFromObject(s)
-	waits := func() bool {
-		b.services.mu.Lock()
-		defer b.services.mu.Unlock()
-		return b.services.waiting[key]
+	addresses := func() []netip.Addr { return b.services.Addresses.Of("default/web") }
+	if got := addresses(); len(got) != 1 {
+		t.Fatalf("after a restart, the Service has addresses %v, want that of its status", got)
 	}
-	if !waits() {
-		t.Fatal("the Service does not wait for an address")
-	}
-	if err := b.Delete(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
-	await.True(t, patience, "the Service is gone", func() bool {
+	moveToZone(b, s)
+	await.NoError(t, patience, func() error {
 		b.reconcile()
-		return isGone(b.Get(t.Context(), key, s))
+		if got := addresses(); len(got) > 0 {
+			return fmt.Errorf("a Service of another zone has addresses %v", got)
+		}
+		return nil
 	})
-	b.reconcile()
-	if waits() {
-		t.Error("a deleted Service waits for an address")
-	}
+}
+
+// moveToZone makes a Service that of another zone.
+func moveToZone(b *bench, s *corev1.Service) {
+	b.t.Helper()
+	b.change(s, func() { s.Annotations[annotation.ZoneSelect] = "aws" })
 }

@@ -31,12 +31,12 @@ import (
 )
 
 const (
-	finalizer    = "service.kubernetes.io/load-balancer-cleanup"
-	serviceIndex = "service" // of EndpointSlices: the name of their Service
-	goneInterval = 200 * time.Millisecond
-	pendingDelay = 2 * time.Second
-	pendingAgain = 10 * time.Second // while a balancer is waited for, which may have gone silently
-	askAgain     = time.Minute      // for an address that a node or a pod has
+	finalizer       = "service.kubernetes.io/load-balancer-cleanup"
+	serviceIndex    = "service"              // of EndpointSlices: the name of their Service
+	goneInterval    = 200 * time.Millisecond // between checks whether balancers have deleted the services of a Service
+	pendingDelay    = 2 * time.Second        // before a new Service gets the reason Pending
+	pendingInterval = 10 * time.Second       // between checks while a balancer is awaited, which may have gone silently
+	addressRetry    = time.Minute            // between requests for an address that a node or a pod has
 )
 
 // Queue is the work queue of Services.
@@ -53,58 +53,59 @@ type Services struct {
 	Defaults    annotation.Settings
 
 	Class        string
-	DefaultClass bool // Services without a class, too
-	DenyHostMode bool // Services may not select mode hostonearm
-	Uninstall    bool // give up all Services
+	DefaultClass bool // also serve Services without a class
+	DenyHostMode bool // refuse Services that select mode hostonearm
+	Uninstall    bool // release all Services
 	Zone, Owner  string
 	IPMode       corev1.LoadBalancerIPMode
-	LoadPools    func(context.Context) error // before addresses are given
-	PoolsChanged func()                      // the use of pools has changed
+	LoadPools    func(context.Context) error // called before addresses are allocated
+	PoolsChanged func()                      // called when the usage of pools has changed
 
-	prepared sync.Mutex
-	ready    bool
+	prepareMu  sync.Mutex
+	isPrepared bool
 
-	mu       sync.Mutex
-	queue    Queue
-	nodes    []translate.Node
-	fresh    bool        // nodes are up to date
-	settling *time.Timer // until the next node may be an endpoint
-	accepted map[types.NamespacedName]*accepted
-	waiting  map[types.NamespacedName]bool   // for an address
-	unknown  map[types.NamespacedName]string // the last warnings about annotations without effect
-	starting map[types.NamespacedName]bool   // not reconciled yet since the start
-	written  map[types.NamespacedName]*written
+	mu           sync.Mutex
+	queue        Queue
+	nodes        []translate.Node
+	nodesFresh   bool        // nodes is up to date
+	settleTimer  *time.Timer // runs NodesChanged when the next node is settled
+	accepted     map[types.NamespacedName]*accepted
+	waiting      map[types.NamespacedName]bool   // Services that wait for an address
+	warned       map[types.NamespacedName]string // last warnings of warnUnknown
+	unreconciled map[types.NamespacedName]bool   // Services that were not reconciled since the start
+	written      map[types.NamespacedName]*writtenStatus
 }
 
-// accepted is the last valid request of a Service.
+// accepted is the last valid version of a Service.
 type accepted struct {
-	since         time.Time // when the Service was valid for the first time
-	uid           types.UID
-	spec          corev1.ServiceSpec
-	annotations   map[string]string // known ones
-	settings      annotation.Settings
-	vips, further []netip.Addr
+	since           time.Time // when a version was valid for the first time
+	uid             types.UID
+	spec            corev1.ServiceSpec
+	annotations     map[string]string // those that are known
+	settings        annotation.Settings
+	vips, secondary []netip.Addr
 }
 
-// Reconcile has balancers serve a Service as it is now.
+// Reconcile configures balancers for the present version of a Service.
 func (r *Services) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	if err := r.prepare(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	if req.Name == "" { // the first one: there may be no Service
+	if req.Name == "" { // the first request, which makes prepare run without any Service
 		return reconcile.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req.NamespacedName)
-	r.done(req.NamespacedName) // whatever came of it: collection must not wait for one Service for good
+	r.recordReconciled(req.NamespacedName) // also after an error: deletions must not wait for one Service forever
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return reconcile.Result{RequeueAfter: goneInterval}, nil // its next event is on the way
+		return reconcile.Result{RequeueAfter: goneInterval}, nil // the next event is on its way
 	}
-	if wait := contested(0); errors.As(err, &wait) {
+	if wait := contestedError(0); errors.As(err, &wait) {
 		return reconcile.Result{RequeueAfter: time.Duration(wait)}, nil
 	}
 	return result, err
 }
 
+// reconcile serves or releases a Service.
 func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
 	var s corev1.Service
 	if err := r.Client.Get(ctx, key, &s); apierrors.IsNotFound(err) {
@@ -115,20 +116,21 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 		r.Fleet.Hold(key)
 		return reconcile.Result{}, err
 	}
-	if !r.wants(&s) {
+	if !r.isServed(&s) {
 		return r.cleanUp(ctx, &s)
 	}
-	result, err := r.mark(ctx, &s)
+	result, err := r.markAndServe(ctx, &s)
 	if err != nil {
-		// Somebody may refuse all writes to this Service, such as a webhook. Balancers keep what
-		// they have of it, and are freed of others that are deleted.
+		// A webhook, for instance, may refuse all writes to this Service. Balancers keep its services,
+		// and may delete those of others.
 		r.Fleet.Hold(key)
 	}
 	return result, err
 }
 
-// mark gives a Service the finalizer, and then serves it.
-func (r *Services) mark(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
+// markAndServe adds the finalizer to a Service, and serves it. It first deletes the services of a
+// former Service of this name.
+func (r *Services) markAndServe(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	if key := client.ObjectKeyFromObject(s); r.isReplaced(s) {
 		r.Fleet.Delete(key)
 		if !r.Fleet.Gone(key) {
@@ -139,7 +141,7 @@ func (r *Services) mark(ctx context.Context, s *corev1.Service) (reconcile.Resul
 	if !controllerutil.ContainsFinalizer(s, finalizer) {
 		before := s.DeepCopy()
 		controllerutil.AddFinalizer(s, finalizer)
-		if err := r.Client.Patch(ctx, s, since(before)); err != nil {
+		if err := r.Client.Patch(ctx, s, patchFrom(before)); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -147,7 +149,7 @@ func (r *Services) mark(ctx context.Context, s *corev1.Service) (reconcile.Resul
 }
 
 // isReplaced reports whether a Service was deleted and created again unnoticed, which is possible
-// if its finalizer was removed. The former Service's request does not apply to the new one.
+// if somebody removes the finalizer. The former version does not apply to the new Service.
 func (r *Services) isReplaced(s *corev1.Service) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,40 +157,40 @@ func (r *Services) isReplaced(s *corev1.Service) bool {
 	return before != nil && before.uid != s.UID
 }
 
-// wants reports whether this controller serves a Service.
-func (r *Services) wants(s *corev1.Service) bool {
-	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && !r.Uninstall && r.ofClass(s) && r.ofZone(s)
+// isServed reports whether this controller serves a Service.
+func (r *Services) isServed(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.DeletionTimestamp == nil && !r.Uninstall && r.isOfClass(s) && r.isOfZone(s)
 }
 
-func (r *Services) ofZone(s *corev1.Service) bool {
+func (r *Services) isOfZone(s *corev1.Service) bool {
 	zone := s.Annotations[annotation.ZoneSelect]
 	return zone == "" || zone == r.Zone
 }
 
-func (r *Services) ofClass(s *corev1.Service) bool {
+func (r *Services) isOfClass(s *corev1.Service) bool {
 	if s.Spec.LoadBalancerClass == nil {
 		return r.DefaultClass
 	}
 	return *s.Spec.LoadBalancerClass == r.Class
 }
 
-// serve gives a Service its addresses, configures balancers, and reports. While a Service is
-// invalid, its last valid configuration stays.
+// serve allocates addresses for a Service, configures balancers, and writes the status. While the
+// Service is invalid, it does so for the last valid version.
 func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
 	now, found, err := r.accept(ctx, s)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if now = r.remember(key, now); now == nil {
-		if now, err = r.restore(ctx, s); err != nil {
+	if now = r.recordAccepted(key, now); now == nil {
+		if now, err = r.restoreKept(ctx, s); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	r.warnUnknown(s)
 	var result reconcile.Result
 	if found.reason == address.ReasonInvalid {
-		result.RequeueAfter = askAgain
+		result.RequeueAfter = addressRetry
 	}
 	if now == nil {
 		r.Fleet.Hold(key)
@@ -206,18 +208,18 @@ func (r *Services) serve(ctx context.Context, s *corev1.Service) (reconcile.Resu
 	state := r.Fleet.State(key)
 	verdict := programmed(&state, meta.FindStatusCondition(s.Status.Conditions, conditionProgrammed))
 	if wait := pendingDelay - time.Since(now.since); verdict.reason == reasonPending && wait > 0 {
-		// Most are no longer pending then, which saves a write. The event of the finalizer must not
-		// cost it nevertheless.
+		// Most Services are no longer pending then, which saves a write of the status.
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	if verdict.reason == reasonPending {
-		result.RequeueAfter = pendingAgain
+		result.RequeueAfter = pendingInterval
 	}
 	return result, r.report(ctx, s, found, now, &verdict, r.ingress(now, r.toPublish(s, now, &state), &state))
 }
 
-// remember notes what a Service asks for; nil: it is not valid. It returns what was valid last.
-func (r *Services) remember(key types.NamespacedName, now *accepted) *accepted {
+// recordAccepted records a valid version of a Service, and returns the last valid version. now is
+// nil if the present version is invalid.
+func (r *Services) recordAccepted(key types.NamespacedName, now *accepted) *accepted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.accepted[key]
@@ -231,8 +233,8 @@ func (r *Services) remember(key types.NamespacedName, now *accepted) *accepted {
 	return now
 }
 
-// accept checks a Service's request, and gives it its addresses. It returns nil if the request is
-// invalid, or must wait for an address.
+// accept checks a Service, and allocates its addresses. It returns nil if the Service is invalid,
+// or must wait for an address.
 func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, finding, error) {
 	key := client.ObjectKeyFromObject(s)
 	settings, err := r.Annotations.Read(s.Annotations, s.Namespace, r.Defaults)
@@ -243,13 +245,13 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	if err := cmp.Or(err, checkSources(s), r.checkInstance(&settings), r.checkMode(&settings), checkProbe(s, &settings)); err != nil {
 		return nil, finding{false, reasonInvalid, err.Error()}, nil
 	}
-	if _, err := r.allNodes(ctx); err != nil { // their addresses are reserved
+	if _, err := r.allNodes(ctx); err != nil { // reserves their addresses
 		return nil, finding{}, err
 	}
 	request := r.request(s)
 	request.Key, request.Slots = settings.SharingKey, wanted
 	before, current := r.Addresses.Of(key.String()), published(s, r.Zone)
-	no, err := r.checkAsked(ctx, wanted, slices.Concat(before, current))
+	no, err := r.checkRequested(ctx, wanted, slices.Concat(before, current))
 	if err != nil {
 		return nil, finding{}, err
 	}
@@ -274,11 +276,11 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	if moved {
 		r.PoolsChanged()
 	}
-	if len(before) > 0 && (moved || r.frees(key, request)) {
+	if len(before) > 0 && (moved || r.releasesShare(key, request)) {
 		r.wakeWaiting(key)
 	}
 	out := &accepted{uid: s.UID, spec: s.Spec, annotations: r.Annotations.Known(s.Annotations), settings: settings}
-	out.vips, out.further = split(addresses, wanted)
+	out.vips, out.secondary = split(addresses, wanted)
 	switch {
 	case partial:
 		return out, finding{true, reasonPartial, "without a second IP family: " + notice.Message}, nil
@@ -288,15 +290,16 @@ func (r *Services) accept(ctx context.Context, s *corev1.Service) (*accepted, fi
 	return out, finding{true, reasonAccepted, "annotations are valid, and addresses are assigned"}, nil
 }
 
-// frees reports whether a Service gives up a port or a sharing key that others may wait for, or may
-// share its address now.
-func (r *Services) frees(key types.NamespacedName, now *address.Request) bool {
+// releasesShare reports whether a Service releases a port, changes its sharing key or is no longer
+// exclusive, so that others which wait may share its address.
+func (r *Services) releasesShare(key types.NamespacedName, now *address.Request) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.accepted[key]
 	return before != nil && (r.isExclusive(&before.spec) != now.Exclusive || before.settings.SharingKey != now.Key || !slices.Equal(ports(&before.spec), now.Ports))
 }
 
+// request returns the allocator's request of a Service, without key and slots.
 func (r *Services) request(s *corev1.Service) *address.Request {
 	return &address.Request{
 		Service: s.Namespace + "/" + s.Name, Namespace: s.Namespace, Labels: s.Labels, Ports: ports(&s.Spec),
@@ -304,12 +307,12 @@ func (r *Services) request(s *corev1.Service) *address.Request {
 	}
 }
 
-// isExclusive reports whether only nodes with pods of a Service announce its addresses.
+// isExclusive reports whether only nodes with pods of a Service announce its addresses, by BGP.
 func (r *Services) isExclusive(s *corev1.ServiceSpec) bool {
 	return r.Defaults.BGP && s.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// desired translates a Service as it was accepted.
+// desired returns the services of an accepted Service for balancers.
 func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) (balancer.Desired, error) {
 	var slices discoveryv1.EndpointSliceList
 	err := r.Client.List(ctx, &slices, client.InNamespace(s.Namespace), client.MatchingFields{serviceIndex: s.Name}, client.UnsafeDisableDeepCopy)
@@ -322,7 +325,7 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 	}
 	as := &corev1.Service{ObjectMeta: s.ObjectMeta, Spec: a.spec}
 	in := translate.Input{
-		Service: as, Nodes: nodes, Now: time.Now(), Settings: a.settings, VIPs: a.vips, Secondary: a.further,
+		Service: as, Nodes: nodes, Now: time.Now(), Settings: a.settings, VIPs: a.vips, Secondary: a.secondary,
 		Zone: r.Zone, Instances: r.Fleet.Roles.Instances, Owner: r.Owner, PerNode: translate.NeedsNodes(as, &a.settings),
 	}
 	for i := range slices.Items {
@@ -345,51 +348,56 @@ func (r *Services) desired(ctx context.Context, s *corev1.Service, a *accepted) 
 // that are already published.
 func (r *Services) toPublish(s *corev1.Service, a *accepted, state *balancer.State) (list []netip.Addr) {
 	before := published(s, r.Zone)
-	for i, vip := range a.vips {
-		served := slices.Contains(before, vip) || state.Endpoints == 0 && state.Reachable > 0
-		for _, p := range a.spec.Ports {
-			served = served || state.Have[translate.KeyOf(vip, p.Port, p.Protocol)]
+	isPublic := func(vip netip.Addr) bool {
+		return slices.Contains(before, vip) || state.Endpoints == 0 && state.Reachable > 0 ||
+			slices.ContainsFunc(a.spec.Ports, func(p corev1.ServicePort) bool { return state.Have[translate.KeyOf(vip, p.Port, p.Protocol)] })
+	}
+	for _, vip := range a.vips {
+		if isPublic(vip) {
+			list = append(list, vip)
 		}
-		if !served {
-			continue
-		}
-		list = append(list, vip)
-		if i == 0 {
-			defer func() { list = append(list, a.further...) }()
-		}
+	}
+	if len(list) > 0 && list[0] == a.vips[0] { // secondary addresses belong to the services of the first VIP
+		list = append(list, a.secondary...)
 	}
 	return list
 }
 
-// cleanUp removes a Service that no longer belongs to this controller, if it did.
+// cleanUp releases a Service that this controller does not serve, if it did so before.
 func (r *Services) cleanUp(ctx context.Context, s *corev1.Service) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(s)
-	r.mu.Lock()
-	_, was := r.accepted[key]
-	r.mu.Unlock()
 	r.Fleet.Delete(key)
-	if !was && !r.marked(s) {
+	if !r.isKnown(key) && !r.hasMarks(s) {
 		return reconcile.Result{}, nil
 	}
-	r.done(key) // collection waits for all Services, so this one must not wait for it
+	r.recordReconciled(key) // before Gone: balancers may delete nothing until each Service was reconciled
 	if !r.Fleet.Gone(key) {
 		return reconcile.Result{RequeueAfter: goneInterval}, nil
 	}
-	if err := r.unmark(ctx, s); err != nil {
+	if err := r.removeMarks(ctx, s); err != nil {
 		return reconcile.Result{}, err
 	}
 	r.release(key)
 	return reconcile.Result{}, nil
 }
 
-// unmark removes finalizer and status of a Service, unless another controller has taken it over.
-// The conditions go last: a controller that dies in between finds the Service by them again.
-func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
-	others := s.Spec.Type == corev1.ServiceTypeLoadBalancer && !r.ofClass(s)
+// isKnown reports whether this controller has served a Service, or tried to: an invalid Service may
+// have addresses of before a restart, or wait for one.
+func (r *Services) isKnown(key types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.accepted[key] != nil || r.waiting[key] || len(r.Addresses.Of(key.String())) > 0
+}
+
+// removeMarks removes finalizer and status of a Service, unless another controller has taken it
+// over. It removes the conditions last: by them, the next controller finds the Service if this one
+// dies.
+func (r *Services) removeMarks(ctx context.Context, s *corev1.Service) error {
+	isOfOthers := s.Spec.Type == corev1.ServiceTypeLoadBalancer && !r.isOfClass(s)
 	changed := s.DeepCopy()
-	if !others && controllerutil.ContainsFinalizer(s, finalizer) {
+	if !isOfOthers && controllerutil.ContainsFinalizer(s, finalizer) {
 		controllerutil.RemoveFinalizer(changed, finalizer)
-		if err := r.Client.Patch(ctx, changed, since(s)); err != nil {
+		if err := r.Client.Patch(ctx, changed, patchFrom(s)); err != nil {
 			return err
 		}
 	}
@@ -400,18 +408,18 @@ func (r *Services) unmark(ctx context.Context, s *corev1.Service) error {
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionAccepted)
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionProgrammed)
 	meta.RemoveStatusCondition(&changed.Status.Conditions, conditionKept)
-	if !others {
+	if !isOfOthers {
 		changed.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
-	return r.Client.Status().Patch(ctx, changed, since(before))
+	return r.Client.Status().Patch(ctx, changed, patchFrom(before))
 }
 
-// release takes the addresses from a Service, and lets others have them.
+// release forgets a Service and its addresses, and schedules Services that may wait for them.
 func (r *Services) release(key types.NamespacedName) {
 	r.mu.Lock()
 	delete(r.accepted, key)
 	delete(r.waiting, key)
-	delete(r.unknown, key)
+	delete(r.warned, key)
 	delete(r.written, key)
 	r.mu.Unlock()
 	if r.Addresses.Release(key.String()) {
@@ -420,41 +428,42 @@ func (r *Services) release(key types.NamespacedName) {
 	}
 }
 
-// warnUnknown sends an event about annotations without effect when they change: one event for all,
-// since there may be thousands.
+// warnUnknown sends an event about unknown annotations when they change: one for all, since there
+// may be thousands.
 func (r *Services) warnUnknown(s *corev1.Service) {
 	key := client.ObjectKeyFromObject(s)
 	text := unknownMessage(r.Annotations.Unknown(s.Annotations))
 	r.mu.Lock()
-	said, again := r.unknown[key]
-	r.unknown[key] = text
+	last, isRepeated := r.warned[key]
+	r.warned[key] = text
 	r.mu.Unlock()
-	if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); !again && c != nil && c.ObservedGeneration == s.Generation {
-		return // a controller before this one has said it
+	if c := meta.FindStatusCondition(s.Status.Conditions, conditionAccepted); !isRepeated && c != nil && c.ObservedGeneration == s.Generation {
+		return // a former controller has sent it
 	}
-	if text != "" && text != said {
+	if text != "" && text != last {
 		r.Events.Eventf(s, nil, corev1.EventTypeWarning, reasonUnknown, "Sync", "%s", text)
 	}
 }
 
+// unknownMessage returns a sentence about unknown annotations, or "".
 func unknownMessage(names []string) string {
-	const most = 3 // each may have 317 characters, and an event 1,024
+	const maxNames = 3 // each may have 317 characters, and an event 1,024
 	switch len(names) {
 	case 0:
 		return ""
 	case 1:
 		return fmt.Sprintf("annotation %s is unknown and has no effect", names[0])
 	}
-	text := "annotations " + strings.Join(names[:min(len(names), most)], ", ")
-	if len(names) > most {
-		text += fmt.Sprintf(" and %d more", len(names)-most)
+	text := "annotations " + strings.Join(names[:min(len(names), maxNames)], ", ")
+	if len(names) > maxNames {
+		text += fmt.Sprintf(" and %d more", len(names)-maxNames)
 	}
 	return text + " are unknown and have no effect"
 }
 
-// since returns a patch of the changes of a Service. The API refuses it if the Service has changed
-// meanwhile: a request may arrive late, from a former leader, or about a Service that was created
-// again.
-func since(s *corev1.Service) client.Patch {
+// patchFrom returns a patch with the changes since a version of a Service. The apiserver refuses it
+// if the Service has changed meanwhile: a request may be late, come from a former leader, or be
+// about a Service that was created again.
+func patchFrom(s *corev1.Service) client.Patch {
 	return client.StrategicMergeFrom(s, client.MergeFromWithOptimisticLock{})
 }

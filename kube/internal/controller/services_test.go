@@ -31,8 +31,8 @@ import (
 
 const patience = 30 * time.Second
 
-// bench is a controller with a fake API and the REST API of balancers on nodes n1 and n2. Tests
-// reconcile instead of watching.
+// bench is a controller with a fake apiserver, and balancers on nodes n1 and n2 with their real
+// API. Tests call reconcile, since nothing watches.
 type bench struct {
 	client.Client
 	t         *testing.T
@@ -67,7 +67,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	return b
 }
 
-// start starts a controller. Only statuses and balancers remember a former one.
+// start ends the controller, and starts another one, which knows only statuses and balancers.
 func (b *bench) start(defaults annotation.Settings) {
 	b.t.Helper()
 	b.stop()
@@ -116,9 +116,10 @@ func (b *bench) want(what string, lists ...string) {
 	})
 }
 
-// names are those of Services of these tests, whether they exist or not.
+// names returns the names of the Services that tests reconcile, whether they exist or not.
 func names() []string { return []string{"web", "other"} }
 
+// reconcile reconciles all Services.
 func (b *bench) reconcile() {
 	b.t.Helper()
 	for _, name := range names() {
@@ -129,6 +130,7 @@ func (b *bench) reconcile() {
 	}
 }
 
+// servicesOf returns a balancer's services, each as VIP:PORT=ENDPOINT,...
 func servicesOf(b *apitest.Bench) string {
 	var list []string
 	for _, e := range b.List() {
@@ -172,6 +174,7 @@ func slice(s *corev1.Service, pods ...string) *discoveryv1.EndpointSlice {
 	return out
 }
 
+// node returns a ready node.
 func node(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{}}}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprint("192.0.2.", i)}}
@@ -179,7 +182,7 @@ func node(i int) *corev1.Node {
 	return n
 }
 
-// change updates an object as it is now.
+// change edits the present version of an object.
 func (b *bench) change(o client.Object, edit func()) {
 	b.t.Helper()
 	if err := b.Get(b.t.Context(), client.ObjectKeyFromObject(o), o); err != nil {
@@ -210,8 +213,8 @@ func (b *bench) wantStatus(s *corev1.Service, addresses, reason string) {
 	})
 }
 
-// TestDualStack checks that each IP family has a VIP with endpoints of its own, and that VIPs stay
-// without endpoints.
+// TestDualStack checks that each IP family has a VIP with its own endpoints, and keeps it without
+// endpoints.
 func TestDualStack(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -227,8 +230,8 @@ func TestDualStack(t *testing.T) {
 	b.wantStatus(s, "2001:db8:20::1, 20.20.20.1", reasonNoEndpoint)
 }
 
-// TestLocalByBGP checks that a balancer which announces by itself has its node's pods alone, and
-// nothing while others have some.
+// TestLocalByBGP checks that with BGP and the policy Local, a balancer has only the pods of its
+// node, and no service if only other nodes have pods.
 func TestLocalByBGP(t *testing.T) {
 	t.Parallel()
 	s := service("web")
@@ -272,7 +275,7 @@ func TestNodePorts(t *testing.T) {
 	b.want("the last pod ends and still serves", "20.20.20.1:80=192.0.2.1:30080")
 }
 
-// TestChanges changes ports, class and type of a Service. Another one keeps its address.
+// TestChanges changes ports, class and type of a Service. Another Service keeps its address.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -292,7 +295,7 @@ func TestChanges(t *testing.T) {
 	foreign := "example.org/other"
 	b.change(s, func() { s.Annotations, s.Spec.LoadBalancerClass = nil, &foreign })
 	b.want("another class", strings.TrimSpace(kept))
-	b.wantStatus(s, "20.20.20.1", "") // its controller decides about the status
+	b.wantStatus(s, "20.20.20.1", "") // the other controller owns the status
 	b.change(s, func() { s.Spec.LoadBalancerClass = other.Spec.LoadBalancerClass })
 	b.want("of the class again", "20.20.20.1:81=10.1.0.1:8080"+kept)
 	b.change(s, func() { s.Spec.Type = corev1.ServiceTypeClusterIP })
@@ -303,8 +306,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestRestart deletes a Service while no controller runs. The next one keeps the addresses of
-// others, those of the existing controller too, and removes what is left.
+// TestRestart deletes a Service while no controller runs. The next controller keeps the addresses
+// of other Services, also those of the existing controller, and deletes the remaining services.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -323,9 +326,8 @@ func TestRestart(t *testing.T) {
 	b.wantStatus(other, "20.20.20.5", reasonProgrammed)
 }
 
-// TestOtherControllers checks that a controller, also one that is uninstalled, leaves alone what
-// controllers of another class or zone have written into their Services: each would undo the
-// other's writes for ever.
+// TestOtherControllers checks that a controller, even while it is uninstalled, does not change
+// Services of other classes and zones: two controllers would undo each other's writes forever.
 func TestOtherControllers(t *testing.T) {
 	t.Parallel()
 	foreign := "example.org/other"
@@ -363,7 +365,7 @@ func TestOtherControllers(t *testing.T) {
 		b.services.Uninstall = true
 		await.NoError(t, patience, func() error {
 			check("uninstaller")
-			if left, err := b.services.Left(t.Context()); left != "" || err != nil {
+			if left, err := b.services.Remaining(t.Context()); left != "" || err != nil {
 				return fmt.Errorf("%s: the uninstaller waits for %q (%w)", tc.what, left, err)
 			}
 			return nil

@@ -25,17 +25,17 @@ import (
 )
 
 const (
-	workers   = 16              // Services reconciled at a time: most of that is waiting for the API
-	poolDelay = time.Second / 2 // statuses of pools follow after that time, several changes at once
+	workers   = 16              // Services reconciled at a time: they mostly wait for the apiserver
+	poolDelay = time.Second / 2 // delay of pools' statuses, so several changes are one write
 
-	// What has failed is tried again after a pause that doubles up to maxRetry. controller-runtime
-	// goes to 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait
-	// for up to ten minutes more.
+	// Failures are retried after a pause that doubles up to maxRetry. controller-runtime's maximum is
+	// 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait for up to ten
+	// minutes more.
 	minRetry = 5 * time.Millisecond
 	maxRetry = 15 * time.Second
 )
 
-// options returns the options of a controller that works on so many requests at a time.
+// options returns the options of a controller with a number of workers.
 func options(workers int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: workers,
@@ -88,7 +88,7 @@ func setUpServices(mgr ctrl.Manager, services *Services) error {
 		Complete(services)
 }
 
-// concerns reports whether a Service may be this controller's, or was.
+// concerns reports whether this controller may serve a Service, or may have done so.
 func (r *Services) concerns(o client.Object) bool {
 	s, ok := o.(*corev1.Service)
 	if !ok {
@@ -100,7 +100,7 @@ func (r *Services) concerns(o client.Object) bool {
 	return known || s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Status.Conditions) > 0
 }
 
-// ofSlice returns the Service of an EndpointSlice, if it is this controller's.
+// ofSlice returns the Service of an EndpointSlice if this controller serves it.
 func (r *Services) ofSlice(_ context.Context, o client.Object) []reconcile.Request {
 	key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
 	r.mu.Lock()
@@ -125,18 +125,19 @@ func setUpPools(mgr ctrl.Manager, services *Services, pools *Pools) error {
 			return nil
 		}))
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
-	if pools.HasCRD {
+	if pools.HasAddressPools {
 		b = b.Watches(&v1alpha1.AddressPool{}, one)
 	}
-	return watchLoxiURLs(b, one, pools.HasURLs).Complete(pools)
+	return watchLoxiURLs(b, one, pools.HasLoxiURLs).Complete(pools)
 }
 
-func watchLoxiURLs(b *builder.Builder, h handler.EventHandler, there bool) *builder.Builder {
-	if !there {
+// watchLoxiURLs adds a watch of LoxiURLs if the cluster has them.
+func watchLoxiURLs(b *builder.Builder, h handler.EventHandler, exists bool) *builder.Builder {
+	if !exists {
 		return b
 	}
 	var u unstructured.Unstructured
-	u.SetGroupVersionKind(loxiURLKind())
+	u.SetGroupVersionKind(LoxiURLKind())
 	return b.Watches(&u, h)
 }
 
@@ -155,5 +156,5 @@ func setUpTargets(mgr ctrl.Manager, services *Services, targets *Targets) error 
 		}))
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return one() })
 	targets.Changed = services.BalancersChanged
-	return watchLoxiURLs(b, all, targets.HasCRD).Complete(targets)
+	return watchLoxiURLs(b, all, targets.HasLoxiURLs).Complete(targets)
 }

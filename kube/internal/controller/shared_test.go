@@ -14,8 +14,8 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// TestSharedAddress checks that a Service does not get a port of an address from another one that
-// has it, not even by a restart, and gets it as soon as the other one gives it up.
+// TestSharedAddress checks that a Service does not get the port of another one on a shared address,
+// not even by a restart, but gets it as soon as the other one releases it.
 func TestSharedAddress(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -47,8 +47,8 @@ func TestSharedAddress(t *testing.T) {
 	b.want("port 80 is free", "20.20.20.1:80=10.1.0.2:8080 20.20.20.1:82=10.1.0.1:8080")
 }
 
-// TestAddressOfAPIServer checks that a Service cannot have an address of the apiserver, whose
-// clients are on all nodes.
+// TestAddressOfAPIServer checks that a Service cannot request the address of the apiserver, which
+// has clients on all nodes.
 func TestAddressOfAPIServer(t *testing.T) {
 	t.Parallel()
 	api, s := service("kubernetes"), service("web")
@@ -58,8 +58,9 @@ func TestAddressOfAPIServer(t *testing.T) {
 	b.want("nothing", "")
 }
 
-// TestSharedLocalByBGP checks that Services whose VIPs are announced by the nodes of their pods get
-// VIPs of their own: otherwise clients of one reach nodes that have pods of the other one alone.
+// TestSharedLocalByBGP checks that a Service does not share VIPs if only nodes with its pods
+// announce them: otherwise clients of one Service could reach nodes that only have pods of the
+// other.
 func TestSharedLocalByBGP(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -90,8 +91,8 @@ func TestSharedLocalByBGP(t *testing.T) {
 	b.wantAccepted(s, address.ReasonShared, "address 20.20.20.1 also belongs to service default/other")
 }
 
-// TestPortTakenMeanwhile checks that a Service which is given another Service's port of a shared
-// address while no controller runs does not get it by that, whichever of the two is older.
+// TestPortTakenMeanwhile checks that a Service which requests the port of another one on a shared
+// address while no controller runs does not get it, whichever of the two is older.
 func TestPortTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, older := range []string{"web", "other"} {
@@ -118,7 +119,7 @@ func TestPortTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// startShared starts a controller whose Services share one address.
+// startShared starts a controller with a single address, which Services share.
 func (b *bench) startShared() {
 	b.t.Helper()
 	b.start(annotation.Settings{PodNetwork: true})
@@ -129,24 +130,24 @@ func (b *bench) startShared() {
 	}
 }
 
-// woken returns the Services that something has reconciled.
-func (b *bench) woken(something func()) map[string]bool {
+// woken returns the Services that a function schedules to be reconciled.
+func (b *bench) woken(do func()) map[string]bool {
 	b.t.Helper()
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	b.services.SetQueue(queue)
-	something()
+	do()
 	woken := map[string]bool{}
 	for queue.Len() > 0 {
-		one, _ := queue.Get()
-		queue.Done(one)
-		woken[one.Name] = true
+		request, _ := queue.Get()
+		queue.Done(request)
+		woken[request.Name] = true
 	}
 	return woken
 }
 
-// TestZoneOfNode checks that a change of a node reconciles Services with pods as endpoints if they
-// prefer a zone, and no others: a node may get its label when balancers know its pods already.
+// TestZoneOfNode checks that a change of a node reconciles those Services with pods as endpoints
+// that prefer a zone: a node may get its zone after balancers have its pods.
 func TestZoneOfNode(t *testing.T) {
 	t.Parallel()
 	s, other := service("web"), service("other")
@@ -159,8 +160,8 @@ func TestZoneOfNode(t *testing.T) {
 	}
 }
 
-// TestWaitForReserved checks that a Service which waits for an address that a node or a balancer
-// has is reconciled when these change.
+// TestWaitForReserved checks that a Service which waits for the address of a node or a balancer is
+// reconciled when nodes or balancers change.
 func TestWaitForReserved(t *testing.T) {
 	t.Parallel()
 	s, n := service("web"), node(1)

@@ -22,8 +22,8 @@ import (
 // Conditions of a Service.
 const (
 	conditionAccepted   = "loxilb.io/Accepted"   // its annotations are valid, and it has its addresses
-	conditionProgrammed = "loxilb.io/Programmed" // a balancer has all of it
-	portRefused         = "loxilb.io/Refused"    // in ports[].error of a status
+	conditionProgrammed = "loxilb.io/Programmed" // each of its services is on a balancer
+	portRefused         = "loxilb.io/Refused"    // for ports[].error of a status
 	maxMessage          = 1024
 )
 
@@ -44,13 +44,14 @@ const (
 	reasonEndpoint   = "InvalidEndpoint"
 )
 
-// finding is a condition to set.
+// finding is the status, reason and message of a condition.
 type finding struct {
 	ok              bool
 	reason, message string
 }
 
-// report writes the status of a Service, and events about changes. now is what balancers have.
+// report writes the status of a Service, and sends events about changes. now is the version that
+// balancers have, or nil. Without programmed or ingress, the status keeps its own.
 func (r *Services) report(ctx context.Context, s *corev1.Service, valid finding, now *accepted, programmed *finding, ingress []corev1.LoadBalancerIngress) error {
 	changed := s.DeepCopy()
 	r.setCondition(changed, conditionAccepted, valid)
@@ -64,14 +65,14 @@ func (r *Services) report(ctx context.Context, s *corev1.Service, valid finding,
 	if apiequality.Semantic.DeepEqual(s.Status, changed.Status) {
 		return nil
 	}
-	if err := r.contest(changed); err != nil {
+	if err := r.checkContest(changed); err != nil {
 		return err
 	}
-	if err := r.Client.Status().Patch(ctx, changed, since(s)); err != nil {
+	if err := r.Client.Status().Patch(ctx, changed, patchFrom(s)); err != nil {
 		return err
 	}
-	r.wrote(changed)
-	r.tell(s, changed)
+	r.recordWritten(changed)
+	r.sendEvents(s, changed)
 	return nil
 }
 
@@ -81,12 +82,13 @@ func (r *Services) setCondition(s *corev1.Service, kind string, f finding) {
 		status = metav1.ConditionTrue
 	}
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: kind, Status: status, Reason: f.reason, Message: short(f.message), ObservedGeneration: s.Generation,
+		Type: kind, Status: status, Reason: f.reason, Message: truncate(f.message), ObservedGeneration: s.Generation,
 	})
 }
 
-// short cuts a text to the size of an event. The API refuses longer ones.
-func short(text string) string {
+// truncate cuts a text to the maximum length of conditions and events. The apiserver refuses longer
+// ones.
+func truncate(text string) string {
 	if len(text) <= maxMessage {
 		return text
 	}
@@ -97,8 +99,8 @@ func short(text string) string {
 	return text
 }
 
-// tell sends an event for each changed condition, and for new addresses.
-func (r *Services) tell(before, after *corev1.Service) {
+// sendEvents sends an event for each changed condition, and for new addresses.
+func (r *Services) sendEvents(before, after *corev1.Service) {
 	for _, kind := range []string{conditionAccepted, conditionProgrammed} {
 		old, now := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(after.Status.Conditions, kind)
 		if now == nil || old != nil && old.Reason == now.Reason && old.Message == now.Message {
@@ -116,15 +118,16 @@ func (r *Services) tell(before, after *corev1.Service) {
 	}
 }
 
-// ReportStuck sends an event that a balancer does not delete something of a Service, which may wait
-// for that to be deleted itself.
+// ReportStuck sends an event that a balancer does not delete a service of a Service. The deletion
+// of the Service may be waiting for it.
 func (r *Services) ReportStuck(ctx context.Context, key types.NamespacedName, why string) {
 	var s corev1.Service
 	if r.Client.Get(ctx, key, &s) == nil {
-		r.Events.Eventf(&s, nil, corev1.EventTypeWarning, reasonStuck, "Sync", "%s", short(why))
+		r.Events.Eventf(&s, nil, corev1.EventTypeWarning, reasonStuck, "Sync", "%s", truncate(why))
 	}
 }
 
+// addressesOf returns the addresses and host names in a status.
 func addressesOf(s *corev1.Service) string {
 	var list []string
 	for _, in := range s.Status.LoadBalancer.Ingress {
@@ -133,38 +136,39 @@ func addressesOf(s *corev1.Service) string {
 	return strings.Join(list, ", ")
 }
 
-// ingress returns the addresses of a Service as its status has them, with its ports if a balancer
-// refuses some. Ports of a shared address are there for a restart: see prepare.
-func (r *Services) ingress(of *accepted, addresses []netip.Addr, state *balancer.State) []corev1.LoadBalancerIngress {
+// ingress returns the addresses for a status. An address has ports if a balancer refuses some of
+// them, or if Services share it: prepare needs them after a restart.
+func (r *Services) ingress(a *accepted, addresses []netip.Addr, state *balancer.State) []corev1.LoadBalancerIngress {
 	mode := r.IPMode
 	out := []corev1.LoadBalancerIngress{}
-	for _, a := range addresses {
-		in := corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode}
-		for _, p := range of.spec.Ports {
+	for _, ip := range addresses {
+		in := corev1.LoadBalancerIngress{IP: ip.String(), IPMode: &mode}
+		for _, p := range a.spec.Ports {
 			status := corev1.PortStatus{Port: p.Port, Protocol: p.Protocol}
-			if _, no := state.Errors[translate.KeyOf(a, p.Port, p.Protocol)]; no {
+			if _, isRefused := state.Errors[translate.KeyOf(ip, p.Port, p.Protocol)]; isRefused {
 				refused := portRefused
 				status.Error = &refused
 			}
 			in.Ports = append(in.Ports, status)
 		}
-		if !r.Addresses.IsShared(a) && !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
-			in.Ports = nil // all are as in the spec
+		if !r.Addresses.IsShared(ip) && !slices.ContainsFunc(in.Ports, func(p corev1.PortStatus) bool { return p.Error != nil }) {
+			in.Ports = nil // all ports of the spec are served
 		}
 		out = append(out, in)
 	}
 	return out
 }
 
-// tooMany has no number of pods: in a rolling update, each of thousands would be a write of the
-// status.
+// tooMany returns the message of reasonTooMany. It does not contain the number of pods: a rolling
+// update would write the status for each of thousands.
 func tooMany() string {
 	return fmt.Sprintf("balancers take %d endpoints of a port, and the others get no connections: distribute the pods among several Services", translate.MaxEndpoints)
 }
 
-// programmed judges what balancers have.
-func programmed(state *balancer.State, was *metav1.Condition) finding {
-	served := was != nil && was.Status == metav1.ConditionTrue
+// programmed returns the condition Programmed for the state on balancers. last is the present
+// condition.
+func programmed(state *balancer.State, last *metav1.Condition) finding {
+	wasServed := last != nil && last.Status == metav1.ConditionTrue
 	switch {
 	case state.Balancers == 0 && state.BalancersKnown:
 		return finding{false, reasonNoBalancer, "there is no balancer: see --loxiURL, or the Service loxilb-lb-service"}
@@ -181,10 +185,10 @@ func programmed(state *balancer.State, was *metav1.Condition) finding {
 		return finding{true, reasonTooMany, tooMany()}
 	case state.Programmed && state.Entries > 0:
 		return finding{true, reasonProgrammed, "the balancers have the service"}
-	case state.Reachable == 0 && state.Tried && state.BalancersKnown && (state.Silent || !served):
+	case state.Reachable == 0 && state.Tried && state.BalancersKnown && (state.Silent || !wasServed):
 		return finding{false, reasonNoBalancer, "no balancer answers"}
-	case served:
-		return finding{true, was.Reason, was.Message} // a change or a daemon is on its way
+	case wasServed: // a change is being applied, or a daemon is being replaced
+		return finding{true, last.Reason, last.Message}
 	}
 	if state.Problem != "" {
 		return finding{false, reasonPending, "a balancer takes no changes now: " + state.Problem}

@@ -24,37 +24,38 @@ const (
 	kindCIDRPool = "cidrpool"
 )
 
-// loxiURLKind is the custom resource of the existing controller that adds balancers and pools.
-func loxiURLKind() schema.GroupVersionKind {
+// LoxiURLKind returns the kind of the existing controller's custom resource for balancers and
+// pools.
+func LoxiURLKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "loxiurl.loxilb.io", Version: "v1", Kind: "LoxiURL"}
 }
 
-// loxiURL is what matters of a LoxiURL.
+// loxiURL has the used fields of a LoxiURL.
 type loxiURL struct{ name, kind, text string }
 
-// Targets sets the fleet's balancers: from the command line and LoxiURLs, or from the pods behind a
-// Service.
+// Targets sets the fleet's balancers: those of the command line and of LoxiURLs, or else the pods
+// behind a Service.
 type Targets struct {
-	Client    client.Client
-	Fleet     *balancer.Fleet
-	Access    balancer.Access
-	URLs      []string
-	Discovery types.NamespacedName // the Service of balancers, if there are no URLs
-	Scheme    string               // of discovered balancers
-	Port      string
-	HasCRD    bool // LoxiURL
-	Zone      string
-	Changed   func() // balancers have come or gone
-	Log       logr.Logger
+	Client      client.Client
+	Fleet       *balancer.Fleet
+	Access      balancer.Access
+	URLs        []string
+	Discovery   types.NamespacedName // the Service of balancers, if there are no URLs
+	Scheme      string               // of discovered balancers
+	Port        string
+	HasLoxiURLs bool // the cluster has this custom resource
+	Zone        string
+	Changed     func() // called when balancers were added or removed
+	Log         logr.Logger
 }
 
 // LoxiURLs returns the LoxiURLs of this zone.
 func (t *Targets) LoxiURLs(ctx context.Context) (out []loxiURL, err error) {
-	if !t.HasCRD {
+	if !t.HasLoxiURLs {
 		return nil, nil
 	}
 	var list unstructured.UnstructuredList
-	list.SetGroupVersionKind(loxiURLKind())
+	list.SetGroupVersionKind(LoxiURLKind())
 	if err := t.Client.List(ctx, &list); err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func (t *Targets) LoxiURLs(ctx context.Context) (out []loxiURL, err error) {
 	return out, nil
 }
 
-// Reconcile finds the balancers. The request does not matter.
+// Reconcile sets the balancers. It ignores the request.
 func (t *Targets) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	nodes := map[string]string{} // by URL
 	urls := slices.Clone(t.URLs)
@@ -113,20 +114,20 @@ func (t *Targets) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	return reconcile.Result{}, nil
 }
 
-// discover returns the balancers behind a headless Service, whether ready or not: a balancer with a
-// problem must get changes, too.
+// discover returns the URLs of balancers behind a headless Service, and their nodes by URL. It
+// includes pods that are not ready: a balancer with a problem needs changes, too.
 func (t *Targets) discover(ctx context.Context) (urls []string, nodes map[string]string, err error) {
 	var list discoveryv1.EndpointSliceList
 	err = t.Client.List(ctx, &list, client.InNamespace(t.Discovery.Namespace), client.MatchingFields{serviceIndex: t.Discovery.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	// A Service with two families has slices of both: a pod is one balancer, by its IPv4 address.
+	// A Service with two families has slices of both. Each pod is one balancer, by its IPv4 address.
 	slices.SortFunc(list.Items, func(a, b discoveryv1.EndpointSlice) int {
 		return cmp.Or(cmp.Compare(a.AddressType, b.AddressType), cmp.Compare(a.Name, b.Name))
 	})
 	nodes = map[string]string{}
-	pods := map[string]discoveryv1.AddressType{} // of pods, the family of the balancer
+	families := map[string]discoveryv1.AddressType{} // of the balancer, by pod
 	for i := range list.Items {
 		family := list.Items[i].AddressType
 		for _, e := range list.Items[i].Endpoints {
@@ -134,13 +135,13 @@ func (t *Targets) discover(ctx context.Context) (urls []string, nodes map[string
 				continue
 			}
 			if e.TargetRef != nil {
-				if other, twice := pods[e.TargetRef.Name]; twice && other != family {
+				if other, isKnown := families[e.TargetRef.Name]; isKnown && other != family {
 					continue
 				}
-				pods[e.TargetRef.Name] = family
+				families[e.TargetRef.Name] = family
 			}
 			url := t.Scheme + "://" + net.JoinHostPort(e.Addresses[0], t.Port)
-			if _, twice := nodes[url]; twice {
+			if _, isKnown := nodes[url]; isKnown {
 				continue
 			}
 			nodes[url] = ""

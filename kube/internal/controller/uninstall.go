@@ -11,36 +11,36 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// marked reports whether a Service that is no longer served still has traces of this controller.
-// Before the first condition, the only trace is the finalizer. Conditions do not name a controller,
-// so those of a Service of another class or zone count as traces of that class's or zone's
-// controller: two controllers would undo each other's writes for ever.
-func (r *Services) marked(s *corev1.Service) bool {
-	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.ofClass(s) && r.ofZone(s)) {
+// hasMarks reports whether a Service that is no longer served has marks of this controller: its
+// condition, or only the finalizer if it had no condition yet. Conditions do not name a controller,
+// so marks of a Service of another class or zone count as those of another controller: otherwise
+// two controllers would undo each other's writes forever.
+func (r *Services) hasMarks(s *corev1.Service) bool {
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && !(r.isOfClass(s) && r.isOfZone(s)) {
 		return false
 	}
 	if meta.FindStatusCondition(s.Status.Conditions, conditionAccepted) != nil {
 		return true
 	}
-	given := s.DeletionTimestamp != nil || r.Uninstall
-	return given && r.ofClass(s) && r.ofZone(s) && controllerutil.ContainsFinalizer(s, finalizer)
+	isReleased := s.DeletionTimestamp != nil || r.Uninstall
+	return isReleased && r.isOfClass(s) && r.isOfZone(s) && controllerutil.ContainsFinalizer(s, finalizer)
 }
 
-// Left describes the traces of this controller in Services and balancers; empty if there are none.
-// It does not wait for balancers that do not answer.
-func (r *Services) Left(ctx context.Context) (string, error) {
+// Remaining describes the marks of this controller in Services, and its services on balancers that
+// answer; empty: there are none.
+func (r *Services) Remaining(ctx context.Context) (string, error) {
 	var list corev1.ServiceList
 	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return "", err
 	}
 	var left []string
 	for i := range list.Items {
-		if s := &list.Items[i]; r.marked(s) {
+		if s := &list.Items[i]; r.hasMarks(s) {
 			left = append(left, "Service "+s.Namespace+"/"+s.Name)
 		}
 	}
 	if n := r.Fleet.Remaining(); n > 0 {
-		left = append(left, fmt.Sprintf("services of %d balancers", n))
+		left = append(left, fmt.Sprintf("services on %d balancers", n))
 	}
 	return strings.Join(left, ", "), nil
 }

@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// TestPendingStatus checks that a new Service costs no write about a balancer that it waits for,
-// however often it is reconciled in the first seconds, and one afterwards.
+// TestPendingStatus checks that a new Service which waits for a balancer causes no write of its
+// status in the first seconds, however often it is reconciled, and one write afterwards.
 func TestPendingStatus(t *testing.T) {
 	t.Parallel()
 	s := service("web")

@@ -12,8 +12,8 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// slots returns the addresses that a Service needs: one of each family, then secondary ones of the
-// first family.
+// slots returns the slots of a Service's request: one for each family, then secondary ones of the first
+// family.
 func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	families := familiesOf(s, a)
 	static := slices.Clone(a.Addresses)
@@ -34,9 +34,9 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	}
 	optional := s.Spec.IPFamilyPolicy != nil && *s.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack
 	var out []address.Slot
-	for i, six := range families {
-		slot := address.Slot{IPv6: six, Pool: a.Pool, Optional: optional && i > 0}
-		if at := slices.IndexFunc(static, func(ip netip.Addr) bool { return ip.Is6() == six }); at >= 0 {
+	for i, isIPv6 := range families {
+		slot := address.Slot{IPv6: isIPv6, Pool: a.Pool, Optional: optional && i > 0}
+		if at := slices.IndexFunc(static, func(ip netip.Addr) bool { return ip.Is6() == isIPv6 }); at >= 0 {
 			slot.Address = static[at]
 		}
 		out = append(out, slot)
@@ -55,9 +55,9 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	return out, nil
 }
 
-// checkSources returns why the source ranges of a Service cannot be read. The apiserver accepts
-// some that mean different things to different programs, such as 010.0.0.0/8. One that was left out
-// would open the Service.
+// checkSources returns an error if a source range of a Service is invalid. The apiserver accepts some
+// that programs read differently, such as 010.0.0.0/8. To ignore such a range could open the
+// Service.
 func checkSources(s *corev1.Service) error {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
 		if _, err := netip.ParsePrefix(strings.TrimSpace(text)); err != nil {
@@ -67,8 +67,8 @@ func checkSources(s *corev1.Service) error {
 	return nil
 }
 
-// checkInstance returns why a Service cannot have its instance. No balancer has a role in an
-// instance that does not exist, so all balancers would answer for its VIPs.
+// checkInstance returns an error if the instance of a Service does not exist: no balancer would have a
+// role in it, so all of them would answer for its VIPs.
 func (r *Services) checkInstance(a *annotation.Settings) error {
 	roles := &r.Fleet.Roles
 	if n := max(1, roles.Instances); roles.Enabled() && a.Instance >= n {
@@ -77,8 +77,8 @@ func (r *Services) checkInstance(a *annotation.Settings) error {
 	return nil
 }
 
-// checkMode returns why a Service cannot have its mode. Mode hostonearm takes the ports from all
-// addresses of the balancers' machines, whose SSH and kubelets are no Service's.
+// checkMode returns an error if the flags forbid the mode of a Service: mode hostonearm takes ports,
+// such as those of SSH and kubelet, from all addresses of the balancers' machines.
 func (r *Services) checkMode(a *annotation.Settings) error {
 	if a.Mode == annotation.HostMode && r.Defaults.Mode != annotation.HostMode && r.DenyHostMode {
 		return fmt.Errorf("annotation %slbmode: hostonearm takes ports of all addresses of the nodes, which the controller's flag --deny-hostonearm forbids", annotation.Prefix)
@@ -86,8 +86,8 @@ func (r *Services) checkMode(a *annotation.Settings) error {
 	return nil
 }
 
-// checkProbe returns why a Service cannot have its probe. Nodes get requests of a Service's own
-// choice at its own ports alone: at others, bytes could be a request to the API of a balancer.
+// checkProbe returns an error if a Service's probe would send bytes of its choice to ports of nodes
+// that are not its own: they could be a request to the API of a balancer.
 func checkProbe(s *corev1.Service, a *annotation.Settings) error {
 	raw := a.ProbeType == "" || a.ProbeType == "tcp" || a.ProbeType == "udp"
 	if !a.Monitor || !raw || a.ProbeRequest == "" || a.ProbePort == 0 || a.PodNetwork || a.External {
@@ -101,8 +101,8 @@ func checkProbe(s *corev1.Service, a *annotation.Settings) error {
 	return fmt.Errorf("annotation %sprobereq: port %d of the nodes is no node port of the Service, so it gets no bytes: use probetype http, or omit probeport", annotation.Prefix, a.ProbePort)
 }
 
-// familiesOf returns, for each VIP of a Service, whether it is IPv6.
-func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
+// familiesOf returns for each VIP of a Service whether it is IPv6.
+func familiesOf(s *corev1.Service, a *annotation.Settings) (isIPv6 []bool) {
 	switch a.Family {
 	case annotation.IPv4:
 		return []bool{false}
@@ -110,14 +110,15 @@ func familiesOf(s *corev1.Service, a *annotation.Settings) (six []bool) {
 		return []bool{true}
 	}
 	for _, f := range s.Spec.IPFamilies {
-		six = append(six, f == corev1.IPv6Protocol)
+		isIPv6 = append(isIPv6, f == corev1.IPv6Protocol)
 	}
-	if len(six) == 0 {
-		six = []bool{false}
+	if len(isIPv6) == 0 {
+		isIPv6 = []bool{false}
 	}
-	return six
+	return isIPv6
 }
 
+// ports returns the ports of a Service.
 func ports(s *corev1.ServiceSpec) (list []address.Port) {
 	for _, p := range s.Ports {
 		protocol := p.Protocol
@@ -133,8 +134,8 @@ func ports(s *corev1.ServiceSpec) (list []address.Port) {
 func publishedPorts(s *corev1.Service) (list []address.Port) {
 	for _, in := range s.Status.LoadBalancer.Ingress {
 		for _, p := range in.Ports {
-			if one := (address.Port{Protocol: string(p.Protocol), Number: p.Port}); !slices.Contains(list, one) {
-				list = append(list, one)
+			if port := (address.Port{Protocol: string(p.Protocol), Number: p.Port}); !slices.Contains(list, port) {
+				list = append(list, port)
 			}
 		}
 	}
@@ -159,7 +160,7 @@ func published(s *corev1.Service, zone string) (list []netip.Addr) {
 	return list
 }
 
-// split divides addresses into VIPs, one per family, and secondary ones.
+// split divides the addresses of slots into VIPs, one per family, and secondary addresses.
 func split(addresses []netip.Addr, slots []address.Slot) (vips, secondary []netip.Addr) {
 	count := 0
 	for _, s := range slots {
