@@ -37,6 +37,9 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	// By default, Go ends a process that writes a line of its log after the reader of standard
+	// error has died. Ignore would also apply to child processes.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	os.Exit(config.Main(ctx, versionText, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
 }
 
