@@ -19,22 +19,22 @@ import (
 
 const (
 	renewDeadline = 10 * time.Second // of the Lease
-	askTimeout    = 8 * time.Second  // a new connection takes four round trips
-	askInterval   = time.Second
-	rightsTimeout = 10 * time.Second // an apiserver that has just started knows no rights yet
+	apiTimeout    = 8 * time.Second  // a new connection takes four round trips
+	apiInterval   = time.Second
+	rightsTimeout = 10 * time.Second // until an apiserver that has just started has loaded the rights
 )
 
-// awaitAPI waits until the apiserver answers. Meanwhile the pod is alive but not ready. Exiting
-// would be slower: kubelet restarts the program after growing pauses of up to 5 minutes.
+// awaitAPI waits until the apiserver answers. Meanwhile the pod is alive but not ready. To exit
+// instead would be slower: kubelet restarts the program after growing pauses of up to 5 minutes.
 func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 	config = rest.CopyConfig(config)
-	config.Timeout = askTimeout
+	config.Timeout = apiTimeout
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return err
 	}
 	log, began := slog.New(logHandler), time.Now()
-	err = ask(ctx, client)
+	err = checkAPI(ctx, client)
 	if err == nil {
 		return nil
 	}
@@ -44,22 +44,22 @@ func awaitAPI(ctx context.Context, config *rest.Config, probes string) error {
 		return err
 	}
 	defer stop()
-	for tick := time.NewTicker(askInterval); ; {
+	for tick := time.NewTicker(apiInterval); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := ask(ctx, client); err == nil {
+		if err := checkAPI(ctx, client); err == nil {
 			log.Info("the apiserver answers again", "after", time.Since(began).Round(time.Millisecond))
 			return nil
 		}
 	}
 }
 
-// ask returns nil if the apiserver answers, even by a refusal. It disables the client's retries,
-// which block for 10 s, in which kubelet's probes get no answer.
-func ask(ctx context.Context, client *discovery.DiscoveryClient) error {
+// checkAPI returns nil if the apiserver answers, even if it refuses the request. It disables the
+// client's retries: they take 10 s, during which nothing answers kubelet's probes.
+func checkAPI(ctx context.Context, client *discovery.DiscoveryClient) error {
 	err := client.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
 	if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) {
 		return nil
@@ -81,26 +81,25 @@ func servePending(address string) (stop func(), err error) {
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "the apiserver does not answer", http.StatusServiceUnavailable)
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: askTimeout}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: apiTimeout}
 	go func() { _ = server.Serve(listener) }()
 	return func() { _ = server.Close() }, nil
 }
 
-// isUnavailable reports whether the program ends because the apiserver does not answer, or not in
-// time.
+// isUnavailable reports whether an error means that the apiserver does not answer in time.
 func isUnavailable(err error) bool {
 	var timeout net.Error
-	return err != nil && (strings.Contains(err.Error(), "leader election lost") || // controller-runtime has no value for it
+	return err != nil && (strings.Contains(err.Error(), "leader election lost") || // controller-runtime has no error value for it
 		errors.As(err, &timeout) || errors.Is(err, context.DeadlineExceeded) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err))
 }
 
-// restart replaces this program by a new instance of itself, which waits for the apiserver.
-// Goroutines of this instance end with it: those of a controller that lost its Lease may hang in
+// restart executes this program again in the same process. The new instance waits for the
+// apiserver. This also ends all goroutines: those of a controller that lost its Lease may hang in
 // requests.
 func restart(why error) error {
 	slog.New(logHandler).Warn("restarting", "reason", why)
-	time.Sleep(askInterval)
+	time.Sleep(apiInterval)
 	self, err := os.Executable()
 	if err != nil {
 		return errors.Join(why, err)

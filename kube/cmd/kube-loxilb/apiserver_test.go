@@ -17,14 +17,14 @@ import (
 	"loxilb/test/await"
 )
 
-// TestAwaitAPI checks that the controller waits for an apiserver that is away, alive but not ready,
-// and that a refusal is an answer, too.
+// TestAwaitAPI checks that the controller waits for the apiserver, alive but not ready, and that a
+// refused request ends the wait, too.
 func TestAwaitAPI(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{http.StatusOK, http.StatusUnauthorized, http.StatusForbidden} {
-		var there atomic.Bool
+		var answers atomic.Bool
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if !there.Load() {
+			if !answers.Load() {
 				panic(http.ErrAbortHandler)
 			}
 			w.Header().Set("Content-Type", "application/json")
@@ -55,7 +55,7 @@ func TestAwaitAPI(t *testing.T) {
 				return nil
 			})
 		}
-		there.Store(true)
+		answers.Store(true)
 		if err := <-ended; err != nil {
 			t.Errorf("%d: %v", status, err)
 		}
@@ -66,15 +66,15 @@ func TestAwaitAPI(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	why := errors.New("told to end")
+	why := errors.New("end of the test")
 	cancel(why)
 	if err := awaitAPI(ctx, &rest.Config{Host: "http://127.0.0.1:1"}, "0"); !errors.Is(err, why) {
-		t.Errorf("a controller that has to end: %v", err)
+		t.Errorf("a canceled wait returns %v", err)
 	}
 }
 
-// TestAbsence checks which ends of the controller are those of an apiserver that does not answer.
-func TestAbsence(t *testing.T) {
+// TestIsUnavailable checks which errors mean that the apiserver does not answer.
+func TestIsUnavailable(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		err  error

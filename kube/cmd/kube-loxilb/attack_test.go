@@ -15,9 +15,9 @@ import (
 	"loxilb/test/await"
 )
 
-// TestChurn creates Services and deletes them while the controller works on them, several times
-// under the same names, and changes the type of one all the time. Nothing is left of them on the
-// balancer, in the cluster or in the pool.
+// TestChurn repeatedly creates and deletes Services with the same names while the controller works
+// on them, and changes the type of another one. No deleted Service is left on the balancer, in the
+// cluster or in the pool.
 func TestChurn(t *testing.T) {
 	t.Parallel()
 	const names, rounds = 100, 10
@@ -32,10 +32,10 @@ func TestChurn(t *testing.T) {
 			for range rounds {
 				s := service(fmt.Sprint("s", i), 80)
 				if err := c.Create(t.Context(), s); err != nil && !apierrors.IsAlreadyExists(err) {
-					t.Errorf("got %v, want no error or apierrors.IsAlreadyExists(err)", err)
+					t.Errorf("create %s: %v", s.Name, err)
 				}
 				if err := c.Delete(t.Context(), s); err != nil && !apierrors.IsNotFound(err) {
-					t.Errorf("got %v, want no error or apierrors.IsNotFound(err)", err)
+					t.Errorf("delete %s: %v", s.Name, err)
 				}
 			}
 		})
@@ -79,9 +79,9 @@ func TestChurn(t *testing.T) {
 	})
 }
 
-// TestCRDDeleted deletes the definition of pools while Services have addresses of one. They keep
-// them, and follow their endpoints; a new Service waits until definition and pool are back. Names
-// are as long as Kubernetes allows.
+// TestCRDDeleted deletes the CRD of pools while a Service has an address of a pool. The Service
+// keeps it, and follows its endpoints; a new Service waits until CRD and pool exist again. Names
+// have the maximum length.
 func TestCRDDeleted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -116,8 +116,8 @@ func TestCRDDeleted(t *testing.T) {
 	c.wantCondition(web, "loxilb.io/Accepted", "Accepted")
 }
 
-// TestCRDCreated creates the definition of pools while the controller runs: a Service that waits
-// for one gets an address.
+// TestCRDCreated creates the CRD of pools while the controller runs, so a waiting Service gets an
+// address.
 func TestCRDCreated(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

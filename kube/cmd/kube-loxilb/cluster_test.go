@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m))
 }
 
-// cluster is an apiserver in the namespace of a balancer, without nodes: tests create the objects
-// that kubelets and Kubernetes' controllers would create.
+// cluster is an apiserver without nodes, in the network namespace of a balancer. Tests create the
+// objects that kubelets and Kubernetes' controllers would create.
 type cluster struct {
 	client.Client
 	*rig.Rig
@@ -58,7 +58,7 @@ func newCluster(t *testing.T) *cluster {
 	return newClusterWith(t, krig.ControlPlaneOptions{})
 }
 
-// newClusterWith starts a cluster like newCluster, with more of the control plane.
+// newClusterWith is newCluster with options of the control plane.
 func newClusterWith(t *testing.T, o krig.ControlPlaneOptions) *cluster {
 	t.Helper()
 	c := &cluster{t: t, Rig: rig.New(t, rig.Options{})}
@@ -93,7 +93,7 @@ func newClusterWith(t *testing.T, o krig.ControlPlaneOptions) *cluster {
 	return c
 }
 
-// applyManifest creates the custom resources, rights and other objects of the manifest.
+// applyManifest creates the objects of the manifest, such as custom resources and rights.
 func (c *cluster) applyManifest() {
 	c.t.Helper()
 	manifest := filepath.Join(rig.Root, "deploy", "kubernetes", "kube-loxilb.yaml")
@@ -129,6 +129,7 @@ func (c *cluster) run(args ...string) {
 	})
 }
 
+// create creates objects.
 func (c *cluster) create(list ...client.Object) {
 	c.t.Helper()
 	for _, o := range list {
@@ -171,12 +172,12 @@ func endpoints(s *corev1.Service, addresses ...string) *discoveryv1.EndpointSlic
 	return slice
 }
 
-// get reads an object again.
+// get reads the present version of an object.
 func (c *cluster) get(o client.Object) error {
 	return c.Get(c.t.Context(), client.ObjectKeyFromObject(o), o)
 }
 
-// change updates an object, which may have changed meanwhile.
+// change edits the present version of an object, again if it has changed meanwhile.
 func (c *cluster) change(o client.Object, edit func()) {
 	c.t.Helper()
 	await.NoError(c.t, patience, func() error {
@@ -230,31 +231,31 @@ func (c *cluster) wantCondition(s *corev1.Service, kind, reason string) {
 }
 
 // wantBalancer waits until the balancer's list of services has, or lacks, a text.
-func (c *cluster) wantBalancer(text string, there bool) {
+func (c *cluster) wantBalancer(text string, has bool) {
 	c.t.Helper()
 	await.NoError(c.t, patience, func() error {
 		list, err := c.Command("get", "lb", "-o", "json")
 		if err != nil {
 			return err
 		}
-		if strings.Contains(list, text) != there {
-			return fmt.Errorf("the balancer's services have %q: %v; want %v\n%s", text, !there, there, list)
+		if strings.Contains(list, text) != has {
+			return fmt.Errorf("the balancer's services have %q: %v; want %v\n%s", text, !has, has, list)
 		}
 		return nil
 	})
 }
 
-// wantAnswers waits until each of these servers has answered, and no others do.
+// wantAnswers waits until requests are answered by these servers and no others.
 func (c *cluster) wantAnswers(address string, names ...string) {
 	c.t.Helper()
 	await.NoError(c.t, patience, func() error {
 		got := map[string]bool{}
 		for range 2 * len(names) {
-			who, err := c.Ask(address)
+			name, err := c.Ask(address)
 			if err != nil {
 				return err
 			}
-			got[strings.TrimSpace(who)] = true
+			got[strings.TrimSpace(name)] = true
 		}
 		if list := slices.Sorted(maps.Keys(got)); !slices.Equal(list, names) {
 			return fmt.Errorf("%s: answered by %q, want %q", address, list, names)
@@ -282,6 +283,7 @@ func (c *cluster) wantEvent(s *corev1.Service, reason string) {
 	})
 }
 
+// nameHandler answers requests with a name.
 func nameHandler(name string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestHandover checks that a replica takes over from one that is stopped at once, and from one that
-// is killed when its Lease ends. Addresses stay, and nothing is written that is there already.
+// TestHandover checks that a replica takes over at once from one that is stopped, and after the end
+// of the Lease from one that is killed. An unchanged Service is not written.
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -43,6 +43,6 @@ func TestHandover(t *testing.T) {
 		leader = c.controller
 	}
 	if err := c.get(web); err != nil || web.ResourceVersion != version || addresses(web) != "20.20.20.1" {
-		t.Errorf("a Service that nobody has changed has version %s, before %s (%v)", web.ResourceVersion, version, err)
+		t.Errorf("an unchanged Service has version %s, before %s (%v)", web.ResourceVersion, version, err)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"loxilb/kube/internal/options"
 )
 
-// podName is the variable with the pod's name, which the chart sets.
+// podName is the environment variable with the pod's name, which the chart sets.
 const podName = "POD_NAME"
 
-// newLease returns the Lease that the leader holds, or nil without an election.
+// newLease returns the Lease of the leader, or nil with --leader-elect=false.
 func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, error) {
 	if !o.LeaderElect {
 		return nil, nil
@@ -31,7 +31,7 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 		return nil, fmt.Errorf("--leader-elect: %w", err)
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
-	config.Timeout = renewDeadline / 2 // one request that hangs must not cost the Lease
+	config.Timeout = renewDeadline / 2 // so one request that hangs does not cost the Lease
 	leases, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func newLease(config *rest.Config, o *options.Options) (resourcelock.Interface, 
 	return &zoneLease{Interface: lease, class: o.Class, log: slog.New(logHandler).With("lease", name, "zone", o.Zone)}, nil
 }
 
-// leaseName returns the name of a zone's Lease. A zone that Kubernetes does not allow in names,
-// such as "West_1", has a derived name that no other zone has.
+// leaseName returns the name of a zone's Lease. For a zone that Kubernetes does not allow in names,
+// such as "West_1", it derives a name that no other zone has.
 func leaseName(zone string) string {
 	const prefix = "kube-loxilb-"
 	if len(validation.IsDNS1123Subdomain(prefix+zone)) == 0 {
@@ -62,38 +62,38 @@ func leaseName(zone string) string {
 	return fmt.Sprintf("%s%s-%x", prefix, allowed, sum[:4])
 }
 
-// classSeparator divides a holder's name from its class. Neither may have it.
+// classSeparator separates the name and the class of a holder. Neither contains it.
 const classSeparator = "@"
 
-// zoneLease is the Lease of a zone. The controllers of several classes share it: names and roles on
-// balancers have the zone, so two at a time would delete each other's services. Its holder names
-// its class, so a controller of another class says why it waits.
+// zoneLease is the Lease of a zone. Controllers of different classes share it: names and roles on
+// balancers contain the zone, so two controllers would delete each other's services. The holder has
+// its class in its identity, so a controller of another class can log why it waits.
 type zoneLease struct {
 	resourcelock.Interface
-	class string
-	log   *slog.Logger
-	known string // the last holder of another class
+	class  string
+	log    *slog.Logger
+	warned string // last holder of another class
 }
 
-// Get returns the record of the Lease, and warns once of each holder that has another class.
-// Holders of former versions name no class.
+// Get returns the record of the Lease, and warns once about each holder with another class. Holders
+// of former versions have no class in their identities.
 func (l *zoneLease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if err != nil {
 		return record, raw, err
 	}
 	holder, class, named := strings.Cut(record.HolderIdentity, classSeparator)
-	if named && class != l.class && holder != l.known {
-		l.known = holder
-		l.log.Warn("a controller of another class works in this zone: give each controller a --zone of its own",
+	if named && class != l.class && holder != l.warned {
+		l.warned = holder
+		l.log.Warn("a controller of another class works in this zone: give each controller its own --zone",
 			"class", l.class, "holder", holder, "holder_class", class)
 	}
 	return record, raw, nil
 }
 
-// identity returns the name of this replica in the Lease: that of its pod, so a container
-// which has ended gets the Lease back at once. There is one at a time in a pod. Elsewhere, several
-// replicas may share a host.
+// identity returns the name of this replica in the Lease: that of its pod, where only one replica
+// runs at a time, so a restarted container gets its Lease back at once. Elsewhere the name is
+// random, since several replicas may share a host.
 func identity() (string, error) {
 	if name := os.Getenv(podName); name != "" {
 		return name, nil

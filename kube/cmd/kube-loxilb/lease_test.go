@@ -14,8 +14,7 @@ import (
 	"loxilb/kube/internal/options"
 )
 
-// TestIdentity checks that a replica has the name of its pod, and one without a pod a name of its
-// own.
+// TestIdentity checks that a replica in a pod has the pod's name, and others have distinct names.
 func TestIdentity(t *testing.T) {
 	t.Setenv(podName, "controller-1")
 	if got, err := identity(); got != "controller-1" || err != nil {
@@ -33,7 +32,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestLease checks that requests for the Lease have a timeout, and no others: watches last.
+// TestLease checks that a timeout applies only to requests for the Lease: watches must not end.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	config := &rest.Config{Host: "https://192.0.2.1"}
@@ -42,7 +41,7 @@ func TestLease(t *testing.T) {
 		t.Fatalf("no Lease: %v, %v", lease, err)
 	}
 	if config.Timeout != 0 || config.UserAgent != "" {
-		t.Errorf("all requests have timeout %v and user agent %q", config.Timeout, config.UserAgent)
+		t.Errorf("requests in general have timeout %v and user agent %q", config.Timeout, config.UserAgent)
 	}
 	o.LeaderElect = false
 	if lease, err := newLease(config, o); err != nil || lease != nil {
@@ -74,7 +73,7 @@ func TestLeaseName(t *testing.T) {
 	}
 }
 
-// heldLease is a Lease that somebody holds.
+// heldLease is a Lease with a holder.
 type heldLease struct {
 	resourcelock.Interface
 	holder string
@@ -84,8 +83,8 @@ func (l *heldLease) Get(context.Context) (*resourcelock.LeaderElectionRecord, []
 	return &resourcelock.LeaderElectionRecord{HolderIdentity: l.holder}, nil, nil
 }
 
-// TestLeaseOfAnotherClass checks that a controller says once why it waits for the Lease if a
-// controller of another class holds it, and nothing about replicas and former versions.
+// TestLeaseOfAnotherClass checks that a controller warns once about each holder of the Lease that
+// has another class, but not about replicas and former versions.
 func TestLeaseOfAnotherClass(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -107,7 +106,7 @@ func TestLeaseOfAnotherClass(t *testing.T) {
 		if record, _, err := lease.Get(t.Context()); err != nil || record.HolderIdentity != tc.holder {
 			t.Fatalf("got %+v, %v, want holder %q", record, err, tc.holder)
 		}
-		if got := strings.Contains(log.String(), "--zone of its own") && strings.Contains(log.String(), "example.org/internal"); got != tc.warns {
+		if got := strings.Contains(log.String(), "its own --zone") && strings.Contains(log.String(), "example.org/internal"); got != tc.warns {
 			t.Errorf("holder %q: the log is %q, want a warning: %v", tc.holder, log.String(), tc.warns)
 		}
 	}

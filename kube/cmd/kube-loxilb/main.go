@@ -1,4 +1,5 @@
-// kube-loxilb serves Kubernetes Services of type LoadBalancer by loxilb.
+// Command kube-loxilb is a Kubernetes controller that serves Services of type LoadBalancer by
+// loxilb balancers.
 package main
 
 import (
@@ -38,7 +39,7 @@ import (
 // version is set by the linker.
 var version = "0.0.0"
 
-// logHandler writes the log. Flags set it.
+// logHandler writes the log. parse replaces it by one with the level of --log-level.
 var logHandler slog.Handler = slog.NewTextHandler(os.Stderr, nil)
 
 func main() {
@@ -50,6 +51,7 @@ func main() {
 	}
 }
 
+// run runs a subcommand, or the controller.
 func run(args []string) error {
 	if len(args) > 0 {
 		if command := commands()[args[0]]; command != nil {
@@ -78,11 +80,11 @@ func run(args []string) error {
 	return restart(err)
 }
 
-// parse reads the flags, and configures the log accordingly.
+// parse parses the flags, and configures the log and the garbage collector.
 func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig string, parsed *options.Parsed, err error) {
 	fs.StringVar(&kubeconfig, "kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
 	if err := fs.Parse(args); err != nil {
-		return "", nil, flag.ErrHelp // it was printed
+		return "", nil, flag.ErrHelp // fs has printed the error
 	}
 	if fs.NArg() > 0 {
 		return "", nil, fmt.Errorf("unknown argument %q", fs.Arg(0))
@@ -105,11 +107,12 @@ func parse(fs *flag.FlagSet, o *options.Options, args []string) (kubeconfig stri
 	for _, text := range o.Ignored {
 		slog.New(logHandler).Warn("flag has no effect", "reason", text)
 	}
-	debug.SetGCPercent(50) // objects live long: memory counts more than time
+	debug.SetGCPercent(50) // most objects live long: save memory rather than CPU time
 	return kubeconfig, &p, nil
 }
 
-// configOf returns the configuration of the API's client: from the file, or else as a pod.
+// configOf returns the configuration of clients of the apiserver: that of the file, or else of the
+// pod.
 func configOf(kubeconfig string) (*rest.Config, error) {
 	read := ctrl.GetConfig
 	if kubeconfig != "" {
@@ -119,11 +122,12 @@ func configOf(kubeconfig string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
-	config.QPS = -1 // the apiserver limits its clients by itself
+	config.QPS = -1 // no limit: the apiserver limits its clients
 	return config, nil
 }
 
-// serve runs the controllers until the context ends, or leadership is lost.
+// serve runs the controllers until the context ends or leadership is lost; to uninstall, until no
+// marks remain.
 func serve(ctx context.Context, config *rest.Config, o *options.Options, p *options.Parsed) error {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -172,7 +176,7 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 		return mgr.Start(ctx)
 	}
 	ctx, end := context.WithCancelCause(ctx)
-	if err := mgr.Add(&uninstaller{left: services.Remaining, end: end}); err != nil {
+	if err := mgr.Add(&uninstaller{remaining: services.Remaining, end: end}); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -184,8 +188,8 @@ func serve(ctx context.Context, config *rest.Config, o *options.Options, p *opti
 	return nil
 }
 
-// ownerOf returns the name of this cluster's services on balancers. Every cluster has a kube-system
-// namespace with a unique ID.
+// ownerOf returns the owner of this cluster's services on balancers: the given one, or else a name
+// derived from the unique ID of the namespace kube-system.
 func ownerOf(ctx context.Context, reader client.Reader, given string) (string, error) {
 	if given != "" {
 		return given, nil
@@ -193,7 +197,7 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 	var namespace corev1.Namespace
 	err := reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace)
 	for began := time.Now(); apierrors.IsForbidden(err) && time.Since(began) < rightsTimeout && ctx.Err() == nil; {
-		time.Sleep(askInterval)
+		time.Sleep(apiInterval)
 		err = reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace)
 	}
 	if err != nil {
@@ -202,7 +206,7 @@ func ownerOf(ctx context.Context, reader client.Reader, given string) (string, e
 	return fmt.Sprintf("kube-%.8s", namespace.UID), nil
 }
 
-// assemble creates the controllers.
+// assemble creates the controllers and their parts.
 func assemble(ctx context.Context, mgr ctrl.Manager, o *options.Options, p *options.Parsed, owner string) (*controller.Services, error) {
 	recorder := mgr.GetEventRecorder("kube-loxilb")
 	hasPools, err := isServed(mgr.GetRESTMapper(), poolKind())
@@ -252,6 +256,7 @@ func stripNode(o any) (any, error) {
 	return o, nil
 }
 
+// stripSlice removes unused parts of an EndpointSlice to save memory.
 func stripSlice(o any) (any, error) {
 	if s, ok := o.(*discoveryv1.EndpointSlice); ok {
 		s.ManagedFields, s.Annotations, s.OwnerReferences = nil, nil, nil

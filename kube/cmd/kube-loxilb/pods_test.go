@@ -17,10 +17,10 @@ import (
 	"loxilb/test/await"
 )
 
-// TestManyPods has Kubernetes' own controller make the EndpointSlices of many Services with five
-// pods each, on many nodes, whose kubelets are this test. It measures how long kube-loxilb takes to
-// serve them, when pods come back under other addresses, and after a restart, which changes nothing
-// in the cluster or on the balancer. LONG=1: 200 nodes, 5,000 pods, 1,000 Services.
+// TestManyPods runs Kubernetes' own controller of EndpointSlices for many Services with five pods
+// each, and plays the kubelets of many nodes. It measures how long kube-loxilb takes to serve the
+// Services: new ones, pods with new addresses, and after a restart, which changes nothing in the
+// cluster or on the balancer. LONG=1: 200 nodes, 5,000 pods, 1,000 Services.
 func TestManyPods(t *testing.T) {
 	nodes, services := 10, 40
 	if os.Getenv("LONG") != "" {
@@ -60,10 +60,10 @@ func TestManyPods(t *testing.T) {
 
 	began = time.Now()
 	c.startPods(t, perService, nodes, 100) // of the first Service
-	for node := range perService {         // each pod has its own; their EndpointSlice may change in several steps
+	for node := range perService {         // each pod is on another node; their EndpointSlice may change in several steps
 		c.wantBalancer(fmt.Sprintf(`"10.128.%d.100"`, node), true)
 	}
-	t.Logf("pods under other addresses: served after %v", time.Since(began).Round(time.Millisecond))
+	t.Logf("pods with new addresses: served after %v", time.Since(began).Round(time.Millisecond))
 
 	await.NoError(t, patience, func() error { return c.programmed(services) })
 	c.controller.Stop()
@@ -78,7 +78,7 @@ func TestManyPods(t *testing.T) {
 	}
 }
 
-// createMany creates objects, many at a time.
+// createMany creates the objects of 0 to n-1, several at a time.
 func (c *cluster) createMany(t *testing.T, n int, objects func(i int) []client.Object) {
 	t.Helper()
 	each(n, func(i int) {
@@ -118,8 +118,8 @@ func pod(i, perService, nodes int) *corev1.Pod {
 	return p
 }
 
-// startPods has pods run and be ready, as the kubelets of their nodes would. Their addresses begin
-// with a number.
+// startPods makes pods run and be ready, as the kubelets of their nodes would. first is the last
+// byte of a node's first pod address.
 func (c *cluster) startPods(t *testing.T, n, nodes, first int) {
 	t.Helper()
 	each(n, func(i int) {
@@ -133,7 +133,7 @@ func (c *cluster) startPods(t *testing.T, n, nodes, first int) {
 	})
 }
 
-// sliced reports an error unless EndpointSlices have that many ready endpoints.
+// sliced returns an error unless EndpointSlices have n ready endpoints.
 func (c *cluster) sliced(n int) error {
 	var list discoveryv1.EndpointSliceList
 	if err := c.List(c.t.Context(), &list, client.InNamespace("default")); err != nil {
@@ -153,7 +153,7 @@ func (c *cluster) sliced(n int) error {
 	return nil
 }
 
-// programmed reports an error unless all Services say that the balancer has them.
+// programmed returns an error unless n Services have the condition Programmed.
 func (c *cluster) programmed(n int) error {
 	var list corev1.ServiceList
 	if err := c.List(c.t.Context(), &list, client.InNamespace("default")); err != nil {
@@ -172,7 +172,7 @@ func (c *cluster) programmed(n int) error {
 	return nil
 }
 
-// versions returns names and versions of all Services, and how many events there are.
+// versions returns the names and versions of all Services, and the number of events.
 func (c *cluster) versions(t *testing.T) (text string) {
 	t.Helper()
 	var list corev1.ServiceList

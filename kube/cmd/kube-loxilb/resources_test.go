@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lateMapper knows AddressPools from the fourth question on. The second question fails.
+// lateMapper finds kinds from the fourth call on. The second call fails.
 type lateMapper struct {
 	meta.RESTMapper
-	asked atomic.Int32
+	calls atomic.Int32
 }
 
 func (m *lateMapper) RESTMapping(kind schema.GroupKind, _ ...string) (*meta.RESTMapping, error) {
-	switch m.asked.Add(1) {
+	switch m.calls.Add(1) {
 	case 1, 3:
 		return nil, &meta.NoKindMatchError{GroupKind: kind}
 	case 2:
@@ -28,13 +28,14 @@ func (m *lateMapper) RESTMapping(kind schema.GroupKind, _ ...string) (*meta.REST
 	return &meta.RESTMapping{}, nil
 }
 
-// TestLateResources checks that a custom resource which is created later restarts the program.
+// TestLateResources checks that a custom resource which is created after the start restarts the
+// program.
 func TestLateResources(t *testing.T) {
 	t.Parallel()
 	mapper := &lateMapper{}
 	late := &lateResources{mapper, missingResources(false, true), time.Millisecond}
-	if err := late.Start(t.Context()); !errors.Is(err, errLate) || !strings.Contains(err.Error(), "AddressPool") || mapper.asked.Load() != 4 {
-		t.Errorf("after %d questions: %v", mapper.asked.Load(), err)
+	if err := late.Start(t.Context()); !errors.Is(err, errLate) || !strings.Contains(err.Error(), "AddressPool") || mapper.calls.Load() != 4 {
+		t.Errorf("after %d calls: %v", mapper.calls.Load(), err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -10,7 +10,7 @@ import (
 	"loxilb/kube/api/v1alpha1"
 )
 
-// failingMapper is that of an apiserver which does not answer.
+// failingMapper is the mapper of an apiserver that does not answer.
 type failingMapper struct {
 	meta.RESTMapper
 	err error
@@ -20,14 +20,14 @@ func (m failingMapper) RESTMapping(schema.GroupKind, ...string) (*meta.RESTMappi
 	return nil, m.err
 }
 
-// TestIsServed checks that a cluster without the custom resource is told from an apiserver that did
-// not answer once: the controller would ignore all pools until its next start.
+// TestIsServed checks that an apiserver which does not answer once does not count as a cluster
+// without the custom resource: the controller would ignore all pools until its next start.
 func TestIsServed(t *testing.T) {
 	t.Parallel()
 	kind := v1alpha1.GroupVersion().WithKind("AddressPool")
-	there := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion()})
+	with := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion()})
 	without := meta.NewDefaultRESTMapper(nil)
-	there.Add(kind, meta.RESTScopeRoot)
+	with.Add(kind, meta.RESTScopeRoot)
 	lost := errors.New("connection refused")
 	for _, tc := range []struct {
 		what   string
@@ -35,7 +35,7 @@ func TestIsServed(t *testing.T) {
 		served bool
 		err    error
 	}{
-		{"served", there, true, nil},
+		{"served", with, true, nil},
 		{"not served", without, false, nil},
 		{"no answer", failingMapper{without, lost}, false, lost},
 	} {

@@ -49,7 +49,7 @@ func TestLifeOfServices(t *testing.T) {
 	c.testLast(t, mine, web)
 }
 
-// testEndpoints checks that a changed EndpointSlice is in the balancer within a second.
+// testEndpoints checks that the balancer gets a changed EndpointSlice.
 func (c *cluster) testEndpoints(t *testing.T, web *corev1.Service) {
 	slice := endpoints(web)
 	if err := c.get(slice); err != nil {
@@ -145,8 +145,8 @@ func (c *cluster) testPool(t *testing.T) {
 	await.True(t, patience, "the removal of the finalizer", func() bool { return apierrors.IsNotFound(c.get(third)) })
 }
 
-// testDrift deletes a service from the balancer, and changes one, which the controller repairs. A
-// user's own service stays.
+// testDrift deletes a service from the balancer, which the controller creates again. A user's own
+// service stays, and keeps its address and port.
 func (c *cluster) testDrift(t *testing.T) {
 	c.Loxicmd("create lb 20.20.20.9 --tcp=99:9 --endpoints=31.31.31.1:1 --name=mine")
 	c.Loxicmd("delete lb 20.20.20.1 --tcp=80")
@@ -165,8 +165,8 @@ func (c *cluster) testDrift(t *testing.T) {
 	c.wantBalancer("default_taken", false)
 }
 
-// testAway deletes and creates Services while the controller is away. After its start the balancer
-// has the wanted services, with the same addresses.
+// testAway deletes and creates Services while no controller runs. The next one updates the
+// balancer, and keeps the addresses.
 func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 	gone := service("gone", 80)
 	c.create(gone, endpoints(gone, "31.31.31.1"))
@@ -179,10 +179,10 @@ func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 	if err := c.Delete(t.Context(), gone); err != nil {
 		t.Fatal(err)
 	}
-	// An older name would get the first free address, if that of web were taken for free.
+	// This Service would get the address of web if the controller did not restore addresses first.
 	early := service("early", 80)
 	c.create(early, endpoints(early, "31.31.31.1"))
-	// Entries of a status by the existing controller are kept, too.
+	// Addresses in statuses of the existing controller are kept, too.
 	old := service("old", 80)
 	c.create(old, endpoints(old, "31.31.31.1"))
 	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "llb-20.20.20.7"}}
@@ -204,7 +204,7 @@ func (c *cluster) testAway(t *testing.T, web *corev1.Service) {
 	c.wantBalancer("default_old", false)
 }
 
-// testType makes a Service one of type ClusterIP, and of another class.
+// testType changes the type and the class of a Service.
 func (c *cluster) testType(t *testing.T, web *corev1.Service) (mine *corev1.Service) {
 	c.change(web, func() {
 		web.Spec.Type, web.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
@@ -217,15 +217,15 @@ func (c *cluster) testType(t *testing.T, web *corev1.Service) (mine *corev1.Serv
 	c.change(web, func() { web.Spec.Type, web.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &other })
 	mine = service("mine", 80)
 	c.create(mine)
-	c.wantAddress(mine, "20.20.20.1") // it was given back, and the Service of another class does not get it
+	c.wantAddress(mine, "20.20.20.1") // it was released, and the Service of another class does not get it
 	if err := c.get(web); err != nil || len(web.Finalizers) > 0 || addresses(web) != "" {
 		t.Errorf("a Service of another class has finalizers %q and addresses %q (%v)", web.Finalizers, addresses(web), err)
 	}
 	return mine
 }
 
-// testLast deletes all Services while the controller is away. After its start the balancer has none
-// of them.
+// testLast deletes all Services while no controller runs. The next one removes them from the
+// balancer.
 func (c *cluster) testLast(t *testing.T, all ...*corev1.Service) {
 	c.wantBalancer("default_mine", true)
 	c.controller.Kill()

@@ -31,11 +31,11 @@ func commands() map[string]func(context.Context, []string) error {
 	}
 }
 
-// uninstall stops the controller, and removes its changes from Services and balancers. It has the
-// controller's flags, so it finds the same Services and balancers.
+// uninstall stops the controller, and removes its marks from Services and its services from
+// balancers. It has the controller's flags, so it finds the same Services and balancers.
 func uninstall(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("kube-loxilb uninstall", flag.ContinueOnError)
-	deployment := fs.String("deployment", "", "name of the controller's Deployment, which is scaled to 0")
+	deployment := fs.String("deployment", "", "scale this Deployment, the controller's, to 0 first")
 	o := options.Register(fs)
 	kubeconfig, parsed, err := parse(fs, o, args)
 	if err != nil {
@@ -47,14 +47,14 @@ func uninstall(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, uninstallTimeout, fmt.Errorf("this takes longer than %v", uninstallTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, uninstallTimeout, fmt.Errorf("not done within %v", uninstallTimeout))
 	defer cancel()
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	if *deployment != "" {
-		// The last replica releases the Lease, which serve waits for.
+		// The last replica then releases the Lease, for which serve waits.
 		patch := []byte(`{"spec":{"replicas":0}}`)
 		_, err = clients.AppsV1().Deployments(o.Namespace).Patch(ctx, *deployment, types.MergePatchType, patch, v1.PatchOptions{}, "scale")
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -71,16 +71,17 @@ func uninstall(ctx context.Context, args []string) error {
 	return nil
 }
 
-// awaitDaemonSet waits until all pods of a DaemonSet are ready, for a while: nodes may be down.
+// awaitDaemonSet waits until all pods of a DaemonSet are ready, or until a timeout: nodes may be
+// down.
 func awaitDaemonSet(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("kube-loxilb await", flag.ContinueOnError)
-	name := fs.String("daemonset", "", "its name")
-	namespace := fs.String("namespace", "kube-system", "its namespace")
+	name := fs.String("daemonset", "", "name of the DaemonSet")
+	namespace := fs.String("namespace", "kube-system", "namespace of the DaemonSet")
 	timeout := fs.Duration("timeout", time.Minute, "how long to wait")
-	required := fs.Bool("required", false, "fail if pods are not ready by then")
+	required := fs.Bool("required", false, "fail if pods are not ready after --timeout")
 	kubeconfig := fs.String("kubeconfig", "", "file to reach the cluster from outside; empty: the pod's service account")
 	if err := fs.Parse(args); err != nil {
-		return flag.ErrHelp // it was printed
+		return flag.ErrHelp // fs has printed the error
 	}
 	config, err := configOf(*kubeconfig)
 	if err != nil {
@@ -119,27 +120,30 @@ func hold(ctx context.Context, _ []string) error {
 	return nil
 }
 
-// uninstaller ends the manager when Services and balancers are free of this controller.
+// uninstaller ends the manager when no marks of this controller remain.
 type uninstaller struct {
-	left func(context.Context) (string, error) // describes what is left
-	end  context.CancelCauseFunc
+	remaining func(context.Context) (string, error) // as Services.Remaining
+	end       context.CancelCauseFunc
 }
 
-// errUninstalled is why the manager ends when nothing is left.
-var errUninstalled = errors.New("nothing is left")
+// errUninstalled is the cause of the manager's end when no marks remain.
+var errUninstalled = errors.New("nothing remains")
 
-// Start waits until nothing is left. It is a Runnable that only the leader runs.
+// Start waits until no marks remain. It is a Runnable that only the leader runs.
 func (u *uninstaller) Start(ctx context.Context) error {
 	for {
-		left, err := u.left(ctx)
-		if left == "" && err == nil {
+		remaining, err := u.remaining(ctx)
+		if remaining == "" && err == nil {
 			u.end(errUninstalled)
 			return nil
 		}
 		select {
 		case <-time.After(pollInterval):
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("still there: %s", left), err)
+			if err != nil {
+				return fmt.Errorf("find what remains: %w", err)
+			}
+			return fmt.Errorf("not removed: %s", remaining)
 		}
 	}
 }
