@@ -75,17 +75,7 @@ func (c *twoNodes) awaitWatch() {
 
 func addService(t *testing.T, o *opener, line string) {
 	t.Helper()
-	s, err := lb.ParseService(line)
-	if err == nil {
-		err = s.Validate()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	table := compile.Service(s, nil, 0, nil)
-	if err := o.d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
-		t.Fatal(err)
-	}
+	openerOf(t, o.d, parseService(t, line))
 }
 
 // run runs the program of a node on a packet.

@@ -1,48 +1,13 @@
 package datapath_test
 
 import (
-	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
-	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
 )
-
-// inLab runs a test in a new lab with a service.
-func inLab(t *testing.T, service string, f func(*lab.Lab) error) {
-	t.Helper()
-	inLabWith(t, lab.Config{}, service, f)
-}
-
-func inLabWith(t *testing.T, cfg lab.Config, service string, f func(*lab.Lab) error) {
-	t.Helper()
-	errs := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the namespace ends with the thread
-		errs <- func() (err error) {
-			l, err := lab.New(cfg)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, l.Close()) }()
-			s, err := lb.ParseService(service)
-			if err == nil {
-				err = l.Apply(s)
-			}
-			if err != nil {
-				return err
-			}
-			return f(l)
-		}()
-	}()
-	if err := <-errs; err != nil {
-		t.Fatal(err)
-	}
-}
 
 func sendLine(l *lab.Lab, line string) (lab.Result, error) {
 	p, err := pkt.Parse(line)

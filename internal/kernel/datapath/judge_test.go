@@ -119,7 +119,7 @@ func TestStalls(t *testing.T) {
 func TestTrialOfKnownClient(t *testing.T) {
 	t.Parallel()
 	const out = uint32(1) // the endpoint without a slot in the service's table
-	s := &handshaker{t, newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d}
+	s := &handshaker{t, newOwnOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d}
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:80")
 	ports := uint16(2000)
 	client := func(host byte) netip.AddrPort {

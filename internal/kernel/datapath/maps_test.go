@@ -17,7 +17,7 @@ import (
 func TestMapUses(t *testing.T) {
 	t.Parallel()
 	const clients = 100
-	o := newOpener(t, "10.0.0.1:80/tcp select=persist endpoints=192.0.2.1:80,192.0.2.2:80")
+	o := newOwnOpener(t, "10.0.0.1:80/tcp select=persist endpoints=192.0.2.1:80,192.0.2.2:80")
 	for i := range clients {
 		o.open(64 * i) // a client has 64 ports
 	}

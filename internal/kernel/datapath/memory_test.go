@@ -11,7 +11,7 @@ import (
 // that met a full table. A full map of address pairs simulates the lack of memory.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
-	o := newOpener(t, "10.0.0.1:80/tcp mode=fullnat endpoints=192.0.2.1:80,192.0.2.2:80")
+	o := newOwnOpener(t, "10.0.0.1:80/tcp mode=fullnat endpoints=192.0.2.1:80,192.0.2.2:80")
 	small, err := ebpf.NewMap(&ebpf.MapSpec{
 		Type: ebpf.Hash, KeySize: 36, ValueSize: 4, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC,
 	})

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -42,24 +43,26 @@ func TestRateAhead(t *testing.T) {
 func TestRateAtWrap(t *testing.T) {
 	t.Parallel()
 	for _, now := range []int32{-1, 0, 1} {
-		o := newOpener(t, "10.0.0.1:80/tcp max-rate=2 client-rate=2 refuse=drop endpoints=192.0.2.1:8080")
-		p := changedProgram(t, o.d, func(program *ebpf.ProgramSpec) {
-			for i := range program.Instructions {
-				if ins := &program.Instructions[i]; ins.IsBuiltinCall() && ins.Constant == int64(asm.FnJiffies64) {
-					ins.OpCode, ins.Src, ins.Constant = asm.Mov.Op32(asm.ImmSource), 0, int64(now)
+		t.Run(fmt.Sprint(now), func(t *testing.T) {
+			o := newOpener(t, "10.0.0.1:80/tcp max-rate=2 client-rate=2 refuse=drop endpoints=192.0.2.1:8080")
+			p := changedProgram(t, o.d, func(program *ebpf.ProgramSpec) {
+				for i := range program.Instructions {
+					if ins := &program.Instructions[i]; ins.IsBuiltinCall() && ins.Constant == int64(asm.FnJiffies64) {
+						ins.OpCode, ins.Src, ins.Constant = asm.Mov.Op32(asm.ImmSource), 0, int64(now)
+					}
+				}
+			})
+			for port := range uint16(3) {
+				frame := dptest.TCPFrame(netip.MustParseAddr("198.51.100.1"), o.service.VIP, 1024+port, o.service.Port)
+				frame[14+20+13] = tcpSYN
+				if _, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+					t.Fatal(err)
 				}
 			}
-		})
-		for port := range uint16(3) {
-			frame := dptest.TCPFrame(netip.MustParseAddr("198.51.100.1"), o.service.VIP, 1024+port, o.service.Port)
-			frame[14+20+13] = tcpSYN
-			if _, err := p.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-				t.Fatal(err)
+			if n := len(dptest.Connections(t, o.d.collection)) / 2; n != 2 {
+				t.Errorf("at %d jiffies, %d of 3 connections are opened at a rate of 2", now, n)
 			}
-		}
-		if n := len(dptest.Connections(t, o.d.collection)) / 2; n != 2 {
-			t.Errorf("at %d jiffies, %d of 3 connections are opened at a rate of 2", now, n)
-		}
+		})
 	}
 }
 

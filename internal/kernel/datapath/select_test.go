@@ -20,13 +20,23 @@ type opener struct {
 	service lb.Service
 }
 
+// newOpener returns an opener with a data path that other tests use later.
 func newOpener(t testing.TB, line string) *opener {
 	t.Helper()
-	d, err := Load(Config{Connections: 65536})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := parseService(t, line)
+	return openerOf(t, borrow(t, s.Protocol), s)
+}
+
+// newOwnOpener returns an opener with a data path of its own.
+func newOwnOpener(t testing.TB, line string) *opener {
+	t.Helper()
+	d := loadOwn(t)
 	t.Cleanup(func() { d.Close() })
+	return openerOf(t, d, parseService(t, line))
+}
+
+func parseService(t testing.TB, line string) lb.Service {
+	t.Helper()
 	s, err := lb.ParseService(line)
 	if err == nil {
 		err = s.Validate()
@@ -34,6 +44,11 @@ func newOpener(t testing.TB, line string) *opener {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func openerOf(t testing.TB, d *Datapath, s lb.Service) *opener {
+	t.Helper()
 	table := compile.Service(s, nil, 0, nil)
 	if err := d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 		t.Fatal(err)
@@ -124,28 +139,30 @@ func TestPowerOfTwo(t *testing.T) {
 	for name, weight := range map[string]func(int) int{
 		"equal": func(int) int { return 1 }, "mixed": func(i int) int { return 1 + i%3 },
 	} {
-		o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+endpointList(90, weight))
-		const connections = 9000
-		for i := range connections {
-			o.open(i)
-		}
-		var sum, most uint64
-		weights := 0
-		for i := range o.active() {
-			weights += weight(i)
-		}
-		for i, n := range o.active() {
-			sum += n
-			share := connections * weight(i) / weights
-			if int(n) > share+12 || int(n) < share-30 {
-				t.Errorf("%s: endpoint %d of weight %d has %d connections, want about %d", name, i, weight(i), n, share)
+		t.Run(name, func(t *testing.T) {
+			o := newOpener(t, "198.18.0.1:80/tcp select=lc endpoints="+endpointList(90, weight))
+			const connections = 9000
+			for i := range connections {
+				o.open(i)
 			}
-			most = max(most, n)
-		}
-		if sum != connections {
-			t.Errorf("%s: %d connections, want %d", name, sum, connections)
-		}
-		t.Logf("%s: most %d, least %d", name, most, slices.Min(o.active()))
+			var sum, most uint64
+			weights := 0
+			for i := range o.active() {
+				weights += weight(i)
+			}
+			for i, n := range o.active() {
+				sum += n
+				share := connections * weight(i) / weights
+				if int(n) > share+12 || int(n) < share-30 {
+					t.Errorf("endpoint %d of weight %d has %d connections, want about %d", i, weight(i), n, share)
+				}
+				most = max(most, n)
+			}
+			if sum != connections {
+				t.Errorf("%d connections, want %d", sum, connections)
+			}
+			t.Logf("most %d, least %d", most, slices.Min(o.active()))
+		})
 	}
 }
 
@@ -153,21 +170,23 @@ func TestPowerOfTwo(t *testing.T) {
 // statistical limits.
 func TestSharesByWeight(t *testing.T) {
 	for _, algorithm := range []string{"hash", "random", "persist"} {
-		o := newOpener(t, "198.18.0.1:80/tcp select="+algorithm+" endpoints=192.0.2.1:80:5,192.0.2.2:80:3,192.0.2.3:80:2,192.0.2.4:80:0")
-		const connections = 10000
-		for i := range connections {
-			if algorithm == "persist" {
-				i *= 64 // a different client each
+		t.Run(algorithm, func(t *testing.T) {
+			o := newOpener(t, "198.18.0.1:80/tcp select="+algorithm+" endpoints=192.0.2.1:80:5,192.0.2.2:80:3,192.0.2.3:80:2,192.0.2.4:80:0")
+			const connections = 10000
+			for i := range connections {
+				if algorithm == "persist" {
+					i *= 64 // a different client each
+				}
+				o.open(i)
 			}
-			o.open(i)
-		}
-		for i, n := range o.active() {
-			want := connections / 10 * [4]int{5, 3, 2, 0}[i]
-			if d := int(n) - want; d > 400 || d < -400 || want == 0 && n > 0 { // eight standard deviations
-				t.Errorf("%s: endpoint %d has %d connections, want about %d", algorithm, i, n, want)
+			for i, n := range o.active() {
+				want := connections / 10 * [4]int{5, 3, 2, 0}[i]
+				if d := int(n) - want; d > 400 || d < -400 || want == 0 && n > 0 { // eight standard deviations
+					t.Errorf("endpoint %d has %d connections, want about %d", i, n, want)
+				}
 			}
-		}
-		t.Logf("%s: %d", algorithm, o.active())
+			t.Logf("%d", o.active())
+		})
 	}
 }
 
@@ -196,7 +215,6 @@ func BenchmarkOpen(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("%s/%d", c.algorithm, c.endpoints), func(b *testing.B) {
 			o := newOpener(b, "198.18.0.1:80/tcp select="+c.algorithm+" endpoints="+endpointList(c.endpoints, one))
-			defer o.d.Close()
 			all := make([]time.Duration, b.N)
 			for i := range all {
 				all[i] = o.open(i)
