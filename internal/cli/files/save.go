@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -154,8 +155,28 @@ func newFile(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// isReplaceable reports whether a path is a regular file, a link to one, or missing. Links to open
+// files, such as /dev/stdout, are none.
+func isReplaceable(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return true // it is missing, or creating a file there fails with the reason
+	}
+	if info.Mode().Type() != fs.ModeSymlink {
+		return info.Mode().IsRegular()
+	}
+	if to, err := os.Readlink(path); err == nil && strings.HasPrefix(to, "/proc/") {
+		return false
+	}
+	target, err := os.Stat(path)
+	return err != nil || target.Mode().IsRegular()
+}
+
 // replaceFile replaces a file atomically, and keeps the former one as NAME.bk.
 func replaceFile(path string, content []byte) error {
+	if !isReplaceable(path) {
+		return errors.New("it is not a regular file (allowed: a file, or -f - for standard output)")
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".save-*") // for its owner alone
 	if err != nil {
 		return err

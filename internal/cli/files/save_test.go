@@ -2,7 +2,9 @@ package files_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"loxilb/internal/cli/session"
@@ -71,5 +73,38 @@ func TestSave(t *testing.T) {
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 10 {
 		t.Errorf("got %v %v, want no error, 10 elements", list, err)
+	}
+}
+
+// TestSaveToDevice checks that save replaces no pipe, device or folder, neither directly nor by a
+// link such as /dev/stdout.
+func TestSaveToDevice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := clitest.NewServer(t, 200, `{"objects":[]}`)
+	if err := syscall.Mkfifo(dir+"/pipe", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "file", "")
+	for name, to := range map[string]string{"null": "/dev/null", "out": "/proc/self/fd/1", "to-file": "file"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"pipe", "null", "out", "."} {
+		before, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := clitest.Run(t, "", s.Args("save -f "+dir+"/"+name)...)
+		if got.Code == session.ExitOK || !strings.Contains(got.Stderr, "it is not a regular file (allowed: a file, or -f - for standard output)") {
+			t.Errorf("%s: got %+v, want a refusal", name, got)
+		}
+		if after, err := os.Lstat(filepath.Join(dir, name)); err != nil || after.Mode() != before.Mode() {
+			t.Errorf("%s: it was %v and is %v (%v)", name, before.Mode(), after, err)
+		}
+	}
+	if got := clitest.Run(t, "", s.Args("save -f "+dir+"/to-file")...); got.Code != session.ExitOK {
+		t.Errorf("a link to a file: got %+v, want success", got)
 	}
 }

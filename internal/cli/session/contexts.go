@@ -111,6 +111,9 @@ func (o *Options) WriteContexts(c Contexts) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // the path may be a symbolic link
 	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("context file %s is not a regular file", path) // such as LOXICMD_CONFIG=/dev/null
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}

@@ -106,3 +106,23 @@ func TestContextsRefused(t *testing.T) {
 		t.Errorf("got %+v, want exit code ExitOK", got)
 	}
 }
+
+// TestContextsInDevice checks that a device as the file of contexts is not replaced.
+func TestContextsInDevice(t *testing.T) {
+	t.Parallel()
+	before, err := os.Stat("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "null")
+	if err := os.Symlink("/dev/null", path); err != nil {
+		t.Fatal(err)
+	}
+	got := clitest.RunIn(t, in(path), "", "config", "set-context", "here", "--server=http://127.0.0.1:1")
+	if got.Code == session.ExitOK || !strings.Contains(got.Stderr, "is not a regular file") {
+		t.Errorf("got %+v, want a refusal", got)
+	}
+	if after, err := os.Stat("/dev/null"); err != nil || !os.SameFile(before, after) {
+		t.Errorf("/dev/null is %v now, %v", after, err)
+	}
+}
