@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,19 +111,15 @@ func TestContextsRefused(t *testing.T) {
 // TestContextsInDevice checks that a device as the file of contexts is not replaced.
 func TestContextsInDevice(t *testing.T) {
 	t.Parallel()
-	before, err := os.Stat("/dev/null")
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := filepath.Join(t.TempDir(), "null")
-	if err := os.Symlink("/dev/null", path); err != nil {
-		t.Fatal(err)
+	if err := syscall.Mknod(path, syscall.S_IFCHR|0o600, 1<<8|3); err != nil { // as /dev/null
+		t.Skip("needs root:", err)
 	}
 	got := clitest.RunIn(t, in(path), "", "config", "set-context", "here", "--server=http://127.0.0.1:1")
 	if got.Code == session.ExitOK || !strings.Contains(got.Stderr, "is not a regular file") {
 		t.Errorf("got %+v, want a refusal", got)
 	}
-	if after, err := os.Stat("/dev/null"); err != nil || !os.SameFile(before, after) {
-		t.Errorf("/dev/null is %v now, %v", after, err)
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != os.ModeDevice|os.ModeCharDevice {
+		t.Errorf("the device is %v now, %v", info, err)
 	}
 }
