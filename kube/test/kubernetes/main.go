@@ -1,6 +1,6 @@
-// Command kubernetes is Kubernetes in one program: etcd, the components of the control plane and of
-// a node, and kubectl. Separate programs would take eight times the disk, and twice the time to
-// link. It is a separate module because Kubernetes needs some 30 replacements.
+// Command kubernetes has all of Kubernetes in one program: etcd, the components of the control
+// plane and of a node, and kubectl. Separate programs would take eight times the disk space, and
+// twice the time to link. It is a separate module because Kubernetes needs some 30 replacements.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// component is a program of Kubernetes as a command. A nil command has run already.
+// component returns the command of a component, or nil after it has run.
 type component func() *cobra.Command
 
 func components() map[string]component {
@@ -41,7 +41,7 @@ func components() map[string]component {
 	}
 }
 
-// main runs the component that the program's name, or its first argument, names.
+// main runs a component, by the name of the program or by its first argument.
 func main() {
 	known := components()
 	if name := filepath.Base(os.Args[0]); known[name] != nil {

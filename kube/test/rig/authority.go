@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// authority is the CA of a cluster. It issues the apiserver's certificate and those of its users.
+// authority is the CA of a cluster, which issues the certificates of servers and users.
 type authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -24,9 +24,10 @@ type authority struct {
 	pem  []byte
 }
 
-// identity is a certificate with its key, in PEM.
+// identity is a certificate and its key, as PEM.
 type identity struct{ cert, key []byte }
 
+// newAuthority makes a CA with files in a directory.
 func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +54,7 @@ func newAuthority(dir string) (*authority, error) {
 func (a *authority) template(subject pkix.Name) *x509.Certificate {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		panic(err) // the machine has no randomness
+		panic(err) // never: the kernel has random numbers
 	}
 	return &x509.Certificate{
 		SerialNumber: serial,
@@ -65,7 +66,7 @@ func (a *authority) template(subject pkix.Name) *x509.Certificate {
 	}
 }
 
-// issue returns a certificate for a server at some addresses, or for a client.
+// issue returns a certificate for a client, or for a server at these addresses.
 func (a *authority) issue(subject pkix.Name, addresses ...netip.Addr) (identity, error) {
 	template := a.template(subject)
 	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
@@ -87,14 +88,14 @@ func (a *authority) issue(subject pkix.Name, addresses ...netip.Addr) (identity,
 	}, err
 }
 
-// path returns the path of a file of the authority.
+// path returns the path of a file in the authority's directory.
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
 func (a *authority) write(name string, text []byte) error {
 	return os.WriteFile(a.path(name), text, 0o600)
 }
 
-// kubeconfig writes the configuration of a client and returns its path.
+// kubeconfig writes the kubeconfig of a user and returns its path.
 func (a *authority) kubeconfig(server, user string, groups ...string) (string, error) {
 	id, err := a.issue(pkix.Name{CommonName: user, Organization: groups})
 	if err != nil {

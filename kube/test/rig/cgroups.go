@@ -11,8 +11,8 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// hierarchies returns the folders of all hierarchies of control groups: one of version 2, or one
-// for each controller of version 1.
+// hierarchies returns the root directories of control groups: one for version 2, or one for each
+// controller of version 1.
 func hierarchies() []string {
 	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
 		return []string{cgroupMount}
@@ -21,7 +21,7 @@ func hierarchies() []string {
 	return found
 }
 
-// makeCgroups makes the root of a node's control groups.
+// makeCgroups creates a node's control group in each hierarchy.
 func makeCgroups(name string) (err error) {
 	for _, h := range hierarchies() {
 		dir := filepath.Join(h, name)
@@ -35,7 +35,7 @@ func makeCgroups(name string) (err error) {
 	return err
 }
 
-// removeCgroups removes a node's control groups, which no process is in any longer.
+// removeCgroups removes a node's control groups, which must have no processes.
 func removeCgroups(name string) (err error) {
 	for _, h := range hierarchies() {
 		err = errors.Join(err, removeCgroup(filepath.Join(h, name)))
@@ -43,6 +43,7 @@ func removeCgroups(name string) (err error) {
 	return err
 }
 
+// removeCgroup removes a control group and those below it.
 func removeCgroup(dir string) (err error) {
 	entries, e := os.ReadDir(dir)
 	if errors.Is(e, os.ErrNotExist) {
@@ -74,7 +75,7 @@ func removeLeftovers() {
 	}
 }
 
-// ownerIsDead reports whether a name is that of a lab, labPID-N-NAME, whose process is gone.
+// ownerIsDead reports whether a name is that of a lab, labPID-N-NAME, whose process has ended.
 func ownerIsDead(name string) bool {
 	digits, _, _ := strings.Cut(strings.TrimPrefix(name, "lab"), "-")
 	pid, err := strconv.Atoi(digits)

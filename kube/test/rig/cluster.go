@@ -11,16 +11,16 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// Cluster is a cluster of two nodes, with hosts around it:
+// Cluster is a cluster of two nodes and other hosts:
 //
 //	outside --- router --- LAN: control plane, n1, n2, lan
 //
-// The router is the nodes' default gateway, as in most networks. Pods have real containers.
+// The router is the nodes' default gateway. Pods run in real containers.
 type Cluster struct {
 	*ControlPlane
 	Nodes   []*Node
-	LAN     *netnstest.Host // in the nodes' network, but not a node
-	Outside *netnstest.Host // behind the router
+	LAN     *netnstest.Host // a host in the nodes' network
+	Outside *netnstest.Host // a host behind the router
 	Router  *netnstest.Host
 
 	lab    *netnstest.Lab
@@ -28,12 +28,12 @@ type Cluster struct {
 	dir    string
 }
 
-// ClusterOptions describe a cluster.
+// ClusterOptions are the options of a cluster.
 type ClusterOptions struct {
-	CNI    string   // plugin of the pods' network: "bridge", or "ptp" for routed veths
+	CNI    string   // plugin for the pods' network: "bridge", or "ptp" for routed veths
 	Images []string // archives that each node imports
 
-	IPv4Only bool // Kubernetes knows no IPv6 addresses of the nodes
+	IPv4Only bool // nodes have no IPv6 addresses in Kubernetes
 }
 
 // Addresses of the hosts. Each also has an IPv6 address (v6).
@@ -46,15 +46,15 @@ const (
 	outsideAddress      = "10.88.0.2"
 )
 
-// clustersDir is where clusters keep their files, in a folder named like their namespaces. It is
-// short, as paths of sockets must be.
+// clustersDir returns the parent of clusters' directories, which have the names of their
+// namespaces. It is short, since paths of sockets must be.
 func clustersDir() string { return filepath.Join(os.TempDir(), "clusters") }
 
 // StartCluster starts a cluster and waits until its nodes are ready. It ends with the lab.
 func StartCluster(ctx context.Context, lab *netnstest.Lab, o ClusterOptions) (*Cluster, error) {
 	removeLeftovers()
 	c := &Cluster{lab: lab}
-	hosts, err := c.network(lab)
+	hosts, err := c.buildNetwork(lab)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func StartCluster(ctx context.Context, lab *netnstest.Lab, o ClusterOptions) (*C
 	return c, errors.Join(failures...)
 }
 
-// Apply creates or changes the objects of a manifest.
+// Apply creates or updates the objects of a manifest.
 func (c *Cluster) Apply(manifest string) error {
 	file, err := os.CreateTemp(c.dir, "*.yaml")
 	if err != nil {

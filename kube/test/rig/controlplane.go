@@ -34,8 +34,8 @@ const apiserverPort = "6443"
 // Admins is the group that may do everything.
 const Admins = "system:masters"
 
-// ControlPlane is an apiserver with its etcd in a host of a lab. Tests reach it by DialContext, for
-// instance as Dial of client-go's rest.Config, or by programs in its network.
+// ControlPlane is an apiserver with its etcd on a host of a lab. Tests connect to it by
+// DialContext, for instance as Dial of client-go's rest.Config, or by programs on its host.
 type ControlPlane struct {
 	host    *netnstest.Host
 	address netip.Addr
@@ -43,22 +43,22 @@ type ControlPlane struct {
 	program string
 	ca      *authority
 	config  string       // kubeconfig of an administrator
-	admin   *http.Client // of the API
+	admin   *http.Client // an administrator's client of the apiserver
 
 	apiserver *netnstest.Process
 	others    map[string]*netnstest.Process // by component
 }
 
-// ControlPlaneOptions describe a control plane.
+// ControlPlaneOptions are the options of a control plane.
 type ControlPlaneOptions struct {
 	Dir         string     // for certificates, logs and data
-	Address     netip.Addr // of the host; the zero value: one on lo, for a control plane without nodes
+	Address     netip.Addr // of the host; the zero value: an address on lo, without nodes
 	Controllers bool       // start the controller manager, too
-	Only        []string   // of its controllers; empty: all
+	Only        []string   // its controllers to run; empty: all
 	Scheduler   bool
 }
 
-// StartControlPlane starts a control plane in a host and waits until it is ready. It ends with the
+// StartControlPlane starts a control plane on a host and waits until it is ready. It ends with the
 // lab.
 func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlaneOptions) (*ControlPlane, error) {
 	program, err := Program()
@@ -72,7 +72,7 @@ func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlane
 			return nil, err
 		}
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(p.dir, "log"), 0o755), p.credentials()); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Join(p.dir, "log"), 0o755), p.makeCredentials()); err != nil {
 		return nil, fmt.Errorf("prepare the control plane: %w", err)
 	}
 	if err := p.startEtcd(); err != nil {
@@ -90,9 +90,9 @@ func StartControlPlane(ctx context.Context, host *netnstest.Host, o ControlPlane
 	return p, err
 }
 
-// credentials makes the CA, the apiserver's certificate, an administrator's credentials and the key
-// of service accounts.
-func (p *ControlPlane) credentials() (err error) {
+// makeCredentials creates the CA, the apiserver's certificate, an administrator's credentials and
+// the key of service accounts.
+func (p *ControlPlane) makeCredentials() (err error) {
 	if p.ca, err = newAuthority(filepath.Join(p.dir, "pki")); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (p *ControlPlane) credentials() (err error) {
 	return errors.Join(p.ca.write("apiserver.crt", server.cert), p.ca.write("apiserver.key", server.key), p.ca.write("accounts.key", accounts.key))
 }
 
-// administrator returns a client that may do everything.
+// administrator returns a client with an administrator's certificate.
 func (p *ControlPlane) administrator() (*http.Client, error) {
 	id, err := p.ca.issue(pkix.Name{CommonName: "admin", Organization: []string{Admins}})
 	if err != nil {
@@ -134,8 +134,8 @@ func (p *ControlPlane) administrator() (*http.Client, error) {
 // getTimeout is how long the apiserver may take for an answer.
 const getTimeout = 10 * time.Second
 
-// Get reads an object or a list of the API, such as /api/v1/nodes/n1. Tests that ask repeatedly use
-// it instead of kubectl, whose process takes more time than the answer.
+// Get reads an object or a list, such as /api/v1/nodes/n1. Tests that poll use it instead of
+// kubectl, whose start takes more time than the answer.
 func (p *ControlPlane) Get(ctx context.Context, path string, out any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Server()+path, nil)
 	if err != nil {
@@ -155,7 +155,7 @@ func (p *ControlPlane) Get(ctx context.Context, path string, out any) error {
 	return json.Unmarshal(text, out)
 }
 
-// start starts a component, which logs into a file of its name.
+// start starts a component, which logs into its LogFile.
 func (p *ControlPlane) start(component string, args ...string) (*netnstest.Process, error) {
 	log, err := os.OpenFile(p.LogFile(component), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -190,23 +190,24 @@ func (p *ControlPlane) StartAPIServer(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.ready(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
+	return p.waitReady(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
 }
 
 // StopAPIServer ends the apiserver as a crash would.
 func (p *ControlPlane) StopAPIServer() { p.apiserver.Kill() }
 
-// PauseAPIServer stops the apiserver until ResumeAPIServer: connections stay, and nothing answers.
+// PauseAPIServer suspends the apiserver until ResumeAPIServer: connections stay open without
+// answers.
 func (p *ControlPlane) PauseAPIServer() { p.apiserver.Signal(syscall.SIGSTOP) }
 
-// ResumeAPIServer continues a paused apiserver, which then handles all pending requests, and waits
+// ResumeAPIServer resumes a paused apiserver, which first handles all pending requests, and waits
 // until it is ready.
 func (p *ControlPlane) ResumeAPIServer(ctx context.Context) error {
 	p.apiserver.Signal(syscall.SIGCONT)
-	return p.ready(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
+	return p.waitReady(ctx, p.apiserver, "kube-apiserver", "https://127.0.0.1:"+apiserverPort+"/readyz")
 }
 
-// SlowAPIServer slows the apiserver by periodic pauses, until the returned function is called.
+// SlowAPIServer slows the apiserver down by periodic pauses until the returned function is called.
 func (p *ControlPlane) SlowAPIServer(work, pause time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup
@@ -214,9 +215,9 @@ func (p *ControlPlane) SlowAPIServer(work, pause time.Duration) (stop func()) {
 		defer p.apiserver.Signal(syscall.SIGCONT)
 		for ctx.Err() == nil {
 			p.apiserver.Signal(syscall.SIGSTOP)
-			wait(ctx, pause)
+			sleep(ctx, pause)
 			p.apiserver.Signal(syscall.SIGCONT)
-			wait(ctx, work)
+			sleep(ctx, work)
 		}
 	})
 	return func() {
@@ -225,7 +226,8 @@ func (p *ControlPlane) SlowAPIServer(work, pause time.Duration) (stop func()) {
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) {
+// sleep waits for a duration, or until the context ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -254,11 +256,11 @@ func (p *ControlPlane) startScheduler() error {
 	return err
 }
 
-// ready waits until a component answers 200 at a URL in its host.
-func (p *ControlPlane) ready(ctx context.Context, process *netnstest.Process, component, url string) error {
+// waitReady waits until a component answers with status 200 at a URL on its host.
+func (p *ControlPlane) waitReady(ctx context.Context, process *netnstest.Process, component, url string) error {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DialContext:     p.DialContext,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // used only for readiness
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // only readiness is read
 	}}
 	defer client.CloseIdleConnections()
 	for {
@@ -276,6 +278,7 @@ func (p *ControlPlane) ready(ctx context.Context, process *netnstest.Process, co
 	}
 }
 
+// answersOK returns an error unless a URL answers with status 200.
 func answersOK(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -302,27 +305,26 @@ func (p *ControlPlane) lastLines(component string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// Address is the address of the apiserver.
+// Address returns the address of the apiserver.
 func (p *ControlPlane) Address() netip.Addr { return p.address }
 
-// Server is the apiserver's URL in its network.
+// Server returns the apiserver's URL.
 func (p *ControlPlane) Server() string {
 	return "https://" + net.JoinHostPort(p.address.String(), apiserverPort)
 }
 
-// DialContext opens a connection in the apiserver's network.
+// DialContext opens a connection from the apiserver's host.
 func (p *ControlPlane) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return p.host.DialContext(ctx, network, address)
 }
 
-// Kubeconfig writes the kubeconfig of a user with some groups, such as Admins, and returns its
-// path.
+// Kubeconfig writes the kubeconfig of a user in groups, such as Admins, and returns its path.
 func (p *ControlPlane) Kubeconfig(user string, groups ...string) (string, error) {
 	return p.ca.kubeconfig(p.Server(), user, groups...)
 }
 
-// Certificate issues the certificate of a server at an address by the cluster's CA, and returns it
-// with its key and the CA's certificate, as PEM.
+// Certificate issues a certificate for a server at an address by the cluster's CA. It returns the
+// certificate, its key and the CA's certificate, as PEM.
 func (p *ControlPlane) Certificate(address netip.Addr) (cert, key, ca []byte, err error) {
 	id, err := p.ca.issue(pkix.Name{CommonName: address.String()}, address)
 	return id.cert, id.key, p.ca.pem, err
@@ -351,5 +353,5 @@ func (p *ControlPlane) Processes() []*netnstest.Process {
 	return []*netnstest.Process{p.apiserver, p.others["etcd"]}
 }
 
-// KubectlProgram is the path of kubectl.
+// KubectlProgram returns the path of kubectl.
 func (p *ControlPlane) KubectlProgram() string { return kubectl() }

@@ -14,7 +14,7 @@ import (
 // patience is how long a control plane may take to start on a busy machine.
 const patience = 2 * time.Minute
 
-// TestControlPlane checks that an apiserver without nodes keeps objects across a crash, and that
+// TestControlPlane checks that an apiserver without nodes keeps objects after a crash, and that
 // users have only the rights of their groups.
 func TestControlPlane(t *testing.T) {
 	t.Parallel()
@@ -46,6 +46,6 @@ func TestControlPlane(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := cp.Kubectl("--kubeconfig", config, "get", "services"); err == nil || !strings.Contains(out, "forbidden") {
-		t.Errorf("a user without rights lists services: %q (%v)", out, err)
+		t.Errorf("a user without rights can list services: %q (%v)", out, err)
 	}
 }

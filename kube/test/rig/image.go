@@ -19,18 +19,18 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Image is a container image of one static program, and files that it needs.
+// Image is a container image with one program and the files that it needs.
 type Image struct {
 	Name    string // such as localhost/web:1
-	Program string // file on this machine; in the image it is in Dir
-	Dir     string // of the program; empty: /bin
+	Program string // file of this machine
+	Dir     string // directory of the program in the image; empty: /bin
 	Args    []string
-	Default []string          // arguments that pods may replace
+	Default []string          // more arguments, which pods may replace
 	Files   map[string]string // files of this machine, by their paths in the image
 	Links   map[string]string // targets of symbolic links, by the links' paths
 }
 
-// WriteImages writes an archive of images, which nodes import.
+// WriteImages writes an archive of images that nodes can import.
 func WriteImages(archive string, images ...Image) error {
 	all := map[name.Reference]v1.Image{}
 	for _, i := range images {
@@ -45,6 +45,7 @@ func WriteImages(archive string, images ...Image) error {
 	return tarball.MultiRefWriteToFile(archive, all)
 }
 
+// make builds the image.
 func (i Image) make() (v1.Image, error) {
 	program := filepath.Join("/", cmp.Or(i.Dir, "bin"), filepath.Base(i.Program))
 	root, err := i.root(program)

@@ -34,7 +34,7 @@ func newNode(host *netnstest.Host, c *Cluster, number int, o ClusterOptions) *No
 	return &Node{Host: host, cluster: c, number: number, dir: filepath.Join(c.dir, host.Name), options: o}
 }
 
-// Start starts the node, also again after Kill, and waits until it is ready.
+// Start starts the node, for the first time or after Kill, and waits until it is ready.
 func (n *Node) Start(ctx context.Context) error {
 	kubelet, err := n.cluster.Kubeconfig("system:node:"+n.Name, "system:nodes")
 	if err != nil {
@@ -56,7 +56,7 @@ func (n *Node) Start(ctx context.Context) error {
 	return n.waitReady(ctx)
 }
 
-// Addresses are the node's addresses in the nodes' network, of IPv4 and IPv6.
+// Addresses returns the node's addresses in the nodes' network, IPv4 first.
 func (n *Node) Addresses() []string {
 	address := fmt.Sprintf(nodeAddress, n.number)
 	if n.options.IPv4Only {
@@ -65,7 +65,7 @@ func (n *Node) Addresses() []string {
 	return []string{address, v6(address).String()}
 }
 
-// waitReady waits until Kubernetes reports the node as ready.
+// waitReady waits until the node has the condition Ready.
 func (n *Node) waitReady(ctx context.Context) error {
 	for {
 		ready, err := n.isReady(ctx)
@@ -82,7 +82,7 @@ func (n *Node) waitReady(ctx context.Context) error {
 	}
 }
 
-// isReady reports whether Kubernetes takes the node for ready.
+// isReady reports whether the node has the condition Ready.
 func (n *Node) isReady(ctx context.Context) (bool, error) {
 	var node struct {
 		Status struct {
@@ -100,12 +100,12 @@ func (n *Node) isReady(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// Kill ends everything of the node at once, as a power failure would. Its interfaces stay, without
-// the addresses that programs have added to lo, and without the rules of kube-proxy.
+// Kill ends all processes of the node at once, as a power failure would. It also removes addresses
+// that programs have added to lo, and the rules of kube-proxy. Interfaces stay.
 //
-// A daemon knows by the boot of the machine, and by its network namespace, that it is no longer
-// MASTER after a power failure. Both stay the same here, so the node restarts with an empty state
-// directory of loxilb.
+// After a power failure, a daemon knows by the machine's boot ID and by its network namespace that
+// it is no longer MASTER. Both stay the same here, so Kill empties loxilb's state directory
+// instead.
 func (n *Node) Kill() {
 	n.process.Kill()
 	_, _ = n.Host.Run("ip", "address", "flush", "dev", "lo", "scope", "global")
@@ -113,8 +113,8 @@ func (n *Node) Kill() {
 	_ = os.RemoveAll(filepath.Join(n.dir, "lib"))
 }
 
-// Logs returns the logs of the containers of a namespace that this or an earlier call has found, by
-// pod. It keeps those of pods that are deleted later.
+// Logs returns the log files of a namespace's containers, by pod and container, including those of
+// deleted pods that an earlier call has found.
 func (n *Node) Logs(namespace string) (map[string]string, error) {
 	found, err := filepath.Glob(filepath.Join(n.dir, "log", "pods", namespace+"_*", "*", "*.log"))
 	if err != nil {
@@ -140,8 +140,8 @@ func (n *Node) Logs(namespace string) (map[string]string, error) {
 	return logs, err
 }
 
-// Connect switches the node's port of the LAN on or off.
-func (n *Node) Connect(on bool) error {
+// SetConnected switches the node's port of the LAN on or off.
+func (n *Node) SetConnected(on bool) error {
 	state := "down"
 	if on {
 		state = "up"
@@ -153,8 +153,8 @@ func (n *Node) Connect(on bool) error {
 	return nil
 }
 
-// Runs reports whether the node runs.
-func (n *Node) Runs() bool {
+// IsRunning reports whether the node was started and not killed.
+func (n *Node) IsRunning() bool {
 	select {
 	case <-n.process.Done():
 		return false
@@ -192,7 +192,7 @@ func (n *Node) init() (string, error) {
 		err = errors.New("it has no process")
 	}
 	if err != nil {
-		return "", fmt.Errorf("node %s does not run: %w", n.Name, err)
+		return "", fmt.Errorf("node %s is not running: %w", n.Name, err)
 	}
 	return children[0], nil
 }
@@ -237,8 +237,8 @@ const cniConfig = `{
 }
 `
 
-// containerdConfig leaves the scores of the kernel's memory killer alone: that needs a capability
-// which containers and virtual machines of tests may lack.
+// containerdConfig does not change the OOM killer's scores, which needs a capability that
+// containers and virtual machines of tests may lack.
 const containerdConfig = `version = 2
 root = "$DIR/containerd"
 state = "$DIR/state"

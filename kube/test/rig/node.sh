@@ -1,9 +1,9 @@
 #!/bin/sh
-# The init of a node, in namespaces of its own for network, mounts and processes: containerd, kubelet and kube-proxy. All of it ends with
-# this process. Variables: see node.go.
+# The init of a node, in its own namespaces of network, mounts and processes: it runs containerd,
+# kubelet and kube-proxy, which end with it. Variables: see node.go.
 set -eu
 hostname "$NODE"
-mount --make-rslave / # what is mounted here stays here
+mount --make-rslave / # keep mounts out of the parent namespace
 mount --make-rshared /
 mount -t bpf bpf /sys/fs/bpf
 for hidden in /run/containerd /var/lib/cni /var/log; do
@@ -21,7 +21,7 @@ serve() { # NAME COMMAND...
 
 serve containerd containerd --config "$DIR/containerd.toml"
 until ctr --address "$DIR/containerd.sock" version >/dev/null 2>&1; do sleep 0.1; done
-if [ ! -e "$DIR/imported" ]; then # they outlast a restart of the node
+if [ ! -e "$DIR/imported" ]; then # a restarted node still has its images
 	for image in $IMAGES; do
 		ctr --address "$DIR/containerd.sock" --namespace k8s.io images import --all-platforms=false "$image"
 	done >>"$DIR/log/images.log" 2>&1

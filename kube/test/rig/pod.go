@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Pod is a pod with containers that run.
+// Pod is a pod with running containers.
 type Pod struct {
 	Name, Node string
 	Addresses  []string // IPv4 first
@@ -47,14 +47,14 @@ func (c *Cluster) Pods(selector string) ([]Pod, error) {
 	return pods, nil
 }
 
-// Find finds the pod's network, which takes seconds on a busy machine. Otherwise, the first
-// connection takes them.
+// Find finds the pod's network namespace. Without it, the first connection does so, which takes
+// seconds on a busy machine.
 func (p Pod) Find() error {
 	_, err := p.process()
 	return err
 }
 
-// DialContext opens a connection from the pod's network.
+// DialContext opens a connection from the pod's network namespace.
 func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	process, err := p.process()
 	if err != nil {
@@ -70,7 +70,7 @@ func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn
 		err  error
 	}
 	done := make(chan result)
-	go func() { // its thread ends with it, as it stays in the pod's network
+	go func() { // its locked thread, which stays in the pod's network, ends with it
 		runtime.LockOSThread()
 		if err := netns.Set(target); err != nil {
 			done <- result{err: err}
@@ -83,8 +83,8 @@ func (p Pod) DialContext(ctx context.Context, network, address string) (net.Conn
 	return r.conn, r.err
 }
 
-// processOf returns the id of a process of a pod, as this process sees it: pods' control groups
-// have their UIDs in their names.
+// processOf returns the id of a process of a pod in this process's PID namespace. It finds it by
+// the control group, whose name contains the pod's UID.
 func processOf(uid string) (int, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {

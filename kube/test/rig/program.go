@@ -1,6 +1,6 @@
 // Package rig runs Kubernetes in network namespaces of this machine, for tests: a control plane
 // alone (StartControlPlane), or a cluster of two nodes with pods in real containers (StartCluster).
-// Whatever runs ends with the test process.
+// All of it ends with the test process.
 package rig
 
 import (
@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 )
 
-// ErrNoKubernetes is returned where Kubernetes has not been built on this machine.
-var ErrNoKubernetes = errors.New("no Kubernetes in the cache: kube/test/build makes it")
+// ErrNoKubernetes reports that Kubernetes was not built on this machine.
+var ErrNoKubernetes = errors.New("no Kubernetes in the cache: run kube/test/build")
 
-// version is the Kubernetes that kube/test/kubernetes/go.mod names.
+// version is the version of Kubernetes in kube/test/kubernetes/go.mod.
 const version = "v1.36.3"
 
-// Program returns the path of the program with all of Kubernetes: LOXILB_KUBERNETES, or the cached
-// result of kube/test/build.
+// Program returns the path of the program with all components of Kubernetes: LOXILB_KUBERNETES, or
+// else the one that kube/test/build has cached.
 func Program() (string, error) {
 	path := os.Getenv("LOXILB_KUBERNETES")
 	if path == "" {
@@ -31,12 +31,12 @@ func Program() (string, error) {
 	return path, nil
 }
 
-// kubectl returns the path of kubectl. A program of its own starts in half the time of Program, and
-// tests start it hundreds of times.
+// kubectl returns the path of kubectl. It is a separate program since it starts in half the time of
+// Program, and tests start it hundreds of times.
 func kubectl() string { return filepath.Join(cacheDir(), "kubectl-"+version) }
 
-// cacheDir is where tools/lint, test/manifests and kube/test/build keep programs that they build
-// once.
+// cacheDir returns the directory where tools/lint, test/manifests and kube/test/build keep programs
+// that they build once.
 func cacheDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"loxilb/kube/test/rig"
 )
 
-// Names of the images that Kubernetes' specs ask for.
+// Names of the images that Kubernetes' specs use.
 const (
 	agnhostName = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 	pauseName   = "registry.k8s.io/pause:3.10.2"
 )
 
 // agnhost returns the image of Kubernetes' specs: their server and client, built from Kubernetes'
-// sources, with the shell and the programs that specs run, which are this machine's.
+// sources, with this machine's shell and other programs that specs run.
 func agnhost(t testing.TB) rig.Image {
 	t.Helper()
 	image := rig.Image{
@@ -25,14 +25,14 @@ func agnhost(t testing.TB) rig.Image {
 		Files: map[string]string{"/bin/busybox": "/bin/busybox"},
 		Links: map[string]string{"/bin/nc": "nc.openbsd", "/bin/sh": "dash", "/uploads": "/tmp"},
 	}
-	image.Links["/agnhost"] = filepath.Base(image.Program) // some specs name it; the file has a version
+	image.Links["/agnhost"] = filepath.Base(image.Program) // the path that some specs use; the file's name has a version
 	for _, program := range []string{"/bin/dash", "/bin/bash", "/usr/bin/curl", "/usr/bin/wget", "/bin/nc.openbsd", "/bin/ss"} {
 		image.Files["/bin/"+filepath.Base(program)] = program
 		for _, library := range libraries(t, program) {
 			image.Files[library] = library
 		}
 	}
-	// The specs know busybox' wget, which tries once.
+	// Specs expect busybox' wget, which tries once.
 	image.Files["/etc/wgetrc"] = filepath.Join(t.TempDir(), "wgetrc")
 	if err := os.WriteFile(image.Files["/etc/wgetrc"], []byte("tries = 1\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func agnhost(t testing.TB) rig.Image {
 	return image
 }
 
-// libraries returns the files that a program loads.
+// libraries returns the paths of the libraries that a program loads.
 func libraries(t testing.TB, program string) (paths []string) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "ldd", program).Output()

@@ -16,10 +16,10 @@ import (
 	"loxilb/kube/test/rig"
 )
 
-// requests is how many of them each client makes to each service.
+// requests is the number of requests of each client to each service.
 const requests = 20
 
-// client is where requests come from.
+// client is a place from which requests are made.
 type client struct {
 	name string
 	dial dialer
@@ -27,19 +27,19 @@ type client struct {
 
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// service is a service of the balancer on n1, at a VIP for each family.
+// service is a service of the balancer on n1, with a VIP of each family.
 type service struct {
 	name      string // on the balancer; "": none
 	mode      string
-	number    int    // of the mode
-	endpoints string // what they are, for the table
+	number    int    // number of the mode in the API
+	endpoints string // description of the endpoints, for the table
 	addresses []string
 	port      int
 	vips      []string
 }
 
-// TestCells checks that every client reaches every service of a balancer on n1, in each mode, by
-// both IP versions, with pods on a bridge and on routed veths.
+// TestCells checks that each client reaches each service of a balancer on n1, in each mode, by both
+// IP versions, with pods on a bridge and on routed veths.
 func TestCells(t *testing.T) {
 	t.Parallel()
 	for _, cni := range []string{"bridge", "ptp"} {
@@ -60,13 +60,13 @@ func TestCells(t *testing.T) {
 				{"n1 itself", c.Nodes[0].DialContext},
 				{"n2 itself", c.Nodes[1].DialContext},
 			}
-			check(t, clients, services)
+			checkCells(t, clients, services)
 			checkSourcePorts(t, c, pods)
 		})
 	}
 }
 
-// cells returns the services of the table.
+// cells returns a service of each mode for each kind of endpoints.
 func cells(c *rig.Cluster, pods map[string]rig.Pod) (services []service) {
 	var nodes []string
 	for _, n := range c.Nodes {
@@ -77,7 +77,7 @@ func cells(c *rig.Cluster, pods map[string]rig.Pod) (services []service) {
 		{endpoints: "pod on n1", addresses: pods["n1"].Addresses, port: 8080},
 		{endpoints: "pod on n2", addresses: pods["n2"].Addresses, port: 8080},
 	} {
-		for _, mode := range modes {
+		for _, mode := range modes() {
 			s.mode, s.number = mode.word, mode.number
 			s.vips = []string{fmt.Sprintf("10.77.0.%d", 101+len(services)), fmt.Sprintf("fd77::1:%d", 1+len(services))}
 			services = append(services, s)
@@ -86,13 +86,15 @@ func cells(c *rig.Cluster, pods map[string]rig.Pod) (services []service) {
 	return services
 }
 
-// modes are those of the services. They have numbers in the REST API.
-var modes = []struct {
+// mode is a mode of services, with its number in the REST API.
+type mode struct {
 	word   string
 	number int
-}{{"default", 0}, {"onearm", 1}, {"auto", 6}}
+}
 
-// create creates a service on the balancer, as a controller does.
+func modes() []mode { return []mode{{"default", 0}, {"onearm", 1}, {"auto", 6}} }
+
+// create creates a service on the balancer, like a controller.
 func create(t testing.TB, c *rig.Cluster, s service) {
 	t.Helper()
 	for i, vip := range s.vips {
@@ -110,7 +112,7 @@ func create(t testing.TB, c *rig.Cluster, s service) {
 	}
 }
 
-// request makes a request of the REST API of the balancer on n1.
+// request makes a request to the REST API of the balancer on n1.
 func request(t testing.TB, c *rig.Cluster, method, path string, body any) []byte {
 	t.Helper()
 	text, err := json.Marshal(body)
@@ -128,16 +130,14 @@ func request(t testing.TB, c *rig.Cluster, method, path string, body any) []byte
 	defer answer.Body.Close()
 	out, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode/100 != 2 {
-		t.Fatalf("got %s %s: %s %s %v, want no error, answer.StatusCode/100 == 2",
-			method, path, answer.Status, out, err)
+		t.Fatalf("%s %s: %s %s %v", method, path, answer.Status, out, err)
 	}
 	return out
 }
 
-// answersByItsOwnRoute reports whether node 2 gets a client's packets with the client's address,
-// and has a route to the client that does not lead through the balancer. Its answers then come from
-// an address that the client does not know. docs/kubernetes.md says which modes serve these
-// clients.
+// answersByItsOwnRoute reports whether node 2 gets packets with the client's address, and has a
+// route to the client that bypasses the balancer. Its answers then have a source address that the
+// client does not expect. docs/kubernetes.md says which modes serve these clients.
 func answersByItsOwnRoute(c client, s service) bool {
 	if s.mode != "default" || s.endpoints == "pod on n1" {
 		return false
@@ -145,9 +145,9 @@ func answersByItsOwnRoute(c client, s service) bool {
 	return c.name == "outside" || c.name == "pod on n2" && s.endpoints == "NodePort"
 }
 
-// check has each client make its requests to each service, all at the same time, and prints how
-// many were answered.
-func check(t *testing.T, clients []client, services []service) {
+// checkCells makes the requests of all clients to all services at the same time, and logs a table
+// of how many were answered.
+func checkCells(t *testing.T, clients []client, services []service) {
 	t.Helper()
 	answered := make([]int, 2*len(services)*len(clients))
 	firstError := make([]error, len(answered))
@@ -183,7 +183,7 @@ func check(t *testing.T, clients []client, services []service) {
 	t.Log(table.String())
 }
 
-// get makes requests to an address and returns how many are answered.
+// get makes requests to an address and returns the number of answers, and the first error.
 func get(ctx context.Context, c client, address string) (answered int, firstError error) {
 	const timeout = 2 * time.Second
 	h := &http.Client{Timeout: timeout, Transport: &http.Transport{DialContext: c.dial, DisableKeepAlives: true}}

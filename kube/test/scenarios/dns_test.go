@@ -6,7 +6,7 @@ import (
 	"loxilb/kube/test/rig"
 )
 
-// runDNS runs CoreDNS, which resolves the names of Services for pods.
+// runDNS starts CoreDNS, which resolves names of Services for pods.
 func runDNS(t testing.TB, c *rig.Cluster) {
 	t.Helper()
 	apply(t, c, coreDNS)

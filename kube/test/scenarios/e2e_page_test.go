@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// specTables are the tables of testdata/specs.txt, by marks, with the specs that each has.
+// specTables returns the tables of testdata/specs.txt by their marks. Each function reports whether
+// a spec belongs to the table.
 func specTables() map[string]func(name string) bool {
 	balancer := func(name string) bool { return strings.Contains(name, "LoadBalancer") }
 	return map[string]func(string) bool{
@@ -18,7 +19,7 @@ func specTables() map[string]func(name string) bool {
 	}
 }
 
-// compareSpecs compares results with testdata/specs.txt, or writes them there.
+// compareSpecs compares results with testdata/specs.txt, or updates the file.
 func compareSpecs(t *testing.T, results []spec) {
 	t.Helper()
 	slices.SortFunc(results, func(a, b spec) int { return strings.Compare(a.name(), b.name()) })
@@ -41,7 +42,7 @@ func compareSpecs(t *testing.T, results []spec) {
 			}
 			state, why := rowOf(table, one.name())
 			if state != one.State && os.Getenv("UPDATE") == "" {
-				t.Errorf("%s: %s, and the table says %q: %s", one.name(), one.State, state, one.Failure.Message)
+				t.Errorf("%s: %s, want %q as in the table: %s", one.name(), one.State, state, one.Failure.Message)
 			}
 			if one.State == "skipped" && why == "" {
 				why = strings.TrimSpace(strings.ReplaceAll(one.Failure.Message, "\n", " "))
@@ -61,7 +62,7 @@ func compareSpecs(t *testing.T, results []spec) {
 	}
 }
 
-// rowOf returns the state of a spec in a table, and why it is so.
+// rowOf returns the state of a spec in a table, and the reason.
 func rowOf(table, name string) (state, why string) {
 	row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(name) + ` \| (\w+) \| (.*?) ?\|$`).FindStringSubmatch(table)
 	if row == nil {

@@ -20,7 +20,7 @@ import (
 const (
 	specs        = `\[sig-network\] (LoadBalancers|EndpointSlice|Services)`
 	skippedSpecs = `\[Disruptive\]` // they restart kube-proxy and the apiserver as pods
-	specsAtATime = 8                // most of them wait most of the time
+	specsAtATime = 8                // they mostly wait
 	specsFile    = "testdata/specs.txt"
 )
 
@@ -37,13 +37,13 @@ type spec struct {
 	RunTime time.Duration
 	Failure struct{ Message string }
 
-	note string // how it was run
+	note string // special options of the run
 }
 
 // TestKubernetesE2E runs Kubernetes' own specs of Services and EndpointSlices with kube-proxy and
 // kube-loxilb, from a machine outside of the cluster, and compares the results with the tables of
-// testdata/specs.txt. UPDATE=1 writes those, and docs/kubernetes-controller.md sums them up. SPECS
-// is a pattern for some.
+// testdata/specs.txt, which docs/kubernetes-controller.md sums up. UPDATE=1 updates the tables.
+// SPECS is a pattern that selects specs.
 func TestKubernetesE2E(t *testing.T) {
 	program := artifact(t, "LOXILB_KUBE_E2E")
 	c := clusterWith(t, rig.ClusterOptions{CNI: "bridge", IPv4Only: true},
@@ -59,11 +59,11 @@ func TestKubernetesE2E(t *testing.T) {
 	results := s.runAll(s.list())
 	var again []spec
 	results = slices.DeleteFunc(results, func(one spec) bool {
-		ofMode := strings.Contains(one.Failure.Message, "'Proxy' IPMode")
-		if ofMode {
+		needsVIPMode := strings.Contains(one.Failure.Message, "'Proxy' IPMode")
+		if needsVIPMode {
 			again = append(again, one)
 		}
-		return ofMode
+		return needsVIPMode
 	})
 	if len(again) > 0 {
 		helm(t, c, "upgrade", "loxilb", "../../../deploy/helm/loxilb", "--namespace=kube-system", "--reset-then-reuse-values", "--set=controller.extraArgs={--ip-mode=VIP}")
@@ -106,7 +106,7 @@ func (s *suite) runAll(list []spec) (results []spec) {
 	return results
 }
 
-// list returns the specs. Those of load balancers take longest and come first.
+// list returns the specs. Those of load balancers come first, since they take longest.
 func (s *suite) list() []spec {
 	list := s.run("all", "--ginkgo.dry-run", "--ginkgo.focus="+cmp.Or(os.Getenv("SPECS"), specs))
 	list = slices.DeleteFunc(list, func(one spec) bool { return one.LeafNodeType != "It" || one.State != "passed" })
@@ -154,7 +154,7 @@ func (s *suite) run(name string, args ...string) []spec {
 		s.t.Error(err)
 		return nil
 	}
-	_ = process.Wait() // specs that fail are in the report
+	_ = process.Wait() // the report has the specs that failed
 	data, err := os.ReadFile(report)
 	var reports []struct{ SpecReports []spec }
 	if err == nil {
@@ -167,11 +167,12 @@ func (s *suite) run(name string, args ...string) []spec {
 	return reports[0].SpecReports
 }
 
+// fullName returns the spec's name with labels.
 func (s spec) fullName() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
-// name is the spec's name without labels.
+// name returns the spec's name without labels.
 func (s spec) name() string {
 	return strings.TrimSpace(regexp.MustCompile(`\s*\[[^]]*\]`).ReplaceAllString(s.fullName(), ""))
 }

@@ -17,51 +17,51 @@ import (
 	"loxilb/test/await"
 )
 
-// TestFailures kills the leading controller, the daemon with the VIPs, and its node, and keeps the
-// controller from the MASTER, under load. Each time the cluster converges: requests are answered, a
-// changed Service is served, its address stays, and one node is MASTER. Only the death of a node
-// may cost requests.
+// TestFailures kills the leading controller, the daemon with the VIPs and its node, and cuts the
+// controller off from the MASTER, under load. Each time the cluster converges: requests are
+// answered, a changed Service is served, its address stays, and one node is MASTER. Only the death
+// of a node and moves of VIPs may cost requests.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	f := newFailures(t)
-	for _, one := range []failure{
+	for _, one := range []failureCase{
 		{"controller killed", 0, func() error { return f.killProgram(f.leader(), "kube-loxilb") }, nil},
 		{"daemon killed", 0, func() error { return f.killProgram(f.master(), "loxilb") }, nil},
-		{"path to the MASTER cut", 2, f.hideMaster, f.showMaster}, // those in flight when the VIP moves, and moves back
+		{"path to the MASTER cut", 2, f.hideMaster, f.showMaster}, // requests in flight when the VIP moves, and moves back
 		{"node killed", unlimited, f.killMaster, f.startNodes},
 	} {
-		f.survive(one)
+		f.test(one)
 	}
 	f.end()
 }
 
-// TestAPIServerFails kills the apiserver, makes it slow and stops it, like TestFailures. A stop may
-// cost requests: nodes look dead afterwards.
+// TestAPIServerFails is like TestFailures for an apiserver that is killed, slow or suspended. The
+// suspension may cost requests, since nodes seem dead afterwards.
 func TestAPIServerFails(t *testing.T) {
 	t.Parallel()
 	f := newFailures(t)
-	for _, one := range []failure{
+	for _, one := range []failureCase{
 		{"apiserver killed", 0, func() error { f.c.StopAPIServer(); return nil }, f.c.StartAPIServer},
 		{"apiserver slow", 0, f.slowAPIServer, nil},
 		{"apiserver stopped for a minute", unlimited, f.pauseAPIServer, f.resumeAPIServer},
 	} {
-		f.survive(one)
+		f.test(one)
 	}
 	f.end()
 }
 
-// unlimited is the number of requests that the death of a node may cost.
+// unlimited allows any number of failed requests.
 const unlimited = math.MaxInt
 
-// failure is something that dies, and how it returns.
-type failure struct {
-	what    string
-	costs   int // requests, at most
-	kill    func() error
-	recover func(context.Context) error
+// failureCase is a failure, and how it ends.
+type failureCase struct {
+	what      string
+	maxFailed int // requests that may fail
+	begin     func() error
+	end       func(context.Context) error // nil: the failure ends by itself
 }
 
-// newFailures starts a cluster with two replicas of the controller, and a Service.
+// newFailures starts a cluster with two replicas of the controller and a Service.
 func newFailures(t *testing.T) *failures {
 	t.Helper()
 	c := cluster(t, "bridge")
@@ -70,44 +70,44 @@ func newFailures(t *testing.T) *failures {
 		"--output=jsonpath={.items[*].spec.nodeName}"); nodes != "n1 n2" && nodes != "n2 n1" {
 		t.Errorf("the replicas of the controller are on %q", nodes)
 	}
-	return shopUnderFailures(t, c)
+	return newShop(t, c)
 }
 
-// shopUnderFailures starts a Service in a cluster, and waits until it is served.
-func shopUnderFailures(t *testing.T, c *rig.Cluster) *failures {
+// newShop creates the Service shop in a cluster, and waits until it is served.
+func newShop(t *testing.T, c *rig.Cluster) *failures {
 	t.Helper()
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
 	kubectl(t, c, "expose", "deployment", "shop", "--type=LoadBalancer", "--port=80", "--target-port=8080")
 	f := &failures{t: t, c: c, vip: ingress(t, c), outside: client{"outside", c.Outside.DialContext}, port: 80}
-	await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), f.outside, f.address()) })
 	return f
 }
 
-// survive has something die under load, and checks that the cluster converges.
-func (f *failures) survive(one failure) {
+// test begins a failure under load, ends it, and checks that the cluster converges.
+func (f *failures) test(c failureCase) {
 	t := f.t
 	t.Helper()
 	load := startLoad(t.Context(), f.c, f.outside, f.address())
 	step := stopwatch(t)
-	if err := one.kill(); err != nil {
-		t.Fatal(one.what, err)
+	if err := c.begin(); err != nil {
+		t.Fatal(c.what, err)
 	}
-	await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
-	step(one.what + ": 20 of 20 requests are answered")
-	if one.recover != nil {
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), f.outside, f.address()) })
+	step(c.what + ": 20 of 20 requests are answered")
+	if c.end != nil {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		err := one.recover(ctx)
+		err := c.end(ctx)
 		cancel()
 		if err != nil {
-			t.Fatal(one.what, err)
+			t.Fatal(c.what, err)
 		}
 	}
 	f.ready()
 	f.oneMaster()
-	load.check(t, one.what, one.costs)
+	load.check(t, c.what, c.maxFailed)
 	f.change()
-	step(one.what + ": a changed Service is served")
+	step(c.what + ": a changed Service is served")
 }
 
 // end deletes the Service.
@@ -117,26 +117,26 @@ func (f *failures) end() {
 	await.True(f.t, patience, "the VIP is gone", func() bool { return probeARP(f.c.LAN.Run, f.vip) != nil })
 }
 
-// How the apiserver is disturbed.
+// Times of failures of the apiserver.
 const (
 	apiDelay = 2 * time.Second
 	apiWork  = time.Second / 2
 	apiPause = time.Minute
 )
 
-// failures is a cluster where things die.
+// failures is a cluster with a Service for tests of failures.
 type failures struct {
 	t       *testing.T
 	c       *rig.Cluster
 	vip     string
 	port    int
 	outside client
-	hidden  *rig.Node // whose API nobody reaches
+	hidden  *rig.Node // node whose API is not reachable
 }
 
 func (f *failures) address() string { return net.JoinHostPort(f.vip, fmt.Sprint(f.port)) }
 
-// slowAPIServer has answers of the apiserver take up to two seconds, and waits until a new Service
+// slowAPIServer delays answers of the apiserver by up to two seconds, and waits until a new Service
 // is served and deleted.
 func (f *failures) slowAPIServer() error {
 	defer f.c.SlowAPIServer(apiWork, apiDelay)()
@@ -147,14 +147,14 @@ func (f *failures) slowAPIServer() error {
 		if err != nil || vip == "" {
 			return fmt.Errorf("the Service has address %q (%w)", vip, err)
 		}
-		return all(f.t.Context(), f.outside, net.JoinHostPort(vip, "80"))
+		return allAnswered(f.t.Context(), f.outside, net.JoinHostPort(vip, "80"))
 	})
 	f.t.Logf("a new Service is served after %v, as the apiserver's answers take up to %v", time.Since(began).Round(time.Millisecond), apiDelay)
 	kubectl(f.t, f.c, "delete", "service", "late", "--timeout=60s")
 	return nil
 }
 
-// pauseAPIServer has the apiserver do nothing for a minute, in which the leader loses its Lease.
+// pauseAPIServer suspends the apiserver for a minute, in which the leader loses its Lease.
 func (f *failures) pauseAPIServer() error {
 	f.t.Logf("before the stop, nodes became ready at %s; MASTER is %q", f.transitions(), f.masters())
 	f.c.PauseAPIServer()
@@ -162,9 +162,9 @@ func (f *failures) pauseAPIServer() error {
 	return nil
 }
 
-// resumeAPIServer continues the apiserver. The controller manager, which heard nothing of nodes for
-// a minute, may take them for dead then. Their pods are not ready for a moment, and kube-proxy
-// refuses.
+// resumeAPIServer resumes the apiserver. The controller manager had no news of nodes for a minute,
+// and may take them for dead. Then their pods are not ready for a moment, and kube-proxy refuses
+// connections.
 func (f *failures) resumeAPIServer(ctx context.Context) error {
 	if err := f.c.ResumeAPIServer(ctx); err != nil {
 		return err
@@ -179,7 +179,7 @@ func (f *failures) transitions() string {
 	return kubectl(f.t, f.c, "get", "nodes", `--output=jsonpath={.items[*].status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
 }
 
-// ready waits until all pods of loxilb run again.
+// ready waits until all pods of loxilb are ready.
 func (f *failures) ready() {
 	f.t.Helper()
 	for _, workload := range []string{"daemonset/loxilb", "deployment/loxilb-controller"} {
@@ -187,7 +187,7 @@ func (f *failures) ready() {
 	}
 }
 
-// change changes the Service's port, and waits until it is served at the same address.
+// change changes the port of the Service, and waits until it is served at the same address.
 func (f *failures) change() {
 	f.t.Helper()
 	f.port++
@@ -196,13 +196,13 @@ func (f *failures) change() {
 		_, err := f.c.Kubectl("patch", "service", "shop", "--type=json", "--patch="+patch)
 		return err
 	})
-	await.NoError(f.t, patience, func() error { return all(f.t.Context(), f.outside, f.address()) })
+	await.NoError(f.t, patience, func() error { return allAnswered(f.t.Context(), f.outside, f.address()) })
 	if now := ingress(f.t, f.c); now != f.vip {
 		f.t.Errorf("the address was %s and is %s", f.vip, now)
 	}
 }
 
-// leader returns the node of the controller that works.
+// leader returns the node of the leading controller.
 func (f *failures) leader() *rig.Node {
 	f.t.Helper()
 	holder := kubectl(f.t, f.c, "--namespace=kube-system", "get", "lease", "kube-loxilb-llb", "--output=jsonpath={.spec.holderIdentity}")
@@ -210,7 +210,7 @@ func (f *failures) leader() *rig.Node {
 	return f.nodeOf(kubectl(f.t, f.c, "--namespace=kube-system", "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"))
 }
 
-// master returns the node that has the VIPs.
+// master returns the node that is MASTER.
 func (f *failures) master() (node *rig.Node) {
 	f.t.Helper()
 	await.NoError(f.t, patience, func() error {
@@ -224,17 +224,18 @@ func (f *failures) master() (node *rig.Node) {
 	return node
 }
 
-// masters returns the names of the nodes that believe to have the VIPs, without asking some.
-func (f *failures) masters(unasked ...*rig.Node) (nodes []string) {
+// masters returns the names of the nodes whose daemon is MASTER, without those in except.
+func (f *failures) masters(except ...*rig.Node) (nodes []string) {
 	for _, n := range f.c.Nodes {
-		if !slices.Contains(unasked, n) && isMaster(f.t.Context(), n) {
+		if !slices.Contains(except, n) && isMaster(f.t.Context(), n) {
 			nodes = append(nodes, n.Name)
 		}
 	}
 	return nodes
 }
 
-// isMaster asks the daemon of a node, on that node: others may not reach it.
+// isMaster reports whether the daemon of a node is MASTER. The request comes from the node itself,
+// since others might not reach it.
 func isMaster(ctx context.Context, n *rig.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -254,8 +255,8 @@ func isMaster(ctx context.Context, n *rig.Node) bool {
 // askTimeout is how long a daemon may take for an answer.
 const askTimeout = 5 * time.Second
 
-// hideMaster lets nobody reach the API of the MASTER, and waits until there is a second one: the
-// first cannot be told.
+// hideMaster blocks the API of the MASTER, and waits until there is a second one: the controller
+// cannot notify the first.
 func (f *failures) hideMaster() error {
 	f.hidden = f.master()
 	rules := "table inet hide { chain input { type filter hook input priority -200; iifname != lo tcp dport 11111 drop; }; }"
@@ -273,6 +274,7 @@ func (f *failures) hideMaster() error {
 	return nil
 }
 
+// showMaster unblocks the API of the hidden MASTER, and waits until only one is left.
 func (f *failures) showMaster(context.Context) error {
 	out, err := f.hidden.Run("nft", "delete table inet hide")
 	if err != nil {
@@ -306,8 +308,8 @@ func (f *failures) nodeOf(name string) *rig.Node {
 	return nil
 }
 
-// killProgram kills a program of a node's pods as a crash would. Only the node's own processes are
-// in sight there.
+// killProgram kills a program of a node's pods as a crash would. The node has its own PID
+// namespace, so other nodes are not affected.
 func (f *failures) killProgram(n *rig.Node, name string) error {
 	out, err := n.Run("sh", "-c", "kill -KILL $(pidof "+name+")")
 	if err != nil {
@@ -316,18 +318,18 @@ func (f *failures) killProgram(n *rig.Node, name string) error {
 	return nil
 }
 
-// killNode cuts a node's power: it no longer answers anything.
+// killNode ends a node as a power failure would: it no longer answers.
 func (f *failures) killNode(n *rig.Node) error {
-	if err := n.Connect(false); err != nil {
+	if err := n.SetConnected(false); err != nil {
 		return err
 	}
 	n.Kill()
 	return nil
 }
 
-// killMaster kills the node with the VIPs. A host of the LAN that knows its MAC address, and sends
-// nothing, learns that of the other node by its announcements: gratuitous ARP, and unsolicited
-// neighbor advertisements.
+// killMaster kills the node that is MASTER. A host of the LAN that has its MAC address, and sends
+// nothing, must learn the other node's address from gratuitous ARP and unsolicited neighbor
+// advertisements.
 func (f *failures) killMaster() error {
 	f.t.Helper()
 	apply(f.t, f.c, serviceOfIPv6)
@@ -342,8 +344,8 @@ func (f *failures) killMaster() error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	// the kernel deletes what a host has not used for this long, if all namespaces together have
-	// many neighbors
+	// The kernel deletes neighbors that were not used for this time, if all namespaces together have
+	// many.
 	if out, err := f.c.LAN.Run("sysctl", "-qw", "net.ipv4.neigh.eth0.gc_stale_time=3600", "net.ipv6.neigh.eth0.gc_stale_time=3600"); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
@@ -381,11 +383,11 @@ spec:
   ports: [{port: 80, targetPort: 8080}]
 `
 
-// startNodes starts the nodes that were killed.
+// startNodes starts killed nodes.
 func (f *failures) startNodes(ctx context.Context) (err error) {
 	for _, n := range f.c.Nodes {
-		if !n.Runs() {
-			err = errors.Join(err, n.Connect(true), n.Start(ctx))
+		if !n.IsRunning() {
+			err = errors.Join(err, n.SetConnected(true), n.Start(ctx))
 		}
 	}
 	return err

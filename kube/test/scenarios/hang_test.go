@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	shortHang = 8 * time.Second  // some polls of the controller
+	shortHang = 8 * time.Second  // longer than some polls of the controller
 	roleLease = 30 * time.Second // of a MASTER, as the controller sets it
-	// nobody is for how long nobody may answer for the VIPs of a daemon that hangs: see ADR 122.
-	// The rest is for a busy machine.
-	nobody = 6*time.Second + 2*time.Second
+	// maxSilence is how long no node may answer for the VIPs of a daemon that hangs (ADR 122), with 2
+	// s for a busy machine.
+	maxSilence = 6*time.Second + 2*time.Second
 )
 
-// TestHang has the daemon of the MASTER hang under load, for a short time and for longer than its
-// lease. The short time costs nothing, and no VIP moves. After the long one, nobody answers for the
-// VIPs for some seconds, and then the other node does. Two nodes never answer, nor when the daemon
-// continues.
+// TestHang suspends the daemon of the MASTER under load, for a short time and for longer than its
+// lease. The short time costs no request, and no VIP moves. During the long one, no node answers
+// for the VIPs for some seconds, and then the other node does. Two nodes never answer, not even
+// when the daemon resumes.
 func TestHang(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
 	install(t, c)
-	f := shopUnderFailures(t, c)
+	f := newShop(t, c)
 	for _, tc := range []struct {
-		what  string
-		moves bool // it hangs until the VIPs have moved
-		costs int
+		what      string
+		moves     bool // it hangs until the VIPs have moved
+		maxFailed int
 	}{
 		{"short", false, 0},
 		{"long", true, unlimited},
@@ -42,7 +42,7 @@ func TestHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		observer := labtest.Observe(t, c.LAN, netip.MustParseAddr("10.77.0.21"), netip.MustParseAddr(f.vip))
-		await.True(t, patience, "somebody answers", func() bool { return observer.Count() > 0 })
+		await.True(t, patience, "a node answers", func() bool { return observer.Count() > 0 })
 		load := startLoad(t.Context(), c, f.outside, f.address())
 		began := time.Now()
 		signal(t, hanging.Run, "STOP")
@@ -51,10 +51,10 @@ func TestHang(t *testing.T) {
 		} else {
 			time.Sleep(shortHang)
 		}
-		await.NoError(t, patience, func() error { return all(t.Context(), f.outside, f.address()) })
+		await.NoError(t, patience, func() error { return allAnswered(t.Context(), f.outside, f.address()) })
 		signal(t, hanging.Run, "CONT")
 		f.oneMaster()
-		load.check(t, tc.what, tc.costs)
+		load.check(t, tc.what, tc.maxFailed)
 		view := observer.End(began)
 		t.Logf("%s: %+v", tc.what, view)
 		if moved := view.LastMAC != mac.String(); moved != tc.moves {
@@ -63,8 +63,8 @@ func TestHang(t *testing.T) {
 		if view.Overlap > 0 {
 			t.Errorf("%s: two nodes answered for %v", tc.what, view.Overlap)
 		}
-		if tc.moves && (view.Silence > nobody || view.FailoverTime < roleLease) {
-			t.Errorf("%s: nobody answered for %v, and another node after %v", tc.what, view.Silence, view.FailoverTime)
+		if tc.moves && (view.Silence > maxSilence || view.FailoverTime < roleLease) {
+			t.Errorf("%s: no node answered for %v, and another one after %v", tc.what, view.Silence, view.FailoverTime)
 		}
 		f.change()
 	}

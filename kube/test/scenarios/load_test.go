@@ -15,7 +15,7 @@ import (
 	"loxilb/kube/test/rig"
 )
 
-// load is a client that makes requests all the time, each by a connection of its own.
+// load is a client that makes requests all the time, each on a new connection.
 type load struct {
 	cluster *rig.Cluster
 	cancel  context.CancelFunc
@@ -31,16 +31,16 @@ type load struct {
 	outages  []outage
 }
 
-// outage is a time in which requests failed.
+// outage is a period in which requests failed.
 type outage struct {
 	from, to time.Duration // since the load began
 	kinds    map[string]*span
 }
 
-// span is when requests failed in one way.
+// span counts failures of one kind.
 type span struct {
 	count    int
-	from, to time.Duration // when the first and the last of them began
+	from, to time.Duration // begin of the first and of the last of these requests
 }
 
 func (s *span) String() string {
@@ -69,9 +69,10 @@ func startLoad(ctx context.Context, cluster *rig.Cluster, c client, address stri
 	return l
 }
 
-// answerTimeout is how long a request of a load may take.
+// answerTimeout is the timeout of a load's requests.
 const answerTimeout = 2 * time.Second
 
+// count records the result of a request.
 func (l *load) count(start time.Duration, pod string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +84,7 @@ func (l *load) count(start time.Duration, pod string, err error) {
 	if l.first == nil {
 		l.first = err
 	}
-	const pause = time.Second // of an outage in which some requests are answered
+	const pause = time.Second // longest time without failures within an outage
 	if n := len(l.outages); n == 0 || start-l.outages[n-1].to > pause {
 		l.outages = append(l.outages, outage{from: start, kinds: map[string]*span{}})
 	}
@@ -102,7 +103,7 @@ func (l *load) count(start time.Duration, pod string, err error) {
 
 const timeout = "timeout"
 
-// kindOf returns what many errors have in common.
+// kindOf returns a text that is the same for errors of one kind.
 func kindOf(err error) string {
 	var late interface{ Timeout() bool }
 	var errno syscall.Errno
@@ -126,14 +127,14 @@ func (l *load) report() string {
 	return b.String()
 }
 
-// names returns how many pods have answered.
+// names returns the number of pods that have answered.
 func (l *load) names() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.answered)
 }
 
-// stop ends the client and returns how many requests it made, how many failed, and the first error.
+// stop ends the client and returns the numbers of all and of failed requests, and the first error.
 func (l *load) stop() (total, failed int, first error) {
 	l.cancel()
 	<-l.done
@@ -151,11 +152,11 @@ func (l *load) check(t testing.TB, what string, allowed int) {
 	t.Logf("%s: %d of %d requests failed%s", what, failed, total, l.report())
 	if failed > allowed {
 		t.Errorf("%s: %d of %d requests failed, the first one: %v", what, failed, total, first)
-		logMoments(t, l)
+		logOutages(t, l)
 	}
 }
 
-// whoAnswers makes a request and returns the name of the pod.
+// whoAnswers makes a request and returns the name of the pod that answers.
 func whoAnswers(ctx context.Context, h *http.Client, address string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
 	if err != nil {

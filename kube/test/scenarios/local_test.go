@@ -32,9 +32,9 @@ func TestEndpoints(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { testUpgrade(t, c) })
 }
 
-// testEndpointStates checks two choices of Services about their endpoints: with the policy Local,
-// nodes are probed at healthCheckNodePort, which follows a pod from node to node; and with
-// publishNotReadyAddresses pods serve that are not ready.
+// testEndpointStates checks two settings of Services: with the policy Local, nodes are probed at
+// healthCheckNodePort while a pod moves from node to node; with publishNotReadyAddresses, pods that
+// are not ready serve.
 func testEndpointStates(t *testing.T, c *rig.Cluster) {
 	t.Helper()
 	outside := client{"outside", c.Outside.DialContext}
@@ -48,7 +48,7 @@ func testEndpointStates(t *testing.T, c *rig.Cluster) {
 		pod := onlyPod(t, c, "app=shop")
 		on := pod.Node
 		await.NoError(t, patience, func() error { return probesOnly(t, c, on, check) })
-		await.NoError(t, patience, func() error { return all(t.Context(), outside, vip) })
+		await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, vip) })
 		kubectl(t, c, "cordon", on)
 		kubectl(t, c, "delete", "pod", pod.Name)
 	}
@@ -57,14 +57,14 @@ func testEndpointStates(t *testing.T, c *rig.Cluster) {
 	apply(t, c, neverReady)
 	address := func(name string) string { return net.JoinHostPort(ingressOf(t, c, name), "80") }
 	published, unpublished := address("published"), address("unpublished")
-	await.NoError(t, patience, func() error { return all(t.Context(), outside, published) })
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, published) })
 	if n, err := get(t.Context(), outside, unpublished); n > 0 || err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("pods that are not ready have answered %d requests: %v", n, err)
 	}
 }
 
-// onlyPod waits until a selector selects one pod, which has an address. A terminating pod keeps its
-// address, and is selected until its containers have ended.
+// onlyPod waits until a selector selects a single pod, with an address. A terminating pod counts
+// until its containers have ended.
 func onlyPod(t *testing.T, c *rig.Cluster, selector string) (pod rig.Pod) {
 	t.Helper()
 	await.NoError(t, patience, func() error {
@@ -81,7 +81,7 @@ func onlyPod(t *testing.T, c *rig.Cluster, selector string) (pod rig.Pod) {
 	return pod
 }
 
-// probesOnly reports an error unless the balancer on n1 probes one node alone, at the health check
+// probesOnly returns an error unless the balancer on n1 probes only this node, at the health check
 // of kube-proxy, with success.
 func probesOnly(t *testing.T, c *rig.Cluster, node, check string) error {
 	var list struct {

@@ -21,10 +21,11 @@ import (
 	"loxilb/test/netnstest"
 )
 
-// testOutside has two balancers outside of the cluster serve shop, over TLS and with a token. They
-// have the services and roles, and shop the status, that the existing controller leaves. Ours takes
-// over under load: the VIP stays, no request fails, and a held connection survives. Then the MASTER
-// dies, and the other balancer answers. After helm uninstall it has no services.
+// testOutside checks two balancers outside of the cluster, with TLS and a token. At first, their
+// services and roles, and the status of shop, are those that the existing controller leaves. Our
+// controller takes over under load: the VIP stays, no request fails, and a held connection
+// survives. Then the MASTER dies, and the other balancer answers. After helm uninstall it has no
+// services.
 func testOutside(t *testing.T, c *rig.Cluster) {
 	t.Helper()
 	const vip = "10.77.0.133"
@@ -34,7 +35,7 @@ func testOutside(t *testing.T, c *rig.Cluster) {
 	step("two balancers outside of the cluster are ready")
 	leaveAsExisting(t, c, balancers, vip)
 	outside := client{"outside", c.Outside.DialContext}
-	await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, address) })
 	step("20 of 20 requests are answered, as the existing controller has configured it")
 
 	held := hold(t, outside, address)
@@ -52,7 +53,7 @@ func testOutside(t *testing.T, c *rig.Cluster) {
 		t.Errorf("the chart installs on nodes, too: %s", out)
 	}
 	if err := held.request(); err != nil {
-		t.Errorf("the connection that was open all the time: %v", err)
+		t.Errorf("the held connection: %v", err)
 	}
 	load.check(t, "another controller takes over", 0)
 
@@ -60,7 +61,7 @@ func testOutside(t *testing.T, c *rig.Cluster) {
 	if out, err := balancers[0].host.Run("ip", "link", "set", "eth0", "down"); err != nil {
 		t.Fatal(err, out)
 	}
-	await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, address) })
 	step("the MASTER is dead: the other balancer answers")
 
 	shell(t, c, removal(t))
@@ -85,7 +86,7 @@ type outsideBalancer struct {
 }
 
 // startBalancers starts two balancers in the nodes' network, whose API needs TLS and a token, and
-// makes the Secret for the controller.
+// creates the Secret for the controller.
 func startBalancers(t *testing.T, c *rig.Cluster) (list []*outsideBalancer) {
 	t.Helper()
 	bin, dir := artifact(t, "NETTEST_BIN"), t.TempDir()
@@ -127,7 +128,7 @@ func startBalancers(t *testing.T, c *rig.Cluster) (list []*outsideBalancer) {
 	return list
 }
 
-// installOutside installs the chart with the controller alone.
+// installOutside installs the chart with only the controller.
 func installOutside(t *testing.T, c *rig.Cluster, balancers []*outsideBalancer) {
 	t.Helper()
 	var urls []string
@@ -140,8 +141,8 @@ func installOutside(t *testing.T, c *rig.Cluster, balancers []*outsideBalancer) 
 	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "deployment/loxilb-controller", "--timeout=120s")
 }
 
-// leaveAsExisting gives balancers and the Service shop what the existing controller gives them: the
-// first balancer is MASTER, and the status has a host name.
+// leaveAsExisting sets services and roles of balancers, and the status of shop, like the existing
+// controller: the first balancer is MASTER, and the status has a host name.
 func leaveAsExisting(t *testing.T, c *rig.Cluster, balancers []*outsideBalancer, vip string) {
 	t.Helper()
 	type object = map[string]any
@@ -163,13 +164,13 @@ func leaveAsExisting(t *testing.T, c *rig.Cluster, balancers []*outsideBalancer,
 		`--patch={"status":{"loadBalancer":{"ingress":[{"hostname":"llb-`+vip+`"}]}}}`)
 }
 
-// services returns the balancer's services, with those of controllers.
+// services returns all services of the balancer.
 func (b *outsideBalancer) services(t *testing.T) string {
 	t.Helper()
 	return b.request(t, http.MethodGet, "config/objects?kind=Loadbalancer&managed=true", nil)
 }
 
-// isTakenOver reports an error until the balancer's service has our controller as owner.
+// isTakenOver returns an error unless our controller owns the balancer's service.
 func (b *outsideBalancer) isTakenOver(t *testing.T) error {
 	if list := b.services(t); strings.Count(list, "default_shop:llb-inst0") != 1 || !strings.Contains(list, `"kube-`) {
 		return fmt.Errorf("%s has services %s", b.url, list)

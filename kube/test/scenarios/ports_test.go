@@ -14,13 +14,13 @@ import (
 	"loxilb/test/await"
 )
 
-// checkSourcePorts checks that connections of the balancer on n1 and of kube-proxy to the same pod,
-// both with n1's address, never have the same source port, with the rule of docs/kubernetes.md: the
-// answers of one would go to the other.
+// checkSourcePorts checks that with the rule of docs/kubernetes.md, connections of the balancer on
+// n1 and of kube-proxy to the same pod, both from n1's address, never have the same source port:
+// answers to one would reach the other.
 func checkSourcePorts(t *testing.T, c *rig.Cluster, pods map[string]rig.Pod) {
 	t.Helper()
 	n1, pod := c.Nodes[0], pods["n2"]
-	if out, err := n1.Run("nft", ruleOfDocs(t)); err != nil {
+	if out, err := n1.Run("nft", documentedRule(t)); err != nil {
 		t.Fatal(err, out)
 	}
 	create(t, c, service{mode: "onearm", number: 1, addresses: pod.Addresses, port: 8080, vips: []string{"10.77.0.120", "fd77::1:20"}})
@@ -34,7 +34,7 @@ func checkSourcePorts(t *testing.T, c *rig.Cluster, pods map[string]rig.Pod) {
 		for _, tc := range []struct {
 			what, address string
 			from          client
-			local         bool // ports are those of the kernel
+			local         bool // the source port is of the kernel's range
 		}{
 			{"VIP", net.JoinHostPort(vip, "80"), client{"LAN host", c.LAN.DialContext}, false},
 			{"VIP", net.JoinHostPort(vip, "80"), client{"n1 itself", n1.DialContext}, true},                // the socket is connected to the pod
@@ -42,7 +42,7 @@ func checkSourcePorts(t *testing.T, c *rig.Cluster, pods map[string]rig.Pod) {
 			{"node port", net.JoinHostPort(node, nodePort), client{"LAN host", c.LAN.DialContext}, true},
 		} {
 			h := &http.Client{Timeout: patience, Transport: &http.Transport{DialContext: tc.from.dial, DisableKeepAlives: true}}
-			await.NoError(t, patience, func() error { // kube-proxy needs a moment
+			await.NoError(t, patience, func() error { // kube-proxy is late
 				_, err := whoAnswers(t.Context(), h, tc.address)
 				return err
 			})
@@ -61,7 +61,7 @@ func checkSourcePorts(t *testing.T, c *rig.Cluster, pods map[string]rig.Pod) {
 	}
 }
 
-// sourcePort makes a request and returns the port that the pod sees.
+// sourcePort makes a request and returns its source port as the pod sees it.
 func sourcePort(h *http.Client, address string) (int, error) {
 	answer, err := h.Get("http://" + address + "/port")
 	if err != nil {
@@ -75,7 +75,7 @@ func sourcePort(h *http.Client, address string) (int, error) {
 	return port, nil
 }
 
-// localPorts returns the first and the last port that a node's kernel gives to its own connections.
+// localPorts returns the first and the last port of the kernel's range on a node.
 func localPorts(t testing.TB, n *rig.Node) (first, last int) {
 	t.Helper()
 	text, err := n.Run("cat", "/proc/sys/net/ipv4/ip_local_port_range")
@@ -94,8 +94,8 @@ func localPorts(t testing.TB, n *rig.Node) (first, last int) {
 	return first, last
 }
 
-// ruleOfDocs returns the rule for nodes of docs/kubernetes.md.
-func ruleOfDocs(t testing.TB) string {
+// documentedRule returns the nftables rule of docs/kubernetes.md.
+func documentedRule(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/kubernetes.md")
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"loxilb/test/await"
 )
 
-// testRollouts replaces all pods of a Deployment, twice, under load on Services of each kind: by
-// node ports and by pods, with and without probes, and with the policy Local. No request fails,
-// with the rule of docs/kubernetes.md: connections of loxilb and of kube-proxy lead to the same
-// pods.
+// testRollouts replaces all pods of a Deployment twice, under load on Services of each kind: with
+// node ports and with pods as endpoints, with and without probes, and with the policy Local. No
+// request fails. Since loxilb and kube-proxy connect to the same pods, nodes have the rule of
+// docs/kubernetes.md.
 func testRollouts(t *testing.T, c *rig.Cluster) {
 	t.Helper()
 	step := stopwatch(t)
 	for _, n := range c.Nodes {
-		if out, err := n.Run("nft", ruleOfDocs(t)); err != nil {
+		if out, err := n.Run("nft", documentedRule(t)); err != nil {
 			t.Fatal(err, out)
 		}
 	}
@@ -38,7 +38,7 @@ func testRollouts(t *testing.T, c *rig.Cluster) {
 	loads := make([]*load, len(kinds))
 	for i, k := range kinds {
 		address := net.JoinHostPort(ingressOf(t, c, k.name), "80")
-		await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
+		await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, address) })
 		loads[i] = startLoad(t.Context(), c, outside, address)
 	}
 	step("Services of all kinds are served")
@@ -55,15 +55,15 @@ func testRollouts(t *testing.T, c *rig.Cluster) {
 			t.Errorf("%s: %d of %d requests failed while pods were replaced, the first one: %v", k.name, failed, total, first)
 		}
 		if loads[i].names() < 4 {
-			t.Errorf("%s: %d pods have answered, want those before and after", k.name, loads[i].names())
+			t.Errorf("%s: %d pods have answered, want at least the two old and the two new ones", k.name, loads[i].names())
 		}
 	}
 	if t.Failed() {
-		logMoments(t, loads...)
+		logOutages(t, loads...)
 	}
 }
 
-// twoPods returns an error unless the Deployment has two pods, none of which ends.
+// twoPods returns an error unless there are exactly two pods, so none is terminating.
 func twoPods(c *rig.Cluster) error {
 	pods, err := c.Pods("app=shop")
 	if err == nil && len(pods) != 2 {

@@ -1,5 +1,5 @@
-// Package scenarios has tests of loxilb in a cluster, as its users run it: from the chart, with the
-// container image.
+// Package scenarios tests loxilb in a cluster as users run it: from the chart, with the container
+// image.
 package scenarios
 
 import (
@@ -17,10 +17,10 @@ import (
 	"loxilb/test/netnstest/labtest"
 )
 
-// patience is how long anything of a cluster may take on a busy machine.
+// patience is the timeout of operations in a cluster, for busy machines.
 const patience = 2 * time.Minute
 
-// artifact returns what kube/test/run made and named in a variable.
+// artifact returns an environment variable of kube/test/run, such as the path of a program.
 func artifact(t testing.TB, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
@@ -30,14 +30,14 @@ func artifact(t testing.TB, variable string) string {
 	return value
 }
 
-// cluster starts a cluster whose nodes have the images of loxilb, web servers and some more. It
-// ends with the test. The logs of a failed test are kept.
+// cluster starts a cluster whose nodes have the images of loxilb, web servers and more. It ends
+// with the test. A failed test logs its state.
 func cluster(t *testing.T, cni string, more ...rig.Image) *rig.Cluster {
 	t.Helper()
 	return clusterWith(t, rig.ClusterOptions{CNI: cni}, more...)
 }
 
-// clusterWith starts a cluster like cluster, with more options.
+// clusterWith is cluster with more options.
 func clusterWith(t *testing.T, o rig.ClusterOptions, more ...rig.Image) *rig.Cluster {
 	t.Helper()
 	web, loxilb, controller := artifact(t, "LOXILB_KUBE_WEB"), artifact(t, "LOXILB_KUBE_IMAGE"), artifact(t, "LOXILB_KUBE_CONTROLLER")
@@ -89,7 +89,7 @@ func kubectl(t testing.TB, c *rig.Cluster, args ...string) string {
 	return out
 }
 
-// apply creates or changes objects.
+// apply creates or updates objects.
 func apply(t testing.TB, c *rig.Cluster, manifest string) {
 	t.Helper()
 	if err := c.Apply(manifest); err != nil {
@@ -107,7 +107,7 @@ func helm(t testing.TB, c *rig.Cluster, args ...string) string {
 	return out
 }
 
-// shell runs commands of a user, who has kubectl and helm; a failure ends the test.
+// shell runs shell commands with kubectl and helm; a failure ends the test.
 func shell(t testing.TB, c *rig.Cluster, commands string) string {
 	t.Helper()
 	out, err := c.Run("sh", "-euc", fmt.Sprintf("kubectl() { %s \"$@\"; }\nhelm() { %s \"$@\"; }\n%s", c.KubectlProgram(), artifact(t, "LOXILB_HELM"), commands))
@@ -128,13 +128,13 @@ func installLoxilb(t testing.TB, c *rig.Cluster, values ...string) {
 		args = append(args, "--set="+v)
 	}
 	helm(t, c, args...)
-	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=2m") // helm does not wait for it
+	kubectl(t, c, "--namespace=kube-system", "rollout", "status", "daemonset/loxilb", "--timeout=2m") // helm does not wait
 }
 
-// runWeb runs web servers and waits until they answer. Each node has two pods: one is behind the
-// Service web and its node port, and the other one is returned by the node's name. kube-proxy's
-// masquerading does not know the source ports of the balancer, so it would sometimes choose one of
-// them towards the same pod (docs/kubernetes.md).
+// runWeb starts web servers and waits until they answer. Each node has two pods: one behind the
+// Service web with a node port, and one that is returned, by node. They differ since kube-proxy
+// masquerades without regard to the balancer's source ports, and could choose the same port to the
+// same pod (docs/kubernetes.md).
 func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 	t.Helper()
 	apply(t, c, webService)
@@ -161,7 +161,8 @@ func runWeb(t testing.TB, c *rig.Cluster) map[string]rig.Pod {
 	return byNode
 }
 
-// awaitNodePorts waits until kube-proxy has the node ports: a pod is available sooner.
+// awaitNodePorts waits until kube-proxy serves the node ports, which may be later than pods are
+// available.
 func awaitNodePorts(t testing.TB, c *rig.Cluster) {
 	t.Helper()
 	lan := client{"LAN host", c.LAN.DialContext}

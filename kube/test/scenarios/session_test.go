@@ -16,15 +16,15 @@ import (
 	"loxilb/test/await"
 )
 
-// TestSession is a newcomer's first hour with loxilb, in the commands of docs/kubernetes.md: from
-// the installation to the removal, by way of a Service that is scaled, rolled out again, and whose
-// node is drained, under load. It prints how long each step takes.
+// TestSession runs the commands of docs/kubernetes.md from installation to removal. In between, a
+// Service is created and, under load, scaled, rolled out again and drained from a node. The test
+// logs how long each step takes.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge", rig.Image{Name: "localhost/coredns:1", Program: artifact(t, "LOXILB_KUBE_DNS")})
 	runDNS(t, c)
 	step := stopwatch(t)
-	installByDocs(t, c, step)
+	installAsDocumented(t, c, step)
 
 	apply(t, c, sessionDeployment)
 	kubectl(t, c, "rollout", "status", "deployment/shop", "--timeout=120s")
@@ -43,7 +43,7 @@ func TestSession(t *testing.T) {
 		{"n2", c.Nodes[1].DialContext},
 	}
 	for _, cl := range clients {
-		await.NoError(t, patience, func() error { return all(t.Context(), cl, address) })
+		await.NoError(t, patience, func() error { return allAnswered(t.Context(), cl, address) })
 		step("20 of 20 requests are answered from " + cl.name)
 	}
 	if out := kubectl(t, c, "exec", "deployment/shop", "--", "web", "get", "20", address); strings.Count(out, "shop-") != requests {
@@ -76,14 +76,14 @@ func TestSession(t *testing.T) {
 
 	shell(t, c, removal(t))
 	for _, node := range c.Nodes {
-		clean(t, node)
+		checkClean(t, node)
 	}
 	step("helm uninstall: nothing is left")
 }
 
-// installByDocs runs the commands of docs/kubernetes.md that install balancers and controller, with
-// the images and addresses of this cluster.
-func installByDocs(t testing.TB, c *rig.Cluster, step func(string)) {
+// installAsDocumented runs the commands of docs/kubernetes.md that install balancers and
+// controller, with the images and addresses of this cluster.
+func installAsDocumented(t testing.TB, c *rig.Cluster, step func(string)) {
 	t.Helper()
 	text, err := os.ReadFile("../../../docs/kubernetes.md")
 	if err != nil {
@@ -169,8 +169,8 @@ func stopwatch(t testing.TB) func(step string) {
 	}
 }
 
-// all makes requests, and fails if one is not answered.
-func all(ctx context.Context, c client, address string) error {
+// allAnswered returns an error unless all requests are answered.
+func allAnswered(ctx context.Context, c client, address string) error {
 	if n, err := get(ctx, c, address); n != requests {
 		return fmt.Errorf("%s: %d of %d requests are answered: %w", c.name, n, requests, err)
 	}
@@ -184,8 +184,8 @@ func answers(ctx context.Context, c client, address string) bool {
 	return err == nil
 }
 
-// sessionDeployment requests as much CPU as loxilb. Without a request, all pods of a node together
-// get 2 shares next to the 102 of a daemon, and answer after seconds while one starts on a busy
+// sessionDeployment requests as much CPU as loxilb. Otherwise all pods of a node together have 2
+// CPU shares and the daemon 102, so their answers take seconds while a daemon starts on a busy
 // machine.
 const sessionDeployment = `
 apiVersion: apps/v1
@@ -202,5 +202,5 @@ spec:
           image: localhost/web:1
           resources: {requests: {cpu: 100m}}
           readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
-          lifecycle: {preStop: {sleep: {seconds: 3}}} # until all balancers have heard of it
+          lifecycle: {preStop: {sleep: {seconds: 3}}} # until all balancers have removed the pod
 `

@@ -13,11 +13,11 @@ import (
 	"loxilb/test/await"
 )
 
-// TestUninstall checks that the commands of docs/kubernetes.md remove the chart and all that it put
-// on nodes and Services, also if somebody has deleted its workloads before: VIPs, ARP answers,
-// programs, pins, statuses and finalizers. A service that somebody has made on one node has an
-// instance of its own: in the default one, which is the controller's, only a MASTER answers for it.
-// Then balancers outside of the cluster serve it.
+// TestUninstall checks that the commands of docs/kubernetes.md remove the chart, and its VIPs, ARP
+// answers, programs, pins, statuses and finalizers, also if its workloads were deleted before. This
+// includes a service that was created on one node, in its own instance: in the controller's
+// instance, only the MASTER would answer for it. Afterwards, balancers outside of the cluster serve
+// the Service.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	c := cluster(t, "bridge")
@@ -41,7 +41,7 @@ func TestUninstall(t *testing.T) {
 				t.Errorf("the Service has finalizers and status %s", out)
 			}
 			for _, node := range c.Nodes {
-				clean(t, node)
+				checkClean(t, node)
 			}
 			for _, address := range []string{vip, tc.own} {
 				if err := probeARP(c.LAN.Run, address); err == nil {
@@ -53,7 +53,7 @@ func TestUninstall(t *testing.T) {
 	t.Run("outside", func(t *testing.T) { testOutside(t, c) })
 }
 
-// uninstalled reports what the cluster has of the chart.
+// uninstalled returns an error if the cluster has objects of the chart.
 func uninstalled(c *rig.Cluster) error {
 	const kinds = "all,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts,configmaps,secrets,leases,customresourcedefinitions"
 	out, err := c.Kubectl("--namespace=kube-system", "get", kinds, "--output=name")
@@ -65,13 +65,13 @@ func uninstalled(c *rig.Cluster) error {
 	return err
 }
 
-// clean checks that a node has no VIPs and no pins.
-func clean(t testing.TB, node *rig.Node) {
+// checkClean checks that a node has no VIPs and no pins.
+func checkClean(t testing.TB, node *rig.Node) {
 	t.Helper()
 	if out, err := node.Run("ip", "-o", "address", "show", "dev", "lo"); err != nil || strings.Contains(out, "10.77.0.") || strings.Contains(out, "fd77:") {
 		t.Errorf("VIPs are left on lo (%v):\n%s", err, out)
 	}
-	if out, err := node.Run("find", "/sys/fs/bpf", "-mindepth", "2"); err != nil || out != "" { // the kernel's own files are not in folders
+	if out, err := node.Run("find", "/sys/fs/bpf", "-mindepth", "2"); err != nil || out != "" { // files of the kernel itself are not in subdirectories
 		t.Errorf("pins are left (%v): %s", err, out)
 	}
 }
@@ -87,11 +87,11 @@ func removal(t testing.TB) string {
 	if block == nil {
 		t.Fatal("docs/kubernetes.md has no commands below Remove")
 	}
-	commands, _, _ := strings.Cut(string(block[1]), "rm -r") // which is for each node
+	commands, _, _ := strings.Cut(string(block[1]), "rm -r") // that command is for each node
 	return commands
 }
 
-// probeARP asks who has an address, by a new neighbour entry.
+// probeARP returns an error unless a host answers ARP for an address.
 func probeARP(run func(...string) (string, error), address string) error {
 	if net.ParseIP(address) == nil {
 		return fmt.Errorf("%q is not an address", address)
@@ -99,7 +99,7 @@ func probeARP(run func(...string) (string, error), address string) error {
 	if out, err := run("ip", "neighbour", "flush", "to", address); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
-	_, _ = run("ping", "-c", "1", "-W", "1", address) // the answer may be refused: the neighbour counts
+	_, _ = run("ping", "-c", "1", "-W", "1", address) // only the neighbour entry counts
 	out, err := run("ip", "neighbour", "show", "to", address)
 	if err == nil && !strings.Contains(out, "lladdr") {
 		err = fmt.Errorf("no neighbour answers: %s", out)

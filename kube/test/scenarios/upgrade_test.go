@@ -15,8 +15,8 @@ import (
 )
 
 // testUpgrade checks that helm upgrade replaces balancers and controller without a failed request,
-// a broken connection or another address. The chart leaves the custom resource of the existing
-// controller alone.
+// a broken connection or a change of address, and does not adopt the existing controller's custom
+// resource.
 func testUpgrade(t *testing.T, c *rig.Cluster) {
 	t.Helper()
 	apply(t, c, sessionDeployment)
@@ -25,7 +25,7 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	vip := ingress(t, c)
 	address := net.JoinHostPort(vip, "80")
 	outside := client{"outside", c.Outside.DialContext}
-	await.NoError(t, patience, func() error { return all(t.Context(), outside, address) })
+	await.NoError(t, patience, func() error { return allAnswered(t.Context(), outside, address) })
 	held := hold(t, outside, address)
 	load := startLoad(t.Context(), c, outside, address)
 
@@ -43,7 +43,7 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 		t.Errorf("pods are still %s", after)
 	}
 	if err := held.request(); err != nil {
-		t.Errorf("the connection that was open all the time: %v", err)
+		t.Errorf("the held connection: %v", err)
 	}
 	load.check(t, "helm upgrade", 0)
 	if owner := kubectl(t, c, "get", "customresourcedefinition", "loxiurls.loxiurl.loxilb.io",
@@ -55,13 +55,13 @@ func testUpgrade(t *testing.T, c *rig.Cluster) {
 	}
 }
 
-// heldConnection is a connection that outlasts requests.
+// heldConnection is a connection for several requests.
 type heldConnection struct {
 	net.Conn
 	answers *bufio.Reader
 }
 
-// hold opens a connection, and makes a request by it.
+// hold opens a connection, and makes a request on it.
 func hold(t testing.TB, c client, address string) *heldConnection {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -78,7 +78,7 @@ func hold(t testing.TB, c client, address string) *heldConnection {
 	return h
 }
 
-// request makes a request by the connection.
+// request makes a request on the connection.
 func (h *heldConnection) request() error {
 	if err := h.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err

@@ -1,8 +1,8 @@
-// Command web is what containers of test clusters run: a web server that answers with its name and
-// the client's address, a client, and what holds the namespaces of a pod.
+// Command web is the program of containers in test clusters: a web server that answers with its
+// name and the client's address, a client, and the first process of a pod.
 //
-//	web                         serve on port 8080, HTTP and UDP; /port answers with the client's port instead
-//	web get COUNT HOST:PORT     make requests, print each answer or error
+//	web                         serve HTTP and UDP on port 8080; /port returns the client's port
+//	web get COUNT HOST:PORT     make requests, and print each answer or error
 //	web pause                   wait for the end of the pod
 package main
 
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// pause waits for the end, and reaps orphans as the first process of a pod must.
+// pause waits for a signal, and reaps orphans as the first process of a pod must.
 func pause(ctx context.Context) {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -54,7 +54,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// serve answers requests until a signal arrives, and then finishes pending ones.
+// serve answers requests until a signal arrives, and finishes pending ones.
 func serve(ctx context.Context) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -79,6 +79,7 @@ func serve(ctx context.Context) {
 	_ = server.Shutdown(ending)
 }
 
+// serveUDP answers each packet.
 func serveUDP(name string) {
 	socket, err := net.ListenPacket("udp", port)
 	if err != nil {
@@ -94,7 +95,7 @@ func serveUDP(name string) {
 	}
 }
 
-// packet is a writer of one packet.
+// packet is a writer that sends each write as a packet.
 type packet struct {
 	socket net.PacketConn
 	to     net.Addr
@@ -123,6 +124,7 @@ func get(ctx context.Context, count, address string) {
 	}
 }
 
+// answer makes a request and returns the answer.
 func answer(ctx context.Context, client *http.Client, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

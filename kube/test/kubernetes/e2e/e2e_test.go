@@ -1,5 +1,5 @@
-// Package e2e is a test program with Kubernetes' own specs of SIG Network, which
-// kube/test/e2e runs in a cluster with loxilb.
+// Package e2e is a test program with Kubernetes' own specs of SIG Network, which kube/test/run runs
+// in a cluster with loxilb.
 package e2e
 
 import (

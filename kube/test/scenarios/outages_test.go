@@ -18,19 +18,19 @@ import (
 	"loxilb/kube/test/rig"
 )
 
-// watcher knows the connection of a request, and how far the request came.
+// watcher observes the connection of a load's present request.
 type watcher struct {
 	mu   sync.Mutex
 	conn *watchedConn
 }
 
-// watchedConn is a connection that knows how far its request came, also after its end.
+// watchedConn is a connection that records the stage of its request before it is closed.
 type watchedConn struct {
 	net.Conn
 	stage func() string
 }
 
-// dial returns the dialer of a client, whose last connection is watched.
+// dial returns a dialer whose last connection is observed.
 func (w *watcher) dial(c client) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.dial(ctx, network, address)
@@ -53,7 +53,7 @@ func (w *watcher) forget() {
 	w.conn = nil
 }
 
-// stage returns how far the last request came.
+// stage returns the stage that the last request reached.
 func (w *watcher) stage() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,8 +63,8 @@ func (w *watcher) stage() string {
 	return w.conn.stage()
 }
 
-// look reports whether the request has arrived: if the pod's kernel has acknowledged it, balancers
-// and network forward packets in both directions, and the pod's process is late.
+// look returns the stage of the request. If the pod's kernel has acknowledged it, balancers and network
+// forward packets in both directions, and the pod's process is late.
 func (c *watchedConn) look() string {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {
@@ -77,7 +77,7 @@ func (c *watchedConn) look() string {
 	var info *unix.TCPInfo
 	var failed error
 	err = raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	const synAndRequest = 2 // acknowledged bytes, at least: the SYN counts as one
+	const synAndRequest = 2 // minimum of acknowledged bytes: the SYN counts as one
 	switch err := errors.Join(err, failed); {
 	case err != nil:
 		return err.Error()
@@ -92,24 +92,24 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Around an outage, what happened is logged.
+// Logs and events from this long before to this long after an outage are logged.
 const (
 	before = 5 * time.Second
 	after  = time.Second
 )
 
-// moment is a time in which requests of loads failed.
-type moment struct{ from, to time.Time }
+// period is a time in which requests of loads failed.
+type period struct{ from, to time.Time }
 
-// logMoments logs what happened in a cluster while requests of loads failed: logs of balancers and
-// controllers, how they got their roles, and events. Kubelet's probes of pods are a
-// control: they do not pass a balancer.
-func logMoments(t testing.TB, loads ...*load) {
+// logOutages logs what happened in a cluster while requests of loads failed: logs of balancers and
+// controllers, earlier changes of roles, and events. Those include failures of kubelet's probes, which
+// do not pass a balancer.
+func logOutages(t testing.TB, loads ...*load) {
 	t.Helper()
 	c := loads[0].cluster
 	lines := append(podLogs(c), events(c)...)
 	slices.SortStableFunc(lines, func(a, b line) int { return a.at.Compare(b.at) })
-	for _, m := range momentsOf(loads) {
+	for _, m := range outagePeriods(loads) {
 		var text strings.Builder
 		for _, l := range lines {
 			near := !l.at.Before(m.from.Add(-before)) && !l.at.After(m.to.Add(after))
@@ -122,15 +122,16 @@ func logMoments(t testing.TB, loads ...*load) {
 	}
 }
 
-// momentsOf returns the outages of loads: those close to each other are one, and few are enough.
-func momentsOf(loads []*load) (out []moment) {
-	var all []moment
+// outagePeriods returns the periods of the first outages of loads. Outages close to each other are one
+// period.
+func outagePeriods(loads []*load) (out []period) {
+	var all []period
 	for _, l := range loads {
 		for _, o := range l.outages {
-			all = append(all, moment{l.began.Add(o.from), l.began.Add(o.to)})
+			all = append(all, period{l.began.Add(o.from), l.began.Add(o.to)})
 		}
 	}
-	slices.SortFunc(all, func(a, b moment) int { return a.from.Compare(b.from) })
+	slices.SortFunc(all, func(a, b period) int { return a.from.Compare(b.from) })
 	for _, m := range all {
 		if n := len(out); n > 0 && m.from.Before(out[n-1].to.Add(after)) {
 			if m.to.After(out[n-1].to) {
@@ -144,7 +145,7 @@ func momentsOf(loads []*load) (out []moment) {
 	return out[:min(len(out), few)]
 }
 
-// line is what a program or Kubernetes reported.
+// line is a line of a log, or an event.
 type line struct {
 	at   time.Time
 	text string
@@ -156,10 +157,10 @@ func (l line) isRole() bool {
 	return strings.Contains(l.text, "role of this node") || strings.Contains(l.text, "becomes MASTER")
 }
 
-// keepLogs keeps logs of pods, which may be deleted later.
+// keepLogs makes nodes keep the logs of pods that are deleted later.
 func keepLogs(c *rig.Cluster) {
 	for _, n := range c.Nodes {
-		_, _ = n.Logs("kube-system") // without, a report is shorter
+		_, _ = n.Logs("kube-system") // after an error, a report lacks these logs
 	}
 }
 
