@@ -57,6 +57,10 @@ func startEngine(s *Speaker) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	learned, err := newLearned(s.log)
+	if err != nil {
+		return nil, err
+	}
 	known := &problems{changed: s.notify, last: map[string]string{}}
 	e := &engine{
 		problems: known,
@@ -67,10 +71,11 @@ func startEngine(s *Speaker) (*engine, error) {
 		server:   server.NewBgpServer(server.LoggerOption(libraryLog(s.log, known), nil)),
 		peers:    map[string]*peer{},
 		routes:   map[netip.Prefix]bgp.Attributes{},
-		learned:  newLearned(s.log),
+		learned:  learned,
 	}
 	go e.server.Serve()
 	if err := e.begin(id, listen); err != nil {
+		e.learned.close(true)
 		e.server.Stop()
 		return nil, err
 	}

@@ -1,16 +1,19 @@
 package speaker
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/kernel/netdev/netlink"
 )
 
 const (
@@ -22,80 +25,137 @@ const (
 	// long, the next one waits for repairRest times as long.
 	repairPause = 500 * time.Millisecond
 	repairRest  = 10
-	// dumpAttempts is the maximum number of reads of routes that change while they are read.
-	dumpAttempts = 20
+	// repairSlice is the number of routes that are added while others wait, such as a change of
+	// announced routes.
+	repairSlice = 512
 )
 
-func installRoute(prefix netip.Prefix, hop nextHop) error {
-	r := kernelRoute(prefix)
-	if hop.link != "" {
-		link, err := net.InterfaceByName(hop.link)
+// kernelRoutes are the learned routes in the kernel's main table. Not safe for concurrent use.
+type kernelRoutes struct {
+	ns   *netlink.Namespace
+	conn *netlink.Conn
+}
+
+// openKernel opens the kernel's routes in the network namespace of this thread.
+func openKernel() (*kernelRoutes, error) {
+	ns, err := netlink.OpenNamespace("")
+	if err != nil {
+		return nil, err
+	}
+	conn, err := ns.Dial()
+	if err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	return &kernelRoutes{ns, conn}, nil
+}
+
+func (k *kernelRoutes) close() { _ = errors.Join(k.conn.Close(), k.ns.Close()) } // nothing is buffered
+
+// routeEdit is a change of a route in the kernel.
+type routeEdit struct {
+	prefix netip.Prefix
+	hop    nextHop
+	remove bool
+}
+
+// write makes changes, many in one system call, and calls done for each. A neighbor may announce
+// 50,000 routes at once.
+func (k *kernelRoutes) write(edits []routeEdit, done func(i int, err error)) {
+	links := map[string]int{}
+	requests, of := make([]*netlink.Request, 0, len(edits)), make([]int, 0, len(edits))
+	for i := range edits {
+		r, err := edits[i].request(links)
 		if err != nil {
-			return fmt.Errorf("add route via %v: %w", hop.addr, err)
+			done(i, err)
+			continue
 		}
-		r.LinkIndex = link.Index
+		requests, of = append(requests, r), append(of, i)
 	}
-	gateway := hop.addr.WithZone("")
-	if prefix.Addr().Is4() && gateway.Is6() {
-		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: gateway.AsSlice()}
-	} else {
-		r.Gw = gateway.AsSlice()
-	}
-	if err := netlink.RouteReplace(r); err != nil {
-		return fmt.Errorf("add route via %v: %w", hop.addr, err)
-	}
-	return nil
-}
-
-func uninstallRoute(prefix netip.Prefix) error {
-	err := netlink.RouteDel(kernelRoute(prefix))
-	if err != nil && !errors.Is(err, unix.ESRCH) { // its link may have gone
-		return fmt.Errorf("remove route: %w", err)
-	}
-	return nil
-}
-
-func kernelRoute(prefix netip.Prefix) *netlink.Route {
-	return &netlink.Route{
-		Dst:      &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
-		Protocol: unix.RTPROT_BGP,
-		Priority: learnedMetric,
-		Table:    unix.RT_TABLE_MAIN,
-	}
-}
-
-// kernelRoutes returns the learned routes that the kernel has.
-func kernelRoutes() (prefixes []netip.Prefix, err error) {
-	filter := &netlink.Route{Protocol: unix.RTPROT_BGP, Table: unix.RT_TABLE_MAIN}
-	var errs []error
-	for family, all := range map[int]netip.Addr{unix.AF_INET: netip.IPv4Unspecified(), unix.AF_INET6: netip.IPv6Unspecified()} {
-		routes, err := netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-		for i := 1; errors.Is(err, netlink.ErrDumpInterrupted) && i < dumpAttempts; i++ {
-			routes, err = netlink.RouteListFiltered(family, filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	answered := 0
+	err := k.conn.Batch(context.Background(), requests, func(n int, _ []byte, err error) {
+		answered = n + 1
+		e := &edits[of[n]]
+		switch {
+		case err == nil, e.remove && errors.Is(err, unix.ESRCH): // its link may have gone
+			done(of[n], nil)
+		case e.remove:
+			done(of[n], fmt.Errorf("remove route: %w", err))
+		default:
+			done(of[n], fmt.Errorf("add route via %v: %w", e.hop.addr, err))
 		}
-		errs = append(errs, err)
-		for i := range routes {
-			if routes[i].Priority != learnedMetric {
-				continue
+	})
+	for _, i := range of[answered:] {
+		done(i, err)
+	}
+}
+
+// request returns the message to the kernel. links has the numbers of interfaces so far.
+func (e *routeEdit) request(links map[string]int) (*netlink.Request, error) {
+	header := netlink.RouteHeader(netlink.Family(e.prefix.Addr()), unix.RTPROT_BGP)
+	header[1], header[4] = byte(e.prefix.Bits()), unix.RT_TABLE_MAIN
+	typ, flags := uint16(unix.RTM_NEWROUTE), uint16(unix.NLM_F_CREATE|unix.NLM_F_REPLACE)
+	if e.remove {
+		typ, flags, header[6] = unix.RTM_DELROUTE, 0, unix.RT_SCOPE_NOWHERE
+	}
+	r := netlink.NewRequest(typ, flags, header).Attr(unix.RTA_DST, e.prefix.Addr().AsSlice()).Attr32(unix.RTA_PRIORITY, learnedMetric)
+	if e.remove {
+		return r, nil
+	}
+	if link := e.hop.link; link != "" {
+		if links[link] == 0 {
+			i, err := net.InterfaceByName(link)
+			if err != nil {
+				return nil, fmt.Errorf("add route via %v: %w", e.hop.addr, err)
 			}
-			prefix := netip.PrefixFrom(all, 0)
-			if to := routes[i].Dst; to != nil {
-				addr, _ := netip.AddrFromSlice(to.IP) // of the family's length
-				bits, _ := to.Mask.Size()
-				prefix = netip.PrefixFrom(addr, bits)
-			}
-			prefixes = append(prefixes, prefix)
+			links[link] = i.Index
 		}
+		r.Attr32(unix.RTA_OIF, uint32(links[link]))
 	}
-	return prefixes, errors.Join(errs...)
+	gateway := e.hop.addr.WithZone("")
+	if e.prefix.Addr().Is4() && gateway.Is6() {
+		return r.Attr(unix.RTA_VIA, append(binary.NativeEndian.AppendUint16(nil, unix.AF_INET6), gateway.AsSlice()...)), nil
+	}
+	return r.Attr(unix.RTA_GATEWAY, gateway.AsSlice()), nil
+}
+
+// read returns the prefixes of the learned routes that the kernel has.
+func (k *kernelRoutes) read() (prefixes []netip.Prefix, err error) {
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		header := netlink.RouteHeader(netlink.Family(all), unix.RTPROT_BGP)
+		err = errors.Join(err, k.conn.Dump(unix.RTM_GETROUTE, header, func(m netlink.Message) {
+			if m.Type != unix.RTM_NEWROUTE || len(m.Body) < unix.SizeofRtMsg || m.Body[4] != unix.RT_TABLE_MAIN || m.Body[5] != unix.RTPROT_BGP {
+				return
+			}
+			to, metric := all, uint32(0)
+			netlink.Attributes(m.Body, unix.SizeofRtMsg, func(typ uint16, value []byte) {
+				switch addr, ok := netip.AddrFromSlice(value); {
+				case typ == unix.RTA_DST && ok:
+					to = addr
+				case typ == unix.RTA_PRIORITY:
+					metric = netlink.Uint32(value)
+				}
+			})
+			if metric == learnedMetric {
+				prefixes = append(prefixes, netip.PrefixFrom(to, int(m.Body[1])))
+			}
+		}))
+	}
+	return prefixes, err
 }
 
 // RemoveLearnedRoutes removes the routes that an ended process has left in the kernel.
 func RemoveLearnedRoutes() error {
-	prefixes, err := kernelRoutes()
-	for _, prefix := range prefixes {
-		err = errors.Join(err, uninstallRoute(prefix))
+	k, err := openKernel()
+	if err != nil {
+		return err
 	}
+	defer k.close()
+	prefixes, err := k.read()
+	edits := make([]routeEdit, len(prefixes))
+	for i := range edits {
+		edits[i] = routeEdit{prefix: prefixes[i], remove: true}
+	}
+	k.write(edits, func(_ int, failed error) { err = cmp.Or(err, failed) })
 	return err
 }
 
