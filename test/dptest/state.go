@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -66,7 +67,7 @@ func (s *State) Restore(c *loader.Collection) error {
 		}
 		return eachSegment(m, func(segment *ebpf.Map) error {
 			empty := content{m: segment}
-			if isArray(segment) {
+			if IsArray(segment) {
 				_, empty.values = newRows(segment)
 			}
 			return empty.write()
@@ -118,8 +119,6 @@ func eachSegment(outer *ebpf.Map, f func(*ebpf.Map) error) error {
 	return nil
 }
 
-func isArray(m *ebpf.Map) bool { return m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray }
-
 // newRows returns the keys of an array, and empty values.
 func newRows(m *ebpf.Map) (keys []uint32, values any) {
 	keys = make([]uint32, m.MaxEntries())
@@ -134,16 +133,35 @@ func newRows(m *ebpf.Map) (keys []uint32, values any) {
 	return keys, reflect.MakeSlice(reflect.SliceOf(row), n, n).Interface()
 }
 
+// readArray returns all values of an array: a slice of arrays of bytes.
+func readArray(m *ebpf.Map) (any, error) {
+	keys, values := newRows(m)
+	_, err := m.BatchLookup(new(ebpf.MapBatchCursor), keys, values, nil)
+	if errors.Is(err, ebpf.ErrKeyNotExist) { // this was the last batch
+		err = nil
+	}
+	return values, err
+}
+
+// ArrayBytes returns all values of an array as bytes, by a single system call.
+func ArrayBytes(m *ebpf.Map) ([]byte, error) {
+	values, err := readArray(m)
+	if err != nil {
+		return nil, err
+	}
+	list := reflect.ValueOf(values)
+	return unsafe.Slice((*byte)(list.UnsafePointer()), list.Len()*int(m.ValueSize())), nil
+}
+
+// IsArray reports whether a map is an array of values, of all CPUs or of each.
+func IsArray(m *ebpf.Map) bool { return m.Type() == ebpf.Array || m.Type() == ebpf.PerCPUArray }
+
 // read reads an array or a hash.
 func read(m *ebpf.Map) (content, error) {
 	c := content{m: m}
-	if isArray(m) {
-		keys, values := newRows(m)
-		c.values = values
-		_, err := m.BatchLookup(new(ebpf.MapBatchCursor), keys, values, nil)
-		if errors.Is(err, ebpf.ErrKeyNotExist) { // this was the last batch
-			err = nil
-		}
+	if IsArray(m) {
+		var err error
+		c.values, err = readArray(m)
 		return c, err
 	}
 	keys, err := keysOf(m)
@@ -165,7 +183,7 @@ func Empty(m *ebpf.Map) error { return content{m: m}.write() }
 
 // write writes the content of the map.
 func (c content) write() error {
-	if isArray(c.m) {
+	if IsArray(c.m) {
 		keys, _ := newRows(c.m)
 		_, err := c.m.BatchUpdate(keys, c.values, nil)
 		return err

@@ -27,8 +27,8 @@ var idle struct {
 
 // borrow returns a data path without services and connections, which an earlier test may have used.
 // It has Config{Connections: 65536}. Programs and hashes that a test has needed still exist, and
-// services and endpoints have other ids than in a new data path. Tests that examine these, or that
-// replace maps, load their own data path.
+// services and endpoints have other ids than in a new data path. Tests that examine these, that
+// replace maps, or that wait for the Bell, load their own data path.
 func borrow(t testing.TB, protocol lb.Protocol) *Datapath {
 	t.Helper()
 	l := takeIdle(protocol == lb.SCTP)

@@ -77,7 +77,7 @@ func TestRecycledMemory(t *testing.T) {
 // counted as open, although the CPU that opens it counts it late.
 func TestCountedFirst(t *testing.T) {
 	t.Parallel()
-	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80 max-connections=1000")
+	o := newOwnOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80 max-connections=1000") // its id is 0 or 1
 	slow, fast := slowProgram(t, o.d, "limit_count", 3), program(t, o.d)
 	client, vip := netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80")
 	run := func(p *ebpf.Program, flags byte, seq uint32) {

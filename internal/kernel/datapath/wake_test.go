@@ -16,7 +16,7 @@ import (
 // handshake with an endpoint wakes the waiter once, as news of its service only.
 func TestWake(t *testing.T) {
 	t.Parallel()
-	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
+	o := newOwnOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
 	other, err := lb.ParseService("10.0.0.2:80/tcp endpoints=192.0.2.1:80")
 	if err == nil {
 		err = other.Validate()

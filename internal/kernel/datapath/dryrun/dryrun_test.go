@@ -20,6 +20,7 @@ import (
 	"loxilb/internal/lb"
 	"loxilb/internal/lb/policy"
 	"loxilb/internal/pkt"
+	"loxilb/test/dptest"
 	"loxilb/test/packet/lab"
 )
 
@@ -217,6 +218,14 @@ func sum(t *testing.T, m *ebpf.Map) string {
 	}
 	if info, _ := m.Info(); info.Type == ebpf.RingBuf {
 		return ""
+	}
+	if dptest.IsArray(m) { // some have 65,536 rows
+		all, err := dptest.ArrayBytes(m)
+		if err != nil {
+			t.Errorf("read %s: %v", m, err)
+		}
+		_, _ = h.Write(all)
+		return fmt.Sprintf("%x", h.Sum(nil))
 	}
 	if perCPU(m.Type()) {
 		var value [][]byte

@@ -42,7 +42,11 @@ func TestManySources(t *testing.T) {
 		}
 		t.Logf("%s: %v", what, time.Since(start))
 		var have []netip.Prefix
-		if err := rows.Each(d.c.Maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) { have = append(have, prefixOf(k)) }); err != nil {
+		if err := rows.EachBatch(d.c.Maps.AllowedSources, rows.All, func(keys []bpf.TcSourceKey, _ []uint8) {
+			for _, k := range keys {
+				have = append(have, prefixOf(k))
+			}
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(lb.NormalSources(have), table.Sources) {
