@@ -19,7 +19,11 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	errs := make([]error, len(changes))
 	applied := make([]Change, 0, len(changes))
 	var at []int
-	before := d.VIPsOf(algorithmN3)
+	tunnels := d.HasGTPServices() || slices.ContainsFunc(changes, func(c Change) bool { return c.Table != nil && c.Table.Algorithm == algorithmN3 })
+	var before []bpf.TcIpAddr
+	if tunnels { // otherwise each change would read all services
+		before = d.VIPsOf(algorithmN3)
+	}
 	for i, c := range changes {
 		if errs[i] = d.loadFor(c); errs[i] == nil {
 			applied, at = append(applied, c), append(at, i)
@@ -28,6 +32,18 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	for i, err := range d.Tables.Apply(applied) {
 		errs[at[i]] = err
 	}
+	if tunnels {
+		d.balanceTunnels(before)
+	}
+	if err := d.GatherLoads(d.ComparedSince()); err != nil {
+		d.collection.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
+	}
+	return errs
+}
+
+// balanceTunnels balances GTP-U packets by tunnel after services have changed. before has the VIPs
+// for which they were until now.
+func (d *Datapath) balanceTunnels(before []bpf.TcIpAddr) {
 	balanced := d.VIPsOf(algorithmN3)
 	if err := d.endUntunneled(before, balanced); err != nil {
 		d.collection.Log.Error("XDP may not balance GTP-U packets of earlier connections by tunnel", "error", err)
@@ -35,10 +51,6 @@ func (d *Datapath) applyWithTails(changes []Change) []error {
 	if err := d.SetGTPServices(balanced); err != nil {
 		d.collection.Log.Error("GTP-U packets of deleted services are still balanced by tunnel", "error", err)
 	}
-	if err := d.GatherLoads(d.ComparedSince()); err != nil {
-		d.collection.Log.Error("loads of endpoints are compared inexactly until the next sweep", "error", err)
-	}
-	return errs
 }
 
 // endUntunneled ends the connections of base stations to VIPs that are balanced by tunnel now, and

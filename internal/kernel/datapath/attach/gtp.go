@@ -106,6 +106,13 @@ func (g *GTP) SetGTPServices(vips []bpf.TcIpAddr) error {
 	return g.sync()
 }
 
+// HasGTPServices reports whether a service is balanced by tunnel.
+func (g *GTP) HasGTPServices() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.vips) > 0
+}
+
 // ExpectGTPServices keeps the programs of an earlier process until SetGTPServices is called.
 func (g *GTP) ExpectGTPServices(vips []bpf.TcIpAddr) {
 	g.mu.Lock()
