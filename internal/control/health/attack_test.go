@@ -14,10 +14,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/control/health/probe"
 	"loxilb/internal/lb"
 	"loxilb/test/netnstest/labtest"
 )
@@ -178,6 +180,34 @@ func TestStopped(t *testing.T) {
 				}
 				return nil
 			})
+		}
+	})
+}
+
+// TestStalled checks that the failure of a probe during which this process was suspended does not
+// count: it has not read the answer.
+func TestStalled(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stalls := make(chan time.Duration, 1)
+		m := start(t, Config{Prober: scripted(func(context.Context, probe.Spec) (probe.Answer, error) {
+			select {
+			case d := <-stalls:
+				time.Sleep(d)
+				return probe.Answer{}, errBad
+			default:
+				return probe.Answer{What: "good"}, nil
+			}
+		}).prober})
+		p := probeEverySecond(1, 1)
+		m.Set("a", at(one, p))
+		for d, failed := range map[time.Duration]uint64{p.Timeout: 1, p.Timeout + 2*stallTime: 0, time.Minute: 0} {
+			before, _ := m.Status("a")
+			stalls <- d
+			time.Sleep(2 * time.Minute)
+			if after, _ := m.Status("a"); after.Failed-before.Failed != failed || after.Downs-before.Downs != failed {
+				t.Errorf("a probe fails after %v: got %+v after %+v, want %d failures", d, after, before, failed)
+			}
 		}
 	})
 }

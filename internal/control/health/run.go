@@ -3,6 +3,7 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"syscall"
@@ -24,6 +25,9 @@ const (
 	// probeTime is the time per probe in a round. It limits the probes of a round, so probes
 	// that are due at the same time, as after a pause of the process, do not all start at once.
 	probeTime = 20 * time.Microsecond
+	// stallTime is how long after its timeout a probe may end. The failure of a later one is no
+	// evidence: this process was suspended, and has not read the answer.
+	stallTime = time.Second
 	// retryDelay is the delay until a probe without a file descriptor is retried.
 	retryDelay = time.Second
 )
@@ -217,6 +221,9 @@ func (r *runner) endLocked(t *target, current *run, a probe.Answer, err error) {
 	t.run = nil
 	now := time.Now()
 	state := t.state()
+	if late := now.Sub(current.begun) - t.Probe.Timeout; err != nil && late > stallTime {
+		err = fmt.Errorf("the last probe %w: loxilb did not run for %v", probe.ErrUndecided, late.Round(time.Second))
+	}
 	switch {
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		r.shortage.record(now)
