@@ -239,8 +239,8 @@ func tlsAnnotations() (list []Annotation) {
 	return list
 }
 
-// Mode returns the balancer's name of a mode, which is given by name or by the existing controller's
-// number.
+// Mode returns the balancer's name of a mode, which is given by name or by the existing
+// controller's number.
 func Mode(v string) (string, error) {
 	words := []string{"default", "onearm", "fullnat", "dsr", "fullproxy", HostMode}
 	if n, err := strconv.Atoi(v); err == nil && n >= 0 && n < len(words) {

@@ -279,8 +279,8 @@ func (f *Fleet) view(node string) view {
 	v := view{items: make(map[string]item, len(f.desired)), held: make(map[types.NamespacedName]bool, len(f.held)), complete: f.complete, changes: f.changes}
 	for service, d := range f.desired {
 		for _, e := range d.For(node) {
-			// Two Services may have the same key for a moment, when one has just released it. The choice
-			// must be the same in each view.
+			// Two Services may have the same key for a moment, when one has just released it. The
+			// choice must be the same in each view.
 			if other, twice := v.items[e.Key]; !twice || service.String() < other.service.String() {
 				v.items[e.Key] = item{service, e.Spec, e.Hash}
 			}

@@ -26,8 +26,8 @@ const (
 	electionInterval = time.Second
 	settleTime       = time.Minute // how long a balancer answers before VIPs move to it: a move breaks connections
 
-	// restartTime is how long the replacement of a daemon may take. A balancer whose daemon was down
-	// for longer is no longer MASTER: its lease has ended when another one is elected.
+	// restartTime is how long the replacement of a daemon may take. A balancer whose daemon was
+	// down for longer is no longer MASTER: its lease has ended when another one is elected.
 	restartTime = 30 * time.Second
 )
 

@@ -12,8 +12,8 @@ import (
 	"loxilb/kube/internal/annotation"
 )
 
-// slots returns the slots of a Service's request: one for each family, then secondary ones of the first
-// family.
+// slots returns the slots of a Service's request: one for each family, then secondary ones of the
+// first family.
 func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	families := familiesOf(s, a)
 	static := slices.Clone(a.Addresses)
@@ -55,8 +55,8 @@ func slots(s *corev1.Service, a *annotation.Settings) ([]address.Slot, error) {
 	return out, nil
 }
 
-// checkSources returns an error if a source range of a Service is invalid. The apiserver accepts some
-// that programs read differently, such as 010.0.0.0/8. To ignore such a range could open the
+// checkSources returns an error if a source range of a Service is invalid. The apiserver accepts
+// some that programs read differently, such as 010.0.0.0/8. To ignore such a range could open the
 // Service.
 func checkSources(s *corev1.Service) error {
 	for _, text := range s.Spec.LoadBalancerSourceRanges {
@@ -67,8 +67,8 @@ func checkSources(s *corev1.Service) error {
 	return nil
 }
 
-// checkInstance returns an error if the instance of a Service does not exist: no balancer would have a
-// role in it, so all of them would answer for its VIPs.
+// checkInstance returns an error if the instance of a Service does not exist: no balancer would
+// have a role in it, so all of them would answer for its VIPs.
 func (r *Services) checkInstance(a *annotation.Settings) error {
 	roles := &r.Fleet.Roles
 	if n := max(1, roles.Instances); roles.Enabled() && a.Instance >= n {
@@ -77,8 +77,8 @@ func (r *Services) checkInstance(a *annotation.Settings) error {
 	return nil
 }
 
-// checkMode returns an error if the flags forbid the mode of a Service: mode hostonearm takes ports,
-// such as those of SSH and kubelet, from all addresses of the balancers' machines.
+// checkMode returns an error if the flags forbid the mode of a Service: mode hostonearm takes
+// ports, such as those of SSH and kubelet, from all addresses of the balancers' machines.
 func (r *Services) checkMode(a *annotation.Settings) error {
 	if a.Mode == annotation.HostMode && r.Defaults.Mode != annotation.HostMode && r.DenyHostMode {
 		return fmt.Errorf("annotation %slbmode: hostonearm takes ports of all addresses of the nodes, which the controller's flag --deny-hostonearm forbids", annotation.Prefix)

@@ -121,8 +121,8 @@ func (r *Services) reconcile(ctx context.Context, key types.NamespacedName) (rec
 	}
 	result, err := r.markAndServe(ctx, &s)
 	if err != nil {
-		// A webhook, for instance, may refuse all writes to this Service. Balancers keep its services,
-		// and may delete those of others.
+		// A webhook, for instance, may refuse all writes to this Service. Balancers keep its
+		// services, and may delete those of others.
 		r.Fleet.Hold(key)
 	}
 	return result, err

@@ -28,9 +28,9 @@ const (
 	workers   = 16              // Services reconciled at a time: they mostly wait for the apiserver
 	poolDelay = time.Second / 2 // delay of pools' statuses, so several changes are one write
 
-	// Failures are retried after a pause that doubles up to maxRetry. controller-runtime's maximum is
-	// 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait for up to ten
-	// minutes more.
+	// Failures are retried after a pause that doubles up to maxRetry. controller-runtime's maximum
+	// is 1,000 s: after ten minutes in which a webhook refuses writes, a Service would wait for up
+	// to ten minutes more.
 	minRetry = 5 * time.Millisecond
 	maxRetry = 15 * time.Second
 )

@@ -122,7 +122,8 @@ func (t *Targets) discover(ctx context.Context) (urls []string, nodes map[string
 	if err != nil {
 		return nil, nil, err
 	}
-	// A Service with two families has slices of both. Each pod is one balancer, by its IPv4 address.
+	// A Service with two families has slices of both. Each pod is one balancer, by its IPv4
+	// address.
 	slices.SortFunc(list.Items, func(a, b discoveryv1.EndpointSlice) int {
 		return cmp.Or(cmp.Compare(a.AddressType, b.AddressType), cmp.Compare(a.Name, b.Name))
 	})

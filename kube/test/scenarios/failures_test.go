@@ -344,8 +344,8 @@ func (f *failures) killMaster() error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	// The kernel deletes neighbors that were not used for this time, if all namespaces together have
-	// many.
+	// The kernel deletes neighbors that were not used for this time, if all namespaces together
+	// have many.
 	if out, err := f.c.LAN.Run("sysctl", "-qw", "net.ipv4.neigh.eth0.gc_stale_time=3600", "net.ipv6.neigh.eth0.gc_stale_time=3600"); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

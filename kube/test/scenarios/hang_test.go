@@ -13,8 +13,8 @@ import (
 const (
 	shortHang = 8 * time.Second  // longer than some polls of the controller
 	roleLease = 30 * time.Second // of a MASTER, as the controller sets it
-	// maxSilence is how long no node may answer for the VIPs of a daemon that hangs (ADR 122), with 2
-	// s for a busy machine.
+	// maxSilence is how long no node may answer for the VIPs of a daemon that hangs (ADR 122), with
+	// 2 s for a busy machine.
 	maxSilence = 6*time.Second + 2*time.Second
 )
 

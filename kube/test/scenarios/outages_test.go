@@ -63,8 +63,8 @@ func (w *watcher) stage() string {
 	return w.conn.stage()
 }
 
-// look returns the stage of the request. If the pod's kernel has acknowledged it, balancers and network
-// forward packets in both directions, and the pod's process is late.
+// look returns the stage of the request. If the pod's kernel has acknowledged it, balancers and
+// network forward packets in both directions, and the pod's process is late.
 func (c *watchedConn) look() string {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {
@@ -102,8 +102,8 @@ const (
 type period struct{ from, to time.Time }
 
 // logOutages logs what happened in a cluster while requests of loads failed: logs of balancers and
-// controllers, earlier changes of roles, and events. Those include failures of kubelet's probes, which
-// do not pass a balancer.
+// controllers, earlier changes of roles, and events. Those include failures of kubelet's probes,
+// which do not pass a balancer.
 func logOutages(t testing.TB, loads ...*load) {
 	t.Helper()
 	c := loads[0].cluster
@@ -122,8 +122,8 @@ func logOutages(t testing.TB, loads ...*load) {
 	}
 }
 
-// outagePeriods returns the periods of the first outages of loads. Outages close to each other are one
-// period.
+// outagePeriods returns the periods of the first outages of loads. Outages close to each other are
+// one period.
 func outagePeriods(loads []*load) (out []period) {
 	var all []period
 	for _, l := range loads {
