@@ -1,6 +1,6 @@
 {{- /*
-The pod of kube-loxilb. root: the chart's context; account: its ServiceAccount; hook: arguments in
-front of its flags, of a pod that ends by itself.
+The pod of kube-loxilb. root: the chart's context; account: its ServiceAccount; hook: arguments before
+its flags, for the pod of a hook, which ends by itself.
 */ -}}
 {{- define "loxilb.controllerPod" -}}
 {{- $root := .root }}
@@ -26,7 +26,7 @@ tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if and (not $hook) (gt (int .replicas) 1) }}
-topologySpreadConstraints: # a node that dies must not take all replicas along
+topologySpreadConstraints: # so the death of a node does not end all replicas
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
     whenUnsatisfiable: ScheduleAnyway
@@ -82,7 +82,7 @@ containers:
         valueFrom:
           fieldRef:
             fieldPath: metadata.namespace
-      - name: POD_NAME # in the Lease
+      - name: POD_NAME # the name of the replica in the Lease
         valueFrom:
           fieldRef:
             fieldPath: metadata.name
@@ -106,7 +106,7 @@ containers:
 securityContext:
   fsGroup: 65532
 volumes:
-  - name: api # without the key of the balancers' certificate
+  - name: api # without the private key of the balancers' certificate
     secret:
       secretName: {{ $root.Values.api.secretName }}
       defaultMode: 0440
@@ -147,7 +147,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "-" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{- /* The flag for addresses of defaultPool, of both families. */ -}}
+{{- /* The flag with the addresses of defaultPool, of both families. */ -}}
 {{- define "loxilb.pools" -}}
 --cidrPools={{ range $i, $a := . }}{{ if $i }},{{ end }}defaultPool={{ $a }}{{ end }}
 {{- end }}

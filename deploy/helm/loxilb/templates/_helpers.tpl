@@ -5,7 +5,7 @@
 {{- $name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* Not empty if nodes run the daemon: balancers outside of the cluster replace it. */ -}}
+{{- /* Not empty if nodes run the daemon; empty if balancers outside of the cluster replace it. */ -}}
 {{- define "loxilb.hasDaemon" -}}
 {{ if not (and .Values.controller.enabled .Values.controller.loxiURL) }}yes{{ end }}
 {{- end }}
@@ -27,7 +27,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{- /* Where the daemon answers without TLS: at the node's address if it is open, else for the node itself. */ -}}
+{{- /* A request to the API without TLS: at the node's address with api.access=open, else at 127.0.0.1. */ -}}
 {{- define "loxilb.ask" -}}
 httpGet:
   path: {{ .path }}
