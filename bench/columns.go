@@ -311,7 +311,7 @@ func writeTable(b *strings.Builder, r *result, w workload) {
 			continue
 		}
 		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, numberText(v.Median), numberText(v.Min), numberText(v.Max),
-			ratioText(r.ratio(w.name, c, baseline), c == baseline), ratioText(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
+			ratioText(r.ratio(w.name, c, baseline), c == baseline), ratioText(r.ratio(w.name, counterpart(c), c), c == counterpart(c)), latency(r, w.name, c))
 	}
 	t.Flush()
 	for _, n := range notes {

@@ -42,7 +42,7 @@ var errMissing = errors.New("not here")
 func contenders() []contender {
 	all := []contender{
 		{name: baseline, about: "no load balancer: the client speaks to one endpoint, the balancer's namespace routes", endpoints: 1, routes: true, setup: routing},
-		{name: "loxilb-one", about: "loxilb with that endpoint alone: plain routing's fair pair", endpoints: 1, observe: observeLoxilb, setup: loxilb("default")},
+		{name: "loxilb-one", about: "loxilb with that endpoint alone, to compare with plain routing", endpoints: 1, observe: observeLoxilb, setup: loxilb("default")},
 		{name: "loxilb-other", about: "the loxilb of another build, in the directory LOXILB_OTHER, with that endpoint alone", endpoints: 1, missing: checkOtherBuild, observe: observeLoxilb, setup: loxilbOther},
 		{name: "loxilb", about: "loxilb over three endpoints", endpoints: 3, observe: observeLoxilb, setup: loxilb("default")},
 		{name: "nft", about: "nftables DNAT and conntrack, as kube-proxy writes it", endpoints: 3, routes: true, missing: needs("nft"), observe: observeConntrack, setup: nft},
@@ -75,9 +75,10 @@ func contenders() []contender {
 	return all
 }
 
-// fairPair returns loxilb's contender with the same number of endpoints as another contender. Three
-// servers on the CPUs of one cost more than any balancer does.
-func fairPair(c string) string {
+// counterpart returns the contender of loxilb with the same number of endpoints as c. Results with
+// one and with three endpoints cannot be compared: on one machine, two more servers cost more CPU
+// time than any balancer.
+func counterpart(c string) string {
 	if c == baseline || c == "bare" || strings.HasSuffix(c, "-one") {
 		return "loxilb-one"
 	}
@@ -164,7 +165,7 @@ type balancedPort struct {
 	port, target int
 }
 
-// at returns the port of an endpoint with an address.
+// at returns the target port at an endpoint's address.
 func (p balancedPort) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(p.target)) }
 
 // ports returns all balanced ports, the service's own first.

@@ -135,7 +135,7 @@ func rateTable(b *strings.Builder, r *result, workloads []workload) {
 	var shown []string
 	for _, c := range rivals {
 		for _, w := range workloads {
-			if r.ratio(w.name, fairPair(c), c).Rounds > 0 {
+			if r.ratio(w.name, counterpart(c), c).Rounds > 0 {
 				shown = append(shown, c)
 				b.WriteString(" to " + c + " |")
 				line += "---|"
@@ -149,7 +149,7 @@ func rateTable(b *strings.Builder, r *result, workloads []workload) {
 		if w.less && plain.Rounds == 0 {
 			continue // plain routing holds no connections
 		}
-		same := r.ratio(w.name, fairPair(baseline), baseline)
+		same := r.ratio(w.name, counterpart(baseline), baseline)
 		if same.Rounds == 0 {
 			same = r.ratio(w.name, "loxilb", baseline)
 		}
@@ -159,7 +159,7 @@ func rateTable(b *strings.Builder, r *result, workloads []workload) {
 		}
 		cells := []string{title, numberText(plain.Median) + " " + w.unit, ratioText(same, false)}
 		for _, c := range shown {
-			cells = append(cells, ratioText(r.ratio(w.name, fairPair(c), c), false))
+			cells = append(cells, ratioText(r.ratio(w.name, counterpart(c), c), false))
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}

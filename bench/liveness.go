@@ -8,7 +8,8 @@ import (
 // registers is a set of registers, a bit for each.
 type registers uint16
 
-// callerSaved are the registers that a call invalidates, except for R0, which has its result.
+// callerSaved are the registers that a call sets or invalidates: R0 gets the result, R1 to R5 are
+// undefined.
 const callerSaved = registers(0b11_1111)
 
 func setOf(all ...asm.Register) (s registers) {
@@ -38,7 +39,7 @@ func freeRegisters(program asm.Instructions) [][]asm.Register {
 				if !jumpsAlways(ins) && i+1 < len(program) && btf.FuncMetadata(&program[i+1]) == nil {
 					after[i] |= before[i+1]
 				}
-				if ends(ins) {
+				if endsBlock(ins) {
 					after[i] |= before[at[ins.Reference()]]
 				}
 			}
@@ -51,7 +52,7 @@ func freeRegisters(program asm.Instructions) [][]asm.Register {
 	free := make([][]asm.Register, len(program))
 	for i := range program {
 		live := after[i]
-		if ends(&program[i]) {
+		if endsBlock(&program[i]) {
 			live = before[i]
 		}
 		for r := asm.R0; r <= asm.R9; r++ {

@@ -216,7 +216,7 @@ func (b *blockCounts) count(program asm.Instructions) (_ asm.Instructions, err e
 // of jumps, and instructions after jumps.
 func blockStarts(program asm.Instructions) (starts []int) {
 	for i := range program {
-		afterJump := i > 0 && ends(&program[i-1])
+		afterJump := i > 0 && endsBlock(&program[i-1])
 		if afterJump || program[i].Symbol() != "" || btf.FuncMetadata(&program[i]) != nil {
 			starts = append(starts, i)
 		}
@@ -224,8 +224,8 @@ func blockStarts(program asm.Instructions) (starts []int) {
 	return starts
 }
 
-// ends reports whether an instruction jumps or returns, so a block ends with it.
-func ends(ins *asm.Instruction) bool {
+// endsBlock reports whether an instruction jumps or returns, so a block ends with it.
+func endsBlock(ins *asm.Instruction) bool {
 	return ins.OpCode.Class().IsJump() && ins.OpCode.JumpOp() != asm.Call
 }
 
@@ -251,11 +251,11 @@ func (b *blockCounts) insert(program asm.Instructions, starts []int) (out asm.In
 		}
 		first := program[start]
 		counter := b.counter(free[start], n)
-		if ends(&first) && btf.FuncMetadata(&first) != nil {
+		if endsBlock(&first) && btf.FuncMetadata(&first) != nil {
 			counter = nil // the function would begin with the counter
 		}
 		at.blind = len(counter) == 0
-		if ends(&first) && len(counter) > 0 {
+		if endsBlock(&first) && len(counter) > 0 {
 			counter[0] = counter[0].WithSymbol(first.Symbol())
 			out = append(append(out, counter...), first.WithSymbol(""))
 		} else {
