@@ -120,7 +120,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logs.Ring, network *net
 	}
 	statuses := p.newStatuses(users, p.startTime)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
-	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, CompatFiles: c.CompatFiles, Redirect: p.redirectProbe, Changed: func(key string) { p.health.Changed(key) }})
+	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, CompatFiles: c.CompatFiles(), Redirect: p.redirectProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
 	vips := announce.Share(owner{p.announcer})
 	p.leases = reconcile.NewLeases(d, network.HasOwn, o)

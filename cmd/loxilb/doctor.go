@@ -130,7 +130,7 @@ func (p *daemon) tables() (list []doctor.Table, err error) {
 func (p *daemon) refusedByIPsec() (list []doctor.IPsecRefusal, err error) {
 	for _, r := range p.ipsec.Refused(examinedEndpoints) {
 		list = append(list, doctor.IPsecRefusal{
-			About: r.About(), Packets: r.Packets(), Policy: r.Policy, Whole: r.Whole, Ignored: p.ipsec.Ignores(),
+			About: r.About(), Packets: r.Packets(), Policy: r.Policy, RefusesAll: r.RefusesAll, Ignored: p.ipsec.Ignores(),
 		})
 	}
 	_, err = p.network.IPsecPolicies()

@@ -87,7 +87,7 @@ func ipsecProblems(i *reconcile.IPsec) (list []netdev.Problem) {
 	for n := range all {
 		r := &all[n]
 		kind := netdev.NeighbourKind
-		if !r.Whole && r.Clients.IsValid() {
+		if !r.RefusesAll && r.Clients.IsValid() {
 			kind = reconcile.TaskKind
 		}
 		list = append(list, netdev.Problem{

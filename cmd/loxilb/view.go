@@ -103,14 +103,14 @@ func (v view) PolicerStats(name string) policy.PolicerStats {
 	return policy.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
-// Sessions lists the TCP sessions of this machine that a change at these addresses could
-// disconnect, or all of them. Most VIPs are no addresses of this machine, so most changes need no
-// search.
-func (v view) Sessions(at ...netip.Addr) ([]policy.Session, error) {
+// AcceptedConnections lists the TCP connections that this machine has accepted and that a change at
+// these addresses could disconnect, or all of them. Most VIPs are no addresses of this machine, so
+// most changes need no search.
+func (v view) AcceptedConnections(at ...netip.Addr) ([]policy.AcceptedConnection, error) {
 	if own, err := machine.HasAddress(at); err != nil || len(at) > 0 && !own {
 		return nil, err
 	}
-	list, err := machine.Sessions()
+	list, err := machine.AcceptedConnections()
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +122,10 @@ func (v view) Sessions(at ...netip.Addr) ([]policy.Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up the paths of sessions: %w", err)
 	}
-	out := make([]policy.Session, len(list))
+	out := make([]policy.AcceptedConnection, len(list))
 	for i, s := range list {
 		r := routes[s.Remote.Addr()]
-		out[i] = policy.Session{Remote: s.Remote, Local: s.Local, Interface: s.Interface, Out: r.Dev, Route: r.Destination, Metric: r.Metric}
+		out[i] = policy.AcceptedConnection{Remote: s.Remote, Local: s.Local, Interface: s.Interface, Out: r.Dev, Route: r.Destination, Metric: r.Metric}
 	}
 	return out, nil
 }

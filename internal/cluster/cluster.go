@@ -52,8 +52,8 @@ type Config struct {
 	Log         *slog.Logger
 	HoldChanged func() // called when Held has changed; may be nil
 
-	claimTime  time.Duration // for how long the refusal of a node that serves counts; 0: claimTime
-	lingerTime time.Duration // 0: lingerTime
+	refusalTime time.Duration // how long a refusal by a serving node is valid; 0: refusalTime
+	lingerTime  time.Duration // 0: lingerTime
 
 	resolveEvery time.Duration // 0: resolveEvery
 	goneTime     time.Duration // 0: goneTime
@@ -96,7 +96,7 @@ func New(c Config) (*Node, error) {
 	if c.features == nil {
 		c.Hello.Features = transport.Features()
 	}
-	c.claimTime, c.lingerTime = cmp.Or(c.claimTime, claimTime), cmp.Or(c.lingerTime, lingerTime)
+	c.refusalTime, c.lingerTime = cmp.Or(c.refusalTime, refusalTime), cmp.Or(c.lingerTime, lingerTime)
 	c.resolveEvery, c.goneTime = cmp.Or(c.resolveEvery, resolveEvery), cmp.Or(c.goneTime, goneTime)
 	c.oneWayTime, c.staleTime = cmp.Or(c.oneWayTime, oneWayTime), cmp.Or(c.staleTime, transport.MaxSilence)
 	return &Node{

@@ -105,8 +105,9 @@ func (n *Node) watch(ctx context.Context) {
 	}
 }
 
-// findLost scans the table for connections whose copies were lost since the times in lost: the last
-// times at which the ring was read without a loss. The process may have been stopped since then.
+// findLost scans the table after each loss of copies. It receives the last time at which the ring
+// was read without a loss, and sends the connections that have changed since then: the process may
+// have been stopped for long.
 func (n *Node) findLost(ctx context.Context, lost <-chan time.Time) {
 	for since := range lost {
 		if !monotime.Sleep(ctx, lostEvery) { // more are being lost

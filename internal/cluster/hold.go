@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// claimTime is how long a refusal by a serving node counts: longer than a node takes to
+	// refusalTime is how long a refusal by a serving node is valid: longer than a node takes to
 	// restart.
-	claimTime = 10 * time.Second
+	refusalTime = 10 * time.Second
 	// rejoinTime is how long a node that was cut off waits for the connections of the others.
 	rejoinTime = 3 * time.Second
 	// longAway is longer than BGP takes by default to lose a session without BFD.
@@ -53,7 +53,7 @@ func (n *Node) serves() bool {
 	h := &n.hold
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.reason == "" || !h.since.IsZero() && time.Since(h.since) < n.claimTime
+	return h.reason == "" || !h.since.IsZero() && time.Since(h.since) < n.refusalTime
 }
 
 // Refused reports whether serving nodes refuse this one, which has not announced VIPs yet.
@@ -145,7 +145,7 @@ func (n *Node) refusal() string {
 	for _, p := range n.peers {
 		p.mu.Lock()
 		accepted = accepted || p.serves && p.now.State.Exchanges()
-		refused, known := time.Since(p.refused) < n.claimTime, p.proven
+		refused, known := time.Since(p.refused) < n.refusalTime, p.proven
 		why := fmt.Sprintf("the serving node at %s refuses this one: %s", p.address, p.now.Reason)
 		p.mu.Unlock()
 		if refused && known {

@@ -56,7 +56,7 @@ func TestHeld(t *testing.T) {
 			started := make(chan struct{})
 			bad, _ = all.start(1, newTable(), func(c *Config) {
 				edit(c)
-				c.Events, c.claimTime = events, time.Second
+				c.Events, c.refusalTime = events, time.Second
 				c.HoldChanged = func() {
 					<-started
 					refused.Store(bad.Refused())
@@ -285,7 +285,7 @@ func TestNotRefused(t *testing.T) {
 func TestServesAfterCut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		n := &Node{Config: Config{Table: newTable(), claimTime: claimTime}, hold: hold{reason: "it starts", released: make(chan struct{})}}
+		n := &Node{Config: Config{Table: newTable(), refusalTime: refusalTime}, hold: hold{reason: "it starts", released: make(chan struct{})}}
 		want := func(when string, joining bool) {
 			t.Helper()
 			if got := n.hello().Joining; got != joining {
@@ -298,7 +298,7 @@ func TestServesAfterCut(t *testing.T) {
 		n.setHeld("")
 		want("once it announces", false)
 		n.setHeld("it is cut off")
-		time.Sleep(claimTime - time.Second)
+		time.Sleep(refusalTime - time.Second)
 		want("a moment after it was cut off", false)
 		time.Sleep(2 * time.Second)
 		want("later", true)

@@ -88,7 +88,7 @@ func TestManyServices(t *testing.T) {
 	var s source
 	var err error
 	for i := 0; err == nil && i < maxServices; i++ {
-		err = s.takeState(fmt.Appendf(nil, `{"services":{"%d%s":"x"}}`, i, strings.Repeat("n", 60_000)))
+		err = s.storeState(fmt.Appendf(nil, `{"services":{"%d%s":"x"}}`, i, strings.Repeat("n", 60_000)))
 	}
 	if err == nil || len(s.arriving) > servicesBytes/60_000 {
 		t.Errorf("%d services with long names were accepted: %v", len(s.arriving), err)

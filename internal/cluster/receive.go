@@ -20,17 +20,17 @@ import (
 type source struct {
 	remote string
 
-	mu       sync.Mutex
-	live     *transport.Conn // nil: it is not connected
-	since    time.Time       // when it has connected, or left
-	complete bool            // it has sent all connections over this connection
-	hadAll   bool            // it did so before, so connections that it returns may have ended since
-	received uint64
-	results  [report.CopyResults]uint64
-	dropped  uint64
-	parked   int
-	asked    uint64 // dropped, when the node was last asked for all connections again
-	askedFor int    // how often the own services had changed then
+	mu           sync.Mutex
+	live         *transport.Conn // nil: it is not connected
+	since        time.Time       // when it has connected, or left
+	complete     bool            // it has sent all connections over this connection
+	hadAll       bool            // it did so before, so connections that it returns may have ended since
+	received     uint64
+	results      [report.CopyResults]uint64
+	dropped      uint64
+	parked       int
+	requested    uint64 // dropped, when the node was last asked to send all connections again
+	requestedFor int    // how often the services of this node had changed then
 
 	suspected time.Time // when it was last silent during this connection; zero: never
 	serving   bool      // it announces its VIPs
@@ -167,7 +167,7 @@ func (n *Node) receive(ctx context.Context, c *transport.Conn) {
 			return putEnds()
 		},
 		Clients: func(b []byte) error { return n.applyClients(ctx, s, b, age.now()) },
-		State:   s.takeState,
+		State:   s.storeState,
 		BulkEnd: func() error {
 			if err := errors.Join(putEnds(), n.applyOwnEnds(ctx, s, nil, answer)); err != nil {
 				return err

@@ -89,8 +89,8 @@ func (n *Node) renewState() {
 	n.own = now
 }
 
-// sendState sends this node's state, with its services if their number of changes is not since. It
-// returns the current number of changes.
+// sendState sends this node's state. It includes the services if they have changed since the peer
+// got them: since is the result of the last call, the number of changes then.
 func (p *peer) sendState(c *transport.Conn, since int) (changes int, err error) {
 	n := p.node
 	frame := stateFrame{Connections: n.Table.CountConnections(), Revision: n.revision()}
@@ -135,8 +135,8 @@ func send(c *transport.Conn, frame *stateFrame) error {
 	return c.SendState(b)
 }
 
-// takeState stores a received part of a node's state.
-func (s *source) takeState(b []byte) error {
+// storeState stores a received part of a node's state.
+func (s *source) storeState(b []byte) error {
 	var frame stateFrame
 	if err := json.Unmarshal(b, &frame); err != nil {
 		return fmt.Errorf("the peer's state cannot be read: %w", err)
@@ -200,7 +200,7 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 		}
 	}
 	if s.differing == 0 {
-		s.askAgain(own.changes, late)
+		s.requestAgain(own.changes, late)
 	}
 	if !s.differsSince.IsZero() && !s.warned && time.Since(s.differsSince) > driftTime {
 		s.warned = true
@@ -208,17 +208,17 @@ func (s *source) compare(own ownState, warn func(services int, first string)) {
 	}
 }
 
-// askAgain disconnects the node, which connects again and sends all connections, if many were
-// dropped because their services were not here: parked records are few, and wait for a short time.
-// late: services were missing for longer than that. Each change of the own services causes this
-// once. The caller has locked the source.
-func (s *source) askAgain(changes int, late bool) {
+// requestAgain makes a node send all its connections again, by disconnecting it, if this node has
+// dropped many because it did not have their services yet. It parks only few records, for a short
+// time. late: services were missing for longer than that. Each change of this node's services
+// causes at most one such request. The caller has locked the source.
+func (s *source) requestAgain(changes int, late bool) {
 	const many = maxParked / 4 // connections of removed endpoints are dropped, too
-	missed := s.dropped - s.asked
-	if s.live == nil || !s.complete || s.askedFor == changes || missed < many && !(late && missed > 0) {
+	missed := s.dropped - s.requested
+	if s.live == nil || !s.complete || s.requestedFor == changes || missed < many && !(late && missed > 0) {
 		return
 	}
-	s.asked, s.askedFor = s.dropped, changes
+	s.requested, s.requestedFor = s.dropped, changes
 	_ = s.live.Abort()
 }
 

@@ -86,7 +86,7 @@ func TestStateAlike(t *testing.T) {
 func TestStateHostile(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "[]", `{"services":7}`, strings.Repeat("{", 1000)} {
-		if err := new(source).takeState([]byte(text)); err == nil {
+		if err := new(source).storeState([]byte(text)); err == nil {
 			t.Errorf("the state %.20q is accepted", text)
 		}
 	}
@@ -94,7 +94,7 @@ func TestStateHostile(t *testing.T) {
 	for i := range maxServices {
 		s.arriving[fmt.Sprint(i)] = ""
 	}
-	if err := s.takeState([]byte(`{"services":{"one more":""}}`)); err == nil {
+	if err := s.storeState([]byte(`{"services":{"one more":""}}`)); err == nil {
 		t.Error("services have no limit")
 	}
 }

@@ -12,8 +12,14 @@ import (
 // compatRoleHook is the hook that the existing loxilb runs if it exists.
 const compatRoleHook = "/opt/loxilb/ka_hook.sh"
 
-// compatProbeFiles has the client certificate of the existing loxilb's https probes.
-const compatProbeFiles = "/opt/loxilb/cert"
+// CompatFiles returns the directory of the default client certificate of https probes, which only
+// the existing loxilb has; "": none.
+func (c *Config) CompatFiles() string {
+	if !c.Compat {
+		return ""
+	}
+	return "/opt/loxilb/cert"
+}
 
 // setCompatDefaults sets the defaults of the existing loxilb for flags that were not given, and
 // handles the flags that only the existing loxilb has.
@@ -40,9 +46,6 @@ func (f *flags) applyCompat(c *Config) {
 		c.RoleHook, c.RoleHookOptional = compatRoleHook, true
 	}
 	c.Compat, c.BootFiles, c.MetricsOff = f.compat, f.bootFiles, f.compat && !f.metrics
-	if f.compat {
-		c.CompatFiles = compatProbeFiles
-	}
 	if f.withoutDataPath || f.peer {
 		c.Whitelist, c.LocalSockets, c.ClusterInterface = regexp.MustCompile("^$"), false, ""
 	}

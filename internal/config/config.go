@@ -35,7 +35,6 @@ type Config struct {
 	ClusterInterface string         // interface to other nodes, for egress gateways; empty: none
 	RoleHook         string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles       string         // directory of the CAs, certificates and keys of probes
-	CompatFiles      string         // with --compat: directory of https probes' default certificate
 	Metrics          Metrics        // of Prometheus
 	OTLP             OTLP           // collector of metrics and events
 	FlowLog          FlowLog        // logs of connections

@@ -115,12 +115,11 @@ const maxShown = 64
 // FieldError reports a refused value of a field, the reason, and the allowed values. Value is safe
 // to print: at most about 64 bytes, without control characters.
 type FieldError struct {
-	Field   string // one of the Field constants, or the caller's own name
-	Value   string // as the user wrote it, cut and escaped
-	Reason  string // a predicate: "is not an IP address"
-	Allowed string // "" if Reason includes it
-	// NotBuilt: the value is valid, but this build does not support it.
-	NotBuilt bool
+	Field       string // one of the Field constants, or the caller's own name
+	Value       string // as the user wrote it, cut and escaped
+	Reason      string // a predicate: "is not an IP address"
+	Allowed     string // "" if Reason includes it
+	Unsupported bool   // the value is valid, but this build does not support it
 }
 
 // missing begins the reason why an absent value is refused.
@@ -143,11 +142,11 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: Printable(value), Reason: reason, Allowed: allowed}
 }
 
-// NotBuilt refuses a value of the existing loxilb that this build does not support. instead is an
-// alternative: "let HAProxy do it".
-func NotBuilt(field, value, instead, allowed string) *FieldError {
+// UnsupportedValue refuses a value of the existing loxilb that this build does not support. instead
+// is an alternative: "let HAProxy do it".
+func UnsupportedValue(field, value, instead, allowed string) *FieldError {
 	e := NewFieldError(field, value, "is not part of this build: "+instead, allowed)
-	e.NotBuilt = true
+	e.Unsupported = true
 	return e
 }
 

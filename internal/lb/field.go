@@ -228,7 +228,7 @@ func wordError[T enum](field string, v T, all []choice[T]) error {
 	}
 	allowed := list(available(all))
 	if i >= 0 {
-		return NotBuilt(field, all[i].word, all[i].alternative, allowed)
+		return UnsupportedValue(field, all[i].word, all[i].alternative, allowed)
 	}
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }

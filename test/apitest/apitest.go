@@ -46,11 +46,11 @@ func (noCounters) Jiffy() time.Duration { return time.Millisecond }
 type fake struct {
 	*status.Table
 	Stats           map[lb.Key]report.ServiceStats
-	Hits            map[string]report.Traffic // of firewall rules
-	Accepted        []policy.Session          // result of Sessions
-	SessionsErr     error                     // error of Sessions
-	OnSessions      func()                    // called by Sessions
-	SessionRequests atomic.Int32              // number of calls of Sessions
+	Hits            map[string]report.Traffic   // of firewall rules
+	Accepted        []policy.AcceptedConnection // result of Sessions
+	SessionsErr     error                       // error of Sessions
+	OnSessions      func()                      // called by Sessions
+	SessionRequests atomic.Int32                // number of calls of Sessions
 	Conns           []report.Connection
 	Query           report.ConnectionQuery // of the last request for connections
 	ApplyErr        error                  // error of Wait
@@ -153,7 +153,7 @@ func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
 	return map[netip.AddrPort]uint64{netip.MustParseAddrPort("31.31.31.1:5001"): 3, netip.MustParseAddrPort("31.31.31.2:5001"): 4}, nil
 }
 
-func (f *fake) Sessions(...netip.Addr) ([]policy.Session, error) {
+func (f *fake) AcceptedConnections(...netip.Addr) ([]policy.AcceptedConnection, error) {
 	f.SessionRequests.Add(1)
 	if f.OnSessions != nil {
 		f.OnSessions()

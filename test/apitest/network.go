@@ -39,7 +39,7 @@ func (k *table[T]) Remove(o T) error {
 
 type addressTable struct{ table[netobj.Address] }
 
-func (k *addressTable) Seen() (out []netobj.DeviceAddresses, err error) {
+func (k *addressTable) Observed() (out []netobj.DeviceAddresses, err error) {
 	for _, a := range k.Objects {
 		out = append(out, netobj.DeviceAddresses{Dev: a.Dev, Addresses: []netip.Prefix{a.Prefix}})
 	}
@@ -51,12 +51,12 @@ type routeTable struct {
 	Tos map[netobj.Route]uint8
 }
 
-func (k *routeTable) EachSeen(yield func(*netobj.SeenRoute) bool) error {
+func (k *routeTable) EachObserved(yield func(*netobj.ObservedRoute) bool) error {
 	if k.Err != nil {
 		return k.Err
 	}
 	for _, r := range k.Objects {
-		if !yield(&netobj.SeenRoute{Route: r, Dev: "eth0", TOS: k.Tos[r]}) {
+		if !yield(&netobj.ObservedRoute{Route: r, Dev: "eth0", TOS: k.Tos[r]}) {
 			break
 		}
 	}
@@ -71,7 +71,7 @@ type neighborTable struct {
 
 func (k *neighborTable) Confirmed() ([]netobj.Neighbor, error) { return k.Answering, k.Err }
 
-func (k *neighborTable) Seen() ([]netobj.Neighbor, error) {
+func (k *neighborTable) Observed() ([]netobj.Neighbor, error) {
 	return append(k.Objects, k.Learned...), k.Err
 }
 
@@ -82,16 +82,16 @@ func (k *neighborTable) Remove(o netobj.Neighbor) error {
 
 type fdbTable struct{ table[netobj.FDB] }
 
-func (k *fdbTable) Seen() ([]netobj.FDB, error) { return k.Objects, k.Err }
+func (k *fdbTable) Observed() ([]netobj.FDB, error) { return k.Objects, k.Err }
 
 type vlanTable struct {
 	table[netobj.VLAN]
 	Members *table[netobj.VLANMember]
 }
 
-func (k *vlanTable) Seen() (out []netobj.SeenVLAN, err error) {
+func (k *vlanTable) Observed() (out []netobj.ObservedVLAN, err error) {
 	for _, v := range k.Objects {
-		out = append(out, netobj.SeenVLAN{ID: v.ID, Dev: v.Device(), Members: k.Members.Objects, In: netobj.Traffic{Bytes: 1, Packets: 2}, Out: netobj.Traffic{Bytes: 3, Packets: 4}})
+		out = append(out, netobj.ObservedVLAN{ID: v.ID, Dev: v.Device(), Members: k.Members.Objects, In: netobj.Traffic{Bytes: 1, Packets: 2}, Out: netobj.Traffic{Bytes: 3, Packets: 4}})
 	}
 	return out, k.Err
 }
@@ -101,9 +101,9 @@ type vxlanTable struct {
 	Peers *table[netobj.VXLANPeer]
 }
 
-func (k *vxlanTable) Seen() (out []netobj.SeenVXLAN, err error) {
+func (k *vxlanTable) Observed() (out []netobj.ObservedVXLAN, err error) {
 	for _, v := range k.Objects {
-		seen := netobj.SeenVXLAN{ID: v.ID, Name: v.Device(), Real: v.Dev}
+		seen := netobj.ObservedVXLAN{ID: v.ID, Name: v.Device(), Real: v.Dev}
 		for _, p := range k.Peers.Objects {
 			seen.Peers = append(seen.Peers, p.Peer)
 		}
@@ -136,7 +136,7 @@ type NetBench struct {
 	Fdbs      *fdbTable
 	Vlans     *vlanTable
 	Vxlans    *vxlanTable
-	Made      bool // loxilb has created the existing objects
+	Created   bool // loxilb has created the existing objects
 }
 
 // NewNet runs the API with a network in memory.
@@ -150,7 +150,7 @@ func NewNet(t testing.TB) *NetBench {
 		o.Network = &netobj.Network{
 			Devices: devices{}, Addresses: b.Addresses, Routes: b.Routes, Neighbors: b.Neighbors, FDBs: b.Fdbs,
 			VLANs: b.Vlans, Members: b.Vlans.Members, VXLANs: b.Vxlans, Peers: b.Vxlans.Peers,
-			Made: func(string, string) bool { return b.Made },
+			Created: func(string, string) bool { return b.Created },
 		}
 		o.XDP = func() map[string]string { return map[string]string{"eth0": "native"} }
 	})

@@ -176,8 +176,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestUnconfirmed checks that this node knows when its peer detects a failure, and that the peer
-// does not detect one, while packets that change the timing are lost.
+// TestUnconfirmed checks that a session assumes no longer detection time of its peer than the peer
+// has, even if packets that change the timing are lost. The peer must not detect a failure then.
 func TestUnconfirmed(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -204,17 +204,17 @@ func TestUnconfirmed(t *testing.T) {
 	confirmed()
 	check("the first change is confirmed", 200*ms, 600*ms)
 	confirmed()
-	check("both are", 200*ms, 600*ms)
+	check("both changes are confirmed", 200*ms, 600*ms)
 	a.configure(200*ms, 10)
 	lost()
-	check("more may be missing, lost", 200*ms, 600*ms)
+	check("larger multiplier, lost", 200*ms, 600*ms)
 	confirmed()
-	check("that is confirmed", 200*ms, 2*time.Second)
+	check("the larger multiplier is confirmed", 200*ms, 2*time.Second)
 	a.configure(100*ms, 3)
 	lost()
 	check("faster, lost", 100*ms, 300*ms)
 	confirmed()
-	check("faster", 100*ms, 300*ms)
+	check("faster, confirmed", 100*ms, 300*ms)
 }
 
 // TestJitter checks the bounds of RFC 5880, 6.8.7.

@@ -398,8 +398,8 @@ func (m *Manager) renewLeases() {
 	}
 }
 
-// precedes reports whether the next process must respect a lease before another one: a peer that
-// sees this node takes over first.
+// precedes reports whether the next process must respect a lease rather than another one. A peer
+// that still sees this node takes over sooner than one that does not.
 func (l Lease) precedes(other Lease) bool {
 	if other.Until.IsZero() || l.Alone != other.Alone {
 		return other.Until.IsZero() || other.Alone

@@ -38,8 +38,8 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 		p.changed(s)
 		return
 	}
-	message, elects := Parse(extra)
-	if elects {
+	message, isMessage := Parse(extra)
+	if isMessage {
 		p.peer.EnableQuickStart()
 	}
 	claims := map[uint32]Entry{}
@@ -51,8 +51,8 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 		if e.path != p {
 			continue
 		}
-		entry, speaks := claims[InstanceHash(instance)]
-		e.makesClaims, e.claim = speaks, entry.Claim
+		entry, hasClaim := claims[InstanceHash(instance)]
+		e.makesClaims, e.claim = hasClaim, entry.Claim
 		timeout := e.Path.Interval * time.Duration(e.Path.Multiplier)
 		m.update(e, func() {
 			e.machine.rank = e.rank(s.Local)
@@ -60,7 +60,7 @@ func (p *path) Heard(s bfd.Status, extra []byte) {
 				e.machine.Lost(false, now)
 				return
 			}
-			e.machine.Heard(s.State == bfd.Up, speaks, entry, message.Restart, timeout, now)
+			e.machine.Heard(s.State == bfd.Up, hasClaim, entry, message.Restart, timeout, now)
 		})
 	}
 	p.changed(s)
@@ -109,7 +109,8 @@ func (p *path) changed(s bfd.Status) {
 	}
 }
 
-// Sent extends the lease of this node: the peer has heard it, or takes over after that.
+// Sent extends the lease of this node after a packet to the peer: if the packet is lost, the peer
+// detects the failure, and may take over, at the time detected.
 func (p *path) Sent(_, detected time.Time, state bfd.State) {
 	m := p.manager
 	m.mu.Lock()

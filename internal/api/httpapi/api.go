@@ -193,9 +193,9 @@ func New(o Options) *API {
 	if o.Compat {
 		unknown = o.Log
 	}
-	reader, whole := rest.NewReader(o.BodyWait, unknown), rest.NewWholeAnswers()
+	reader, lists := rest.NewReader(o.BodyWait, unknown), rest.NewCompleteLists()
 	a.Objects = objects.New(objects.Options{
-		Store: o.Store, Statuses: o.Statuses, DataPath: o.DataPath, Network: o.Network, Reader: reader, Whole: whole, Log: o.Log,
+		Store: o.Store, Statuses: o.Statuses, DataPath: o.DataPath, Network: o.Network, Reader: reader, CompleteLists: lists, Log: o.Log,
 		Announcements: o.Announcements,
 		Dropper:       o.Dropper, ApplyWait: o.ApplyWait, AnyVIP: o.Compat, Version: o.Version.Version,
 		Property: func(field string) string { return services.PropertyOf(field, -1) },
@@ -227,7 +227,7 @@ func New(o Options) *API {
 		Log: o.Log, LogLevel: o.LogLevel, Lines: o.Lines, Reader: reader, Streams: a.streams,
 	})
 	a.Compat = compat.New(compat.Options{
-		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, Whole: whole, Log: o.Log,
+		Objects: a.Objects, Store: o.Store, DataPath: o.DataPath, Health: o.Health, Reader: reader, CompleteLists: lists, Log: o.Log,
 		Read: map[string]func([]byte) (objects.Edit, *rest.Problem){
 			"/config/loadbalancer": a.ReadBootService, "/config/endpoint": a.ReadBootEndpoint, "/config/firewall": a.ReadBootRule,
 			"/config/bfd": a.ReadBoot(kinds.BFDName), "/config/session": a.ReadBoot(kinds.SessionName), "/config/sessionulcl": a.ReadBoot(kinds.SessionFlowName),

@@ -86,15 +86,15 @@ func TestManyUnread(t *testing.T) {
 func TestCompleteListsBounded(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	for range rest.MaxWhole {
-		b.API.Objects.Whole <- struct{}{}
+	for range rest.MaxCompleteLists {
+		b.API.Objects.CompleteLists <- struct{}{}
 	}
 	for _, path := range []string{"/config/export", "/nodegraph/all"} {
 		if w := b.Call("GET", httpapi.BaseURL+path, ""); w.Code != 503 {
 			t.Errorf("%s: got %d, want 503", path, w.Code)
 		}
 	}
-	<-b.API.Objects.Whole
+	<-b.API.Objects.CompleteLists
 	for range 2 {
 		if w := b.Call("GET", httpapi.BaseURL+"/config/export", ""); w.Code != 200 {
 			t.Errorf("got %d %s, want code 200", w.Code, w.Body)

@@ -55,12 +55,12 @@ var bitPairs = [...]struct{ form, trait, hop byte }{
 // The lengths of parts of a record.
 const (
 	headLength    = 4 // form, flags, generation, age
-	pairs         = 4
+	addressCount  = 4
 	numbersLength = 4 + 4 + 3 + 3
 	tagsLength    = 4 + 4
 	markLength    = 4
 	// MaxLength is the length of the longest record.
-	MaxLength = headLength + pairs*(16+2) + numbersLength + markLength
+	MaxLength = headLength + addressCount*(16+2) + numbersLength + markLength
 )
 
 // The errors of Decode.
@@ -73,7 +73,7 @@ var (
 func Append(b []byte, c *report.ConnectionCopy) []byte {
 	is6 := isIPv6(c)
 	b = appendHead(b, c, is6)
-	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
+	for _, a := range [addressCount]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		b = appendAddress(b, a, is6)
 	}
 	if c.Protocol == lb.TCP {
@@ -144,7 +144,7 @@ func Decode(b []byte) (c report.ConnectionCopy, rest []byte, err error) {
 	if err != nil {
 		return c, b, err
 	}
-	for _, a := range [pairs]*netip.AddrPort{&c.Client, &c.VIP, &c.Source, &c.Endpoint} {
+	for _, a := range [addressCount]*netip.AddrPort{&c.Client, &c.VIP, &c.Source, &c.Endpoint} {
 		*a, rest = readAddress(rest, form&formIPv6 != 0)
 	}
 	if form&formTCP != 0 {
@@ -203,9 +203,9 @@ func check(c *report.ConnectionCopy, form byte) error {
 
 // lengthOf returns the length of a record with a form; sctp: the record is of SCTP.
 func lengthOf(form byte, sctp bool) int {
-	n := headLength + pairs*(4+2)
+	n := headLength + addressCount*(4+2)
 	if form&formIPv6 != 0 {
-		n = headLength + pairs*(16+2)
+		n = headLength + addressCount*(16+2)
 	}
 	if form&formTCP != 0 {
 		n += numbersLength
@@ -222,7 +222,7 @@ func lengthOf(form byte, sctp bool) int {
 // isPlausible reports whether each address, and the combination of flags, can occur in a
 // connection.
 func isPlausible(c *report.ConnectionCopy) bool {
-	for _, a := range [pairs]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
+	for _, a := range [addressCount]netip.AddrPort{c.Client, c.VIP, c.Source, c.Endpoint} {
 		if a.Addr().IsUnspecified() || a.Addr().IsMulticast() {
 			return false
 		}

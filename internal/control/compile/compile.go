@@ -12,7 +12,7 @@ import (
 // Key returns the map key of a service. Ranges with the same first port have the same key: they
 // overlap, so only one of them exists at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
-	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol.Over(k.VIP.Is6())), Mark: k.Mark}
+	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol.ForIPVersion(k.VIP.Is6())), Mark: k.Mark}
 	if k.PortMax != 0 {
 		key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
 	}

@@ -29,7 +29,7 @@ type Claim struct {
 	lb.Announcement
 	Instance string
 	Role     lb.Role // of this node for the instance
-	InPlace  bool    // the data path has the service
+	Applied  bool    // the data path has the service
 	Serving  bool    // an endpoint that is not known to be down gets new connections
 	Unprobed bool    // no endpoint gets new connections, and some were not probed yet
 }
@@ -87,7 +87,7 @@ func (c *Claim) allows() (why string, allowed bool) {
 	switch {
 	case c.Role == lb.RoleFault || c.Role == lb.RoleStop:
 		return "the role of this node for " + c.Instance + " is " + string(c.Role), false
-	case !c.InPlace:
+	case !c.Applied:
 		return "the service is not in the data path", false
 	case c.Serving:
 		return whyServing, true
@@ -101,7 +101,7 @@ func (c *Claim) allows() (why string, allowed bool) {
 
 // Refuses reports whether the service would refuse clients that arrive by another claim's route.
 func (c *Claim) Refuses() bool {
-	return c.InPlace && !c.Serving && c.Announce != lb.AnnounceAlways
+	return c.Applied && !c.Serving && c.Announce != lb.AnnounceAlways
 }
 
 // attributes returns the attributes of one service's route. The service's values apply to a MASTER;

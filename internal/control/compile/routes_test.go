@@ -30,7 +30,7 @@ func parseClaims(t *testing.T, text string) (list []Claim) {
 			t.Fatal(err)
 		}
 		list = append(list, Claim{
-			Announcement: s.Announcement, Instance: s.Instance(), Role: lb.Role(words[0]), InPlace: words[1] != "absent", Serving: words[1] == "serving", Unprobed: words[1] == "unprobed",
+			Announcement: s.Announcement, Instance: s.Instance(), Role: lb.Role(words[0]), Applied: words[1] != "absent", Serving: words[1] == "serving", Unprobed: words[1] == "unprobed",
 		})
 	}
 	return list
@@ -50,7 +50,7 @@ func TestDecisionOrder(t *testing.T) {
 	for range 2000 {
 		claims := make([]Claim, 1+r.IntN(5))
 		for i := range claims {
-			claims[i] = Claim{Role: roles[r.IntN(4)], InPlace: r.IntN(4) > 0, Serving: r.IntN(2) > 0, Announcement: lb.Announcement{
+			claims[i] = Claim{Role: roles[r.IntN(4)], Applied: r.IntN(4) > 0, Serving: r.IntN(2) > 0, Announcement: lb.Announcement{
 				Announce: lb.Announce(r.IntN(2)), MED: r.Uint32N(3), LocalPref: r.Uint32N(300), Prepend: uint8(r.IntN(3)),
 				Communities: []lb.Community{lb.Community(r.IntN(4))},
 			}}

@@ -16,14 +16,14 @@ type Drains struct{ store.Table[lb.Drain] }
 // Apply returns the service with weight 0 for drained endpoints. After the deadline, they have no
 // server ID either: otherwise, each QUIC connection would return with its client's next packet.
 func (d *Drains) Apply(snapshot *store.Snapshot, s lb.Service) lb.Service {
-	own := false
+	cloned := false
 	for drain := range d.All(snapshot) {
 		for i, e := range s.Endpoints {
 			if !drain.Matches(e.Addr, e.Port) {
 				continue
 			}
-			if !own {
-				s.Endpoints, own = slices.Clone(s.Endpoints), true
+			if !cloned {
+				s.Endpoints, cloned = slices.Clone(s.Endpoints), true
 			}
 			s.Endpoints[i].Weight = 0
 			if !drain.Deadline.IsZero() && time.Until(drain.Deadline) <= 0 {

@@ -40,7 +40,7 @@ func (p *probes) effectiveHealth(s *lb.Service, e lb.Endpoint) (eff effectiveHea
 	eff.failing, _ = p.ejections.failing(s, e)
 	since, agentDown := p.reportedDown(s, e)
 	p.mu.Unlock()
-	if r, since, ok := p.policies.refusal(s, e); ok && r.Whole {
+	if r, since, ok := p.policies.refusal(s, e); ok && r.RefusesAll {
 		eff.refused, eff.refusedSince = &r, since
 	}
 	if key != "" {
@@ -121,7 +121,7 @@ func (p *probes) changedWithin(s *lb.Service, d time.Duration) bool {
 
 // verdict returns the evidence about an endpoint that a service considers, by source.
 func (p *probes) verdict(s *lb.Service, e lb.Endpoint) (v report.Verdict) {
-	if r, _, ok := p.policies.refusal(s, e); ok && r.Whole {
+	if r, _, ok := p.policies.refusal(s, e); ok && r.RefusesAll {
 		v.Refused = true
 	}
 	p.mu.Lock()

@@ -15,10 +15,11 @@ import (
 // failRate is the number of TCP connections of a failed endpoint that are reset per second.
 const failRate = 1000
 
-// setEnds sets when connections of a service's failed endpoints end, according to the service's
-// on-fail. An endpoint that is eligible for new connections keeps all of its connections. At the
-// deadline of a drain, the service is applied again, without the endpoint's server ID of QUIC.
-func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
+// setDeadlines sets when connections of a service's failed endpoints end, according to the
+// service's on-fail. An endpoint that is eligible for new connections keeps all of its connections.
+// At the deadline of a drain, the service is applied again, without the endpoint's server ID of
+// QUIC.
+func (s *Services) setDeadlines(service *lb.Service, table *bpf.ServiceTable) {
 	serves := false
 	for _, e := range table.Endpoints {
 		serves = serves || e.CurrentWeight > 0
@@ -30,7 +31,7 @@ func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 			continue
 		}
 		if serves || decision.isRefused(e) {
-			row.Ends, row.Failed = decision.ends(e)
+			row.Deadline, row.Failed = decision.deadline(e)
 		}
 	}
 	wait := decision.wait
@@ -49,25 +50,25 @@ func (s *Services) setEnds(service *lb.Service, table *bpf.ServiceTable) {
 // machine's own link may have failed. If none of the serving endpoints can answer probes, the
 // failures suffice.
 type endDecision struct {
-	probes    *probes
-	service   *lb.Service
-	witnesses *witnesses    // nil: not collected yet
-	wait      time.Duration // until the next probe result; 0: the decision is final
+	probes  *probes
+	service *lb.Service
+	others  *otherEndpoints // nil: not collected yet
+	wait    time.Duration   // until the next probe result; 0: the decision is final
 }
 
-// witnesses are the other endpoints of a service, as evidence about a failing one.
-type witnesses struct {
+// otherEndpoints are the other endpoints of a service, as evidence about a failing one.
+type otherEndpoints struct {
 	answered []health.Status // of the endpoints that answer
 	probed   bool            // a serving endpoint has a probe that can answer
 }
 
-// ends returns when an endpoint's connections end, and whether its flows and handshakes move to
+// deadline returns when an endpoint's connections end, and whether its flows and handshakes move to
 // other endpoints. Failing handshakes do not end TCP connections: open ones may work. Flows of
 // protocols without a handshake move at once: they have no end to wait for.
-func (d *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
+func (d *endDecision) deadline(e lb.Endpoint) (none bpf.Deadline, failed bool) {
 	eff := d.probes.effectiveHealth(d.service, e)
 	if eff.refused != nil {
-		return bpf.Ends{At: eff.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
+		return bpf.Deadline{At: eff.refusedSince, Rate: failRate, Why: "IPsec policy"}, true
 	}
 	handshake := d.service.Protocol.HasHandshake()
 	after, end := d.service.ClosingDelay(d.service.OnFail)
@@ -76,22 +77,22 @@ func (d *endDecision) ends(e lb.Endpoint) (ends bpf.Ends, failed bool) {
 	}
 	failed = eff.down() && handshake // moving a handshake costs nothing
 	if !eff.probeDown() || !end {
-		return ends, failed
+		return none, failed
 	}
 	if !d.isConfirmed(&eff.Status) {
 		if eff.Interval > 0 && (d.wait == 0 || eff.Interval < d.wait) {
 			d.wait = eff.Interval
 		}
-		return ends, failed
+		return none, failed
 	}
-	return bpf.Ends{At: cmp.Or(eff.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
+	return bpf.Deadline{At: cmp.Or(eff.ProbeSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
 }
 
 // isRefused reports whether an IPsec policy refuses all of the endpoint's packets. Its connections
 // then end even if no other endpoint serves.
 func (d *endDecision) isRefused(e lb.Endpoint) bool {
 	r, _, ok := d.probes.policies.refusal(d.service, e)
-	return ok && r.Whole
+	return ok && r.RefusesAll
 }
 
 // isConfirmed reports whether the endpoint itself has failed, not the path to it. An agent's report
@@ -103,25 +104,25 @@ func (d *endDecision) isConfirmed(s *health.Status) bool {
 	if s.Failures < s.Fall {
 		return false
 	}
-	if d.witnesses == nil {
-		d.witnesses = d.findWitnesses()
+	if d.others == nil {
+		d.others = d.findOthers()
 	}
-	return !d.witnesses.probed || slices.ContainsFunc(d.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
+	return !d.others.probed || slices.ContainsFunc(d.others.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
 }
 
-func (d *endDecision) findWitnesses() *witnesses {
-	w := new(witnesses)
+func (d *endDecision) findOthers() *otherEndpoints {
+	others := new(otherEndpoints)
 	for _, e := range d.service.Endpoints {
 		eff := d.probes.effectiveHealth(d.service, e)
 		if !eff.hasProbe {
 			continue
 		}
 		if eff.Successes > 0 {
-			w.answered = append(w.answered, eff.Status)
+			others.answered = append(others.answered, eff.Status)
 		}
-		w.probed = w.probed || e.Weight > 0 && !eff.probeDown() && !eff.Undecided
+		others.probed = others.probed || e.Weight > 0 && !eff.probeDown() && !eff.Undecided
 	}
-	return w
+	return others
 }
 
 // answeredWhile reports whether another endpoint answered for at least one probe interval while

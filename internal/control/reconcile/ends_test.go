@@ -77,7 +77,7 @@ func (o *outage) ended(d time.Duration) map[string]time.Duration {
 			if _, isEnded := ended[e.Addr.String()]; isEnded || !serves || up(e) {
 				continue
 			}
-			if ends, _ := f.ends(e); ends.Rate > 0 {
+			if ends, _ := f.deadline(e); ends.Rate > 0 {
 				ended[e.Addr.String()] = time.Since(start)
 			}
 		}
@@ -139,7 +139,7 @@ func TestEndsByAgent(t *testing.T) {
 	p, fake := newFakeProbes(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Overridden: true, Successes: 9}
 	f := endDecision{probes: p, service: s}
-	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate == 0 || !failed {
+	if ends, failed := f.deadline(s.Endpoints[0]); ends.Rate == 0 || !failed {
 		t.Errorf("got %+v, %t, want ends.Rate != 0, failed", ends, failed)
 	}
 	if f.wait != 0 {
@@ -163,7 +163,7 @@ func TestDrainByAgent(t *testing.T) {
 		for range 3 {
 			h.SetHostState(e.Addr, e.Port, lb.ProbeAuto, true)
 			f := endDecision{probes: p, service: s}
-			if ends, failed := f.ends(e); !failed || !ends.At.Equal(reported.Add(time.Minute)) {
+			if ends, failed := f.deadline(e); !failed || !ends.At.Equal(reported.Add(time.Minute)) {
 				t.Errorf("%+v, %t, with a report at %s", ends, failed, reported)
 			}
 			time.Sleep(time.Second)
@@ -173,14 +173,14 @@ func TestDrainByAgent(t *testing.T) {
 		status.State, status.ProbeState, status.ProbeSince = health.Down, health.Down, reported.Add(5*time.Second) // later than the report
 		fake.states[p.keyOf(s, e)] = status
 		f := endDecision{probes: p, service: s}
-		if ends, _ := f.ends(e); !ends.At.Equal(reported.Add(63 * time.Second)) {
+		if ends, _ := f.deadline(e); !ends.At.Equal(reported.Add(63 * time.Second)) {
 			t.Errorf("%+v after another report at %s", ends, reported.Add(3*time.Second))
 		}
 	})
 }
 
-// TestNoWitness checks that failures suffice if no other serving endpoint can answer probes.
-func TestNoWitness(t *testing.T) {
+// TestNoOtherAnswers checks that failures suffice if no other serving endpoint can answer probes.
+func TestNoOtherAnswers(t *testing.T) {
 	t.Parallel()
 	s := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:80,192.168.1.2:80 monitor=true")
 	failed := health.Status{State: health.Down, ProbeState: health.Down, Failures: 3, Fall: 3, Interval: time.Second}
@@ -201,7 +201,7 @@ func TestNoWitness(t *testing.T) {
 			fake.states[p.keyOf(s, s.Endpoints[1])] = step.other
 		}
 		f := endDecision{probes: p, service: s}
-		if ends, _ := f.ends(s.Endpoints[0]); (ends.Rate > 0) != step.confirmed || (f.wait == 0) != step.confirmed {
+		if ends, _ := f.deadline(s.Endpoints[0]); (ends.Rate > 0) != step.confirmed || (f.wait == 0) != step.confirmed {
 			t.Errorf("the other endpoint %s: %+v, reapplied after %s", name, ends, f.wait)
 		}
 	}
@@ -232,7 +232,7 @@ func TestUnconfirmedFailure(t *testing.T) {
 	p, fake := newFakeProbes(t, s)
 	fake.states[p.keyOf(s, s.Endpoints[0])] = health.Status{State: health.Down, ProbeState: health.Down, Failures: 1, Fall: 3, Interval: time.Second}
 	f := endDecision{probes: p, service: s}
-	if ends, failed := f.ends(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
+	if ends, failed := f.deadline(s.Endpoints[0]); ends.Rate != 0 || !failed || f.wait != time.Second {
 		t.Errorf("%+v, %t, reapplied after %s", ends, failed, f.wait)
 	}
 }

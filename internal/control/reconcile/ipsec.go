@@ -199,7 +199,7 @@ func (f *currentPolicies) refusal(s *lb.Service, e lb.Endpoint) (r policy.IPsecR
 		return r, since, false
 	}
 	f.refusals(s, e, func(found policy.IPsecRefusal) {
-		if !ok || found.Whole && !r.Whole {
+		if !ok || found.RefusesAll && !r.RefusesAll {
 			r, ok = found, true
 		}
 	})
@@ -216,7 +216,7 @@ type IPsecRefused struct {
 
 // About returns the endpoint's address, or the clients whose packets are refused.
 func (r *IPsecRefused) About() string {
-	if !r.Whole && r.Clients.IsValid() {
+	if !r.RefusesAll && r.Clients.IsValid() {
 		return r.Clients.String()
 	}
 	return r.Endpoint.Addr().String()
@@ -225,7 +225,7 @@ func (r *IPsecRefused) About() string {
 // Packets names the packets that are refused.
 func (r *IPsecRefused) Packets() string {
 	switch {
-	case r.Whole:
+	case r.RefusesAll:
 		return fmt.Sprintf("packets of service %s to endpoint %s, or its answers,", r.Service, r.Endpoint)
 	case r.Clients.IsValid() && r.Answers:
 		return fmt.Sprintf("answers to clients in %s", r.Clients)
@@ -262,7 +262,7 @@ func (f *currentPolicies) unreported(s *lb.Service, e lb.Endpoint, reported map[
 	switch {
 	case !ok:
 		return nil
-	case r.Whole:
+	case r.RefusesAll:
 		return []policy.IPsecRefusal{r}
 	}
 	f.refusals(s, e, func(r policy.IPsecRefusal) {

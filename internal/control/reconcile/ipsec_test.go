@@ -29,7 +29,7 @@ func TestIPsecSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list := i.Refused(10); len(list) != 1 || !list[0].Whole {
+	if list := i.Refused(10); len(list) != 1 || !list[0].RefusesAll {
 		t.Errorf("got %+v, want 1 element, list[0].Whole", list)
 	}
 }

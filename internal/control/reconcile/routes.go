@@ -306,7 +306,7 @@ func (r *Routes) updateClaim(snapshot *store.Snapshot, key lb.Key, drains servic
 		after.prefixes = s.AnnouncedPrefixes()
 		after.Announcement, after.Instance = s.Announcement, s.Instance()
 		after.Role = r.roles[after.Instance].Role
-		after.InPlace, after.Serving, after.Unprobed = r.serving(s, drains, before.Serving)
+		after.Applied, after.Serving, after.Unprobed = r.serving(s, drains, before.Serving)
 	}
 	if !slices.Equal(before.prefixes, after.prefixes) {
 		for _, p := range before.prefixes {

@@ -285,7 +285,7 @@ func TestRoutesReturn(t *testing.T) {
 // a node that is no longer held, if a service would refuse its clients.
 func TestRoutesWait(t *testing.T) {
 	t.Parallel()
-	refuses := compile.Claim{InPlace: true}
+	refuses := compile.Claim{Applied: true}
 	always := refuses
 	always.Announce = lb.AnnounceAlways
 	for name, c := range map[string]struct {
@@ -297,14 +297,14 @@ func TestRoutesWait(t *testing.T) {
 		"just returned":       {refuses, false, 0, false},
 		"announced":           {refuses, true, 0, true},
 		"long ago":            {refuses, false, releasedWait, true},
-		"serves, too":         {compile.Claim{InPlace: true, Serving: true}, false, 0, true},
+		"serves, too":         {compile.Claim{Applied: true, Serving: true}, false, 0, true},
 		"announced always":    {always, false, 0, true},
 		"not in place at all": {compile.Claim{}, false, 0, true},
 	} {
 		vip, first, second := netip.MustParsePrefix("10.0.0.1/32"), lb.Key{Port: 80}, lb.Key{Port: 443}
 		r := &Routes{
 			prefixes: map[netip.Prefix]*prefixState{vip: {keys: []lb.Key{first, second}, Decision: compile.Decision{Announced: c.announced}}},
-			services: map[lb.Key]claimant{first: {Claim: compile.Claim{InPlace: true, Serving: true}}, second: {Claim: c.second}},
+			services: map[lb.Key]claimant{first: {Claim: compile.Claim{Applied: true, Serving: true}}, second: {Claim: c.second}},
 			released: time.Now().Add(-c.since), stage: lb.InService,
 		}
 		r.decide(keySetOf(r.prefixes))
@@ -423,7 +423,7 @@ func (r *routeRig) desiredRoutes() string {
 		weighed := r.state.Drains.Apply(snapshot, s)
 		for _, p := range s.AnnouncedPrefixes() {
 			claims[p] = append(claims[p], compile.Claim{
-				Announcement: s.Announcement, Role: roles[s.Instance()].Role, InPlace: true, Serving: weighed.Endpoints[0].Weight > 0,
+				Announcement: s.Announcement, Role: roles[s.Instance()].Role, Applied: true, Serving: weighed.Endpoints[0].Weight > 0,
 			})
 		}
 	}

@@ -161,9 +161,9 @@ func (r *Rules) cancelOutdated(t bpf.RuleTable) {
 	}
 }
 
-// endBy makes endDropped end the connections that the new rules drop, and connections from source
-// addresses that other nodes own: answers to these no longer arrive here. foreign has the services
-// of the latter.
+// endBy makes endDropped end the connections that the new rules drop, and those whose source
+// address another node now owns: their answers no longer arrive here. foreign has the services of
+// connections from such addresses.
 func (r *Rules) endBy(ctx context.Context, t bpf.RuleTable, foreign []string) {
 	if t.Equal(&r.last) {
 		return
@@ -262,8 +262,8 @@ func (r *Rules) LinksChanged() {
 	}
 }
 
-// AddressesChanged compiles the rules again if there are gateways: an address of one may be static
-// now, or no longer.
+// AddressesChanged compiles the rules again if there are gateways, since isStatic may have changed
+// for a gateway's address.
 func (r *Rules) AddressesChanged() {
 	if r.gateways != nil {
 		r.compileAgain(r.Mark)

@@ -390,7 +390,7 @@ func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
 	before := func() map[netip.AddrPort]uint32 { return s.Tables.CurrentWeights(compile.Key(service.Key)) }
 	weights := s.slowStart.weights(service, s.Health.probes.up(service), before)
 	table := compile.Weighted(*service, weights, s.Seed, s.sources.get)
-	s.setEnds(service, &table)
+	s.setDeadlines(service, &table)
 	return table
 }
 

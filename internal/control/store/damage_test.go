@@ -124,7 +124,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 			want:  func([4]string) string { return "revision 3, 0 items, 0 parts\n" },
-			aside: journalName(3), reason: "it follows revision 3, and the files before it end at 0",
+			aside: journalName(3), reason: "it follows revision 3, but the files before it end at 0",
 		},
 		{
 			name: "journal of another name", damage: func(t *testing.T, dir string) {
@@ -242,7 +242,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 		}
 		_, err = Open(dir, slog.New(slog.NewTextHandler(t.Output(), nil)), NewTable(itemKind()))
 		want := "read the state: state file " + filepath.Join(dir, file) +
-			" was written by a newer loxilb: it is of version 4, and this loxilb knows versions up to 3; it is left as it is"
+			" was written by a newer loxilb: it has version 4, this loxilb supports versions up to 3; the file is unchanged"
 		if !errors.Is(err, ErrNewer) || err.Error() != want {
 			t.Errorf("Open fails with %v, want %s", err, want)
 		}

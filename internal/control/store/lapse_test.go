@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestSharedLapse checks that a change that arrives with a complete read, as the watch has ended
-// meanwhile, is complete: it includes the local objects, and the deadline of its confirmation. It
-// may arrive before the write returns, or later.
+// TestSharedLapse ends the watch of the shared store during a write, so the node gets its own
+// change by a complete read, before or after the write returns. The change must include the objects
+// of this node alone, and the deadline of its confirmation.
 func TestSharedLapse(t *testing.T) {
 	t.Parallel()
 	pause := func(*fakeRemote) { time.Sleep(checkEvery) }

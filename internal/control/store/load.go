@@ -128,7 +128,7 @@ func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err er
 	case err != nil:
 		l.damaged(name, 1, err)
 	case h.Version > latestVersion:
-		return h, nil, fmt.Errorf("state file %s %w: it is of version %d, and this loxilb knows versions up to %d; it is left as it is",
+		return h, nil, fmt.Errorf("state file %s %w: it has version %d, this loxilb supports versions up to %d; the file is unchanged",
 			filepath.Join(l.disk.path, name), ErrNewer, h.Version, latestVersion)
 	case h.File != kind || h.Version < 1:
 		l.damaged(name, 1, fmt.Errorf("its header claims a %q of version %d", h.File, h.Version))
@@ -178,7 +178,7 @@ func (l *loader) loadSnapshot() error {
 
 // loadJournal replays the commits of a journal after l.revision, up to revision end, where the next
 // journal begins. It reports whether the journal is complete.
-func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
+func (l *loader) loadJournal(base, end uint64, first bool) (complete bool, err error) {
 	name := journalName(base)
 	h, lines, err := l.open(name, "journal")
 	switch {
@@ -195,7 +195,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 	}
 	if base > l.revision {
 		if snapshotDamaged := first && len(l.damage) > 0; !snapshotDamaged {
-			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and the files before it end at %d", base, l.revision))
+			l.damaged(name, 0, fmt.Errorf("it follows revision %d, but the files before it end at %d", base, l.revision))
 		}
 		if !first {
 			return false, nil
@@ -257,9 +257,9 @@ func (l *loader) replay(line []byte, version int, revision uint64) error {
 }
 
 func (l *loader) put(r *record) error {
-	table, made, err := l.tx.base.rowOf(r)
+	table, row, err := l.tx.base.rowOf(r)
 	if err == nil {
-		l.tx.replace(tableRow{table, made})
+		l.tx.replace(tableRow{table, row})
 	}
 	return err
 }
@@ -282,7 +282,7 @@ func (tx *Tx) forget(id ID) {
 // reportUnknown logs the unknown records.
 func reportUnknown(s *Snapshot, log *slog.Logger) {
 	for u := range s.Unknown() {
-		log.Warn("state record kept without being understood: it is not served until a loxilb runs that knows it",
+		log.Warn("state record of an unknown kind or format: it is kept, and has no effect until a loxilb that supports it runs",
 			"kind", u.Kind, "key", u.Key, "format", u.Format, "reason", u.Reason,
 			"hint", "run the newer loxilb that wrote it, or put or delete the object to replace it")
 	}

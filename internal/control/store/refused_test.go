@@ -11,11 +11,11 @@ import (
 func TestCommitWithoutRevision(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	unreadable := false // the existing object cannot be encoded, as its undo requires
+	failsToEncode := false // the existing object, as the undo data requires
 	kind := itemKind()
 	encode := kind.Encode
 	kind.Encode = func(i item) (int, []byte, error) {
-		if unreadable && i.Label == "old" {
+		if failsToEncode && i.Label == "old" {
 			return 0, nil, errors.New("cannot be encoded")
 		}
 		return encode(i)
@@ -36,7 +36,7 @@ func TestCommitWithoutRevision(t *testing.T) {
 	if err := put(item{Name: "a", Label: "old"}); err != nil {
 		t.Fatal(err)
 	}
-	unreadable = true
+	failsToEncode = true
 	if err := put(item{Name: "a", Label: "new"}); err == nil {
 		t.Error("committed without an undo record")
 	}
@@ -44,7 +44,7 @@ func TestCommitWithoutRevision(t *testing.T) {
 	if err := put(item{Name: "b", Label: "other"}); err != nil {
 		t.Error(err)
 	}
-	unreadable = false
+	failsToEncode = false
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

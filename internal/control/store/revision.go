@@ -194,11 +194,11 @@ func (tx *Tx) Undo(number uint64) (left []ID, err error) {
 		return nil, err
 	}
 	for i := range list {
-		made := number // the version that the revision gave the object
+		version := number // the version that the revision gave the object
 		if list[i].Gone {
-			made = 0
+			version = 0
 		}
-		if now, _ := metaOf(find(tx.base, tx, list[i].id())); now.Version != made {
+		if now, _ := metaOf(find(tx.base, tx, list[i].id())); now.Version != version {
 			left = append(left, list[i].id())
 			continue
 		}
@@ -258,11 +258,11 @@ func (tx *Tx) isKept(u *undoRecord, keep func(now, then any) bool) (bool, error)
 	now := tx.valueOf(find(tx.base, tx, u.id()))
 	var then any
 	if u.Format != 0 {
-		_, made, err := tx.base.rowOf(&record{Kind: u.Kind, Key: u.Key, Format: u.Format, Object: u.Object})
+		_, former, err := tx.base.rowOf(&record{Kind: u.Kind, Key: u.Key, Format: u.Format, Object: u.Object})
 		if err != nil {
 			return false, fmt.Errorf("%s cannot be read as it was: %w", u.id(), err)
 		}
-		then = tx.valueOf(made)
+		then = tx.valueOf(former)
 	}
 	return keep(now, then), nil
 }
@@ -282,16 +282,16 @@ func (tx *Tx) restore(u *undoRecord) error {
 		return nil
 	}
 	r := record{Kind: u.Kind, Key: u.Key, Format: u.Format, Owner: u.Owner, Version: tx.revision(), Object: u.Object}
-	table, made, err := tx.base.rowOf(&r)
+	table, former, err := tx.base.rowOf(&r)
 	if err != nil {
 		return fmt.Errorf("%s cannot be read as it was: %w", u.id(), err)
 	}
 	if old := find(tx.base, tx, u.id()); old != nil && tx.tableOf(old, u.id()) == table {
-		if at := (rowKey{table, made.header().sortKey}); old.header().sortKey == at.sortKey && tx.same(at, old, made) {
+		if at := (rowKey{table, former.header().sortKey}); old.header().sortKey == at.sortKey && tx.same(at, old, former) {
 			return nil
 		}
 	}
-	tx.replace(tableRow{table, made})
+	tx.replace(tableRow{table, former})
 	return nil
 }
 
@@ -310,9 +310,8 @@ func (tx *Tx) remembered(number uint64) *Revision {
 	return tx.revisions.find(number)
 }
 
-// available returns the numbers of the revisions to which a rollback is possible, for errors. It
-// omits the one before these, to which a rollback is possible too, as no author or time of it is
-// known.
+// available returns the numbers of the remembered revisions, for errors. A rollback to the revision
+// before these is possible, too, but its author and time are unknown.
 func (tx *Tx) available() string {
 	if tx.revisions == nil {
 		return "none"

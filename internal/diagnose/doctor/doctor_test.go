@@ -209,7 +209,7 @@ func faults() map[string]struct {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
 		"IPsec": {edit: func(m *Machine, _ *fakeNetwork) {
-			m.Facts.IPsec = []IPsecRefusal{{About: "31.31.31.1", Whole: true}}
+			m.Facts.IPsec = []IPsecRefusal{{About: "31.31.31.1", RefusesAll: true}}
 		}, id: "ipsec:31.31.31.1", sure: Certain},
 		"IPsec of some packets": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.IPsec = []IPsecRefusal{{About: "9.9.9.0/24"}, {About: "9.9.9.0/24"}}

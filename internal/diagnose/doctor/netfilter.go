@@ -50,11 +50,11 @@ func ports(m *Machine) ([]Finding, error) {
 
 // IPsecRefusal is a policy of the kernel's IPsec that blocks or encrypts packets of services.
 type IPsecRefusal struct {
-	About   string // address of an endpoint, or network of clients
-	Packets string // a description of the refused packets
-	Policy  string
-	Whole   bool // it concerns all packets to the endpoint, or all of its answers
-	Ignored bool // --ipsec=ignore: they are sent nevertheless
+	About      string // address of an endpoint, or network of clients
+	Packets    string // a description of the refused packets
+	Policy     string
+	RefusesAll bool // it concerns all packets to the endpoint, or all of its answers
+	Ignored    bool // --ipsec=ignore: they are sent nevertheless
 }
 
 // ipsec reports endpoints, and networks of clients, whose packets the kernel's IPsec policies
@@ -76,7 +76,7 @@ func ipsec(m *Machine) (out []Finding, err error) {
 			f.What = fmt.Sprintf("%s leave in clear text although an IPsec policy covers them (%s)", r.Packets, r.Policy)
 			f.Why = "the daemon runs with --ipsec=ignore"
 		}
-		if !r.Whole {
+		if !r.RefusesAll {
 			f.Sure = Likely
 		}
 		out = append(out, f)

@@ -153,7 +153,7 @@ func (i *inquiry) addArrival(route *netdev.HostRoute) bool {
 
 // protocol returns the packet's protocol: ICMP has one for each IP version.
 func (i *inquiry) protocol() lb.Protocol {
-	return i.Protocol.Over(i.From.Addr().Is6())
+	return i.Protocol.ForIPVersion(i.From.Addr().Is6())
 }
 
 // ends returns the packet's ends in the data path's form: an echo request's identifier is the

@@ -67,7 +67,7 @@ func (i *inquiry) downReason(s *lb.Service, e lb.Endpoint, known servicestate.En
 // none.
 func (i *inquiry) refusal(s *lb.Service, e lb.Endpoint) string {
 	r, refused := i.Health.IPsecRefusal(s, e)
-	if !refused || !r.Whole {
+	if !refused || !r.RefusesAll {
 		return ""
 	}
 	return "it is down: an IPsec policy covers packets to it or its answers: " + r.Policy

@@ -35,7 +35,7 @@ func newAudited(t *testing.T) *auditedDatapath {
 	}
 	t.Cleanup(func() { d.Close() })
 	a := &auditedDatapath{Datapath: d}
-	way := func(addr netip.Addr) compile.Path { return compile.Path{Source: netip.MustParseAddr("192.168.1.1")} }
+	path := func(addr netip.Addr) compile.Path { return compile.Path{Source: netip.MustParseAddr("192.168.1.1")} }
 	var changes []Change
 	for _, line := range []string{
 		"10.0.0.1:80/tcp sources=1.1.0.0/16 deny=1.1.1.0/24 max-rate=100 mss=1200 idle=60s endpoints=192.168.1.10:8080:3,192.168.1.11:8080",
@@ -44,7 +44,7 @@ func newAudited(t *testing.T) *auditedDatapath {
 		"10.0.0.5:80/tcp mode=dsr endpoints=192.168.1.13:80",
 	} {
 		s := parseChanged(t, line, "", "")
-		table := compile.Service(s, nil, 0, way)
+		table := compile.Service(s, nil, 0, path)
 		a.services = append(a.services, &table)
 		changes = append(changes, Change{Key: table.Key, Table: &table})
 	}
@@ -93,8 +93,8 @@ func (a *auditedDatapath) differences(t *testing.T, repair bool) (tables []strin
 	return slices.Compact(tables)
 }
 
-// flipFirst changes the first row of a map by flip.
-func flipFirst[K, V any](m *ebpf.Map, turn func(*V)) func() error {
+// changeFirst changes the first row of a map.
+func changeFirst[K, V any](m *ebpf.Map, change func(*V)) func() error {
 	return func() error {
 		var key *K
 		var row V
@@ -107,7 +107,7 @@ func flipFirst[K, V any](m *ebpf.Map, turn func(*V)) func() error {
 		if err != nil || key == nil {
 			return errors.Join(err, errors.New("there is no row"))
 		}
-		turn(&row)
+		change(&row)
 		return m.Put(*key, row)
 	}
 }
@@ -138,30 +138,30 @@ func TestAudit(t *testing.T) {
 			damage func() error
 			tables string
 		}{
-			"service":                    {flipFirst[bpf.TcServiceKey](maps.Services, func(r *bpf.TcService) { r.Algorithm ^= 1 }), "services"},
+			"service":                    {changeFirst[bpf.TcServiceKey](maps.Services, func(r *bpf.TcService) { r.Algorithm ^= 1 }), "services"},
 			"service gone":               {removeFirst[bpf.TcServiceKey, bpf.TcService](maps.Services), "services"},
 			"unknown service":            {func() error { return maps.Services.Put(bpf.TcServiceKey{Port: 7}, bpf.TcService{}) }, "services"},
-			"endpoint":                   {flipFirst[uint32](a.collection.Endpoints.Segments()[0], func(r *bpf.TcEndpoint) { r.Port ^= 1 }), "endpoints"},
+			"endpoint":                   {changeFirst[uint32](a.collection.Endpoints.Segments()[0], func(r *bpf.TcEndpoint) { r.Port ^= 1 }), "endpoints"},
 			"endpoint without a service": {func() error { return a.collection.Endpoints.Put(99, bpf.TcEndpoint{Flags: 1}) }, "endpoints"},
-			"vip":                        {flipFirst[bpf.TcIpAddr](maps.Vips, func(r *bpf.TcVip) { r.Services++ }), "vips"},
+			"vip":                        {changeFirst[bpf.TcIpAddr](maps.Vips, func(r *bpf.TcVip) { r.Services++ }), "vips"},
 			"range":                      {removeFirst[bpf.TcRangeKey, uint32](maps.ServiceRanges), "service_ranges"},
 			"source":                     {removeFirst[bpf.TcSourceKey, uint8](maps.AllowedSources), "allowed_sources"},
-			"snat":                       {flipFirst[bpf.TcSnatSourceKey](maps.SnatSources, func(r *bpf.TcIpAddr) { r.Word[3]++ }), "snat_sources"},
+			"snat":                       {changeFirst[bpf.TcSnatSourceKey](maps.SnatSources, func(r *bpf.TcIpAddr) { r.Word[3]++ }), "snat_sources"},
 			"idle":                       {func() error { return maps.IdleTimeouts.Put(uint32(0), uint32(77)) }, "idle_timeouts"},
 			"persist":                    {func() error { return maps.PersistTimeouts.Put(uint32(2), uint32(77)) }, "persist_timeouts"},
 			"mss":                        {func() error { return maps.MssLimits.Put(uint32(0), uint32(77)) }, "mss_limits"},
 			"egress":                     {removeFirst[bpf.TcEgressKey, bpf.TcEgressEndpoint](a.collection.EgressEndpoints.Table()), "egress_endpoints"},
 			"local address":              {removeFirst[bpf.TcIpAddr, uint8](maps.LocalAddresses), "local_addresses"},
 			"default route":              {removeFirst[bpf.TcDefaultRoute, uint8](maps.DefaultRoutes), "default_routes"},
-			"link":                       {flipFirst[uint32](maps.Links, func(r *uint32) { *r ^= 2 }), "links"},
+			"link":                       {changeFirst[uint32](maps.Links, func(r *uint32) { *r ^= 2 }), "links"},
 			"generation":                 {func() error { return maps.Generations.Put(uint32(0), bpf.TcHopGenerations{}) }, "generations"},
 			"kept ports":                 {func() error { return maps.KeptPorts.Put(uint32(0), bpf.TcHostPorts{Limit: 7}) }, "kept_ports"},
-			"policer":                    {flipFirst[uint64](maps.Policers, func(r *bpf.TcPolicer) { r.Cost++ }), "policers"},
+			"policer":                    {changeFirst[uint64](maps.Policers, func(r *bpf.TcPolicer) { r.Cost++ }), "policers"},
 			"mirror":                     {removeFirst[uint64, bpf.TcMirror](maps.Mirrors), "mirrors"},
-			"of a service":               {flipFirst[uint32](maps.AttachedServices, func(r *bpf.TcAttachments) { r.Mirrors[0]++ }), "attached_services"},
+			"of a service":               {changeFirst[uint32](maps.AttachedServices, func(r *bpf.TcAttachments) { r.Mirrors[0]++ }), "attached_services"},
 			"of a source":                {removeFirst[bpf.TcAttachedSource, bpf.TcAttachments](maps.AttachedSources), "attached_sources"},
 			"of a rule":                  {removeFirst[uint32, bpf.TcAttachments](maps.AttachedRules), "attached_rules"},
-			"of a port":                  {flipFirst[uint32](maps.AttachedPorts, func(r *bpf.TcAttachments) { r.Policers[0]++ }), "attached_ports"},
+			"of a port":                  {changeFirst[uint32](maps.AttachedPorts, func(r *bpf.TcAttachments) { r.Policers[0]++ }), "attached_ports"},
 			"rules":                      {func() error { return maps.RuleSets.Delete(uint32(0)) }, "rule_sets"},
 			"variable":                   {func() error { return vars.RangeServices.Set(uint32(0)) }, "variables"},
 			"shared next hops":           {func() error { return vars.NextHopsShared.Set(uint32(1)) }, "variables"},

@@ -34,7 +34,7 @@ type Config struct {
 	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
 	HalfOpen       int      // percentage of the table for half-open connections, of TCP and of all others each; 0: unlimited
 	IdleResets     int      // idle TCP connections per second that end by RSTs to both ends; 0: none
-	HashSeed       uint64   // key of the flow hash, as that of the tables
+	HashSeed       uint64   // key of the flow hash; services' tables are compiled with the same key
 	PortStripe     int      // eighth of the source ports that is used first, from 1; 0: no preference
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
@@ -47,21 +47,20 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// TrialConnections is a size of the connection table for trials.
+// TrialConnections is the size of the connection table in trials.
 const TrialConnections = 1024
 
 // PortStripes is the number of stripes into which a cluster divides source ports.
 const PortStripes = loader.PortStripes
 
-// Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent
-// use.
+// Datapath is the loaded data path. Its methods are safe for concurrent use.
 type Datapath struct {
 	*tables.Tables        // services
 	*connections.Table    // listing and sweeping connections
 	*attach.Hooks         // interfaces
 	*routing.Routing      // next hops and default routes
 	*routing.Leases       // until when VIPs are owned
-	*attach.XDP           // the program in front
+	*attach.XDP           // the XDP program, which runs before tc
 	*hostsockets.Sockets  // this machine's own sockets
 	*hostsockets.Ports    // their ports
 	*observe.DropCounters // packets dropped
@@ -71,7 +70,7 @@ type Datapath struct {
 	*attach.Probes        // probes that go to VIPs
 	*attach.GTP           // tunnels of mobile users
 	*observe.Recorder     // copies of packets
-	*observe.Tracer       // packets before and after
+	*observe.Tracer       // packets as they arrive and as they leave
 	*copies.Copies        // connections of other nodes
 	firewall              *policy.Firewall
 	policies              *policy.IPsecPolicies
@@ -157,7 +156,7 @@ func Trial(cfg Config) (*Datapath, error) {
 // new ones.
 func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
 	if s.Log != nil {
-		s.Log.Warn("connections end, counters begin at 0, and no client is known, as --end-connections asks", "reason", reason)
+		s.Log.Warn("pinned maps removed, as --end-connections asks: connections end, counters restart at 0, and clients may get other endpoints", "reason", reason)
 	}
 	if err := errors.Join(attach.DetachClsact(), pins.Empty(s.PinDir)); err != nil {
 		return nil, err
@@ -189,7 +188,7 @@ func (d *Datapath) load(cfg Config) error {
 	}
 	before, failed := d.Drops()
 	d.exchange.before = before
-	err := errors.Join(failed, loader.SideBySide(adopt,
+	err := errors.Join(failed, loader.RunConcurrently(adopt,
 		func() (err error) { sweep, err = connections.LoadSweep(d.collection); return err },
 		func() error { return d.collection.LoadFirst() },
 	))
@@ -247,7 +246,7 @@ func (d *Datapath) TestRun() testrun.Runner { return testrun.Runner{Collection: 
 // RemovePins removes everything that an earlier Load with this pin directory attached or pinned.
 // Packets go to the kernel again, and connections are lost.
 func RemovePins(dir string) error {
-	if err := pins.CheckMade(dir); err != nil {
+	if err := pins.CheckOwned(dir); err != nil {
 		return err
 	}
 	if err := attach.DetachClsact(); err != nil {

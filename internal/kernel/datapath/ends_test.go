@@ -172,18 +172,18 @@ func newStress(t *testing.T) *stress {
 		}
 		s.services = append(s.services, svc)
 	}
-	s.apply(3, bpf.Ends{At: time.Now()})
+	s.apply(3, bpf.Deadline{At: time.Now()})
 	return s
 }
 
 // apply sets the services, with this number of endpoints each. Connections of the endpoints end as
 // doom says; the endpoints still get new ones.
-func (s *stress) apply(endpoints int, doom bpf.Ends) {
+func (s *stress) apply(endpoints int, doom bpf.Deadline) {
 	for _, svc := range s.services {
 		svc.Endpoints = svc.Endpoints[:endpoints]
 		table := compile.Service(svc, nil, 0, nil)
 		for i := range table.Endpoints {
-			table.Endpoints[i].Ends = doom
+			table.Endpoints[i].Deadline = doom
 		}
 		if err := s.d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 			s.t.Error(err)
@@ -261,9 +261,9 @@ func (s *stress) sweep() error {
 	s.round++
 	switch s.round % 64 {
 	case 0:
-		s.apply(3, bpf.Ends{At: time.Now()})
+		s.apply(3, bpf.Deadline{At: time.Now()})
 	case 32:
-		s.apply(1+s.round/64%2, bpf.Ends{})
+		s.apply(1+s.round/64%2, bpf.Deadline{})
 		return s.d.Sweep(s.t.Context())
 	case 48:
 		key := s.services[s.round/64%len(s.services)].Key

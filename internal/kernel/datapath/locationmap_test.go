@@ -79,7 +79,7 @@ func TestLocationMap(t *testing.T) {
 			}
 		}
 	}
-	s.apply(3, bpf.Ends{})
+	s.apply(3, bpf.Deadline{})
 	open()
 	if len(clientGroups(t, s.d)) == 0 {
 		t.Fatal("no connection was opened")

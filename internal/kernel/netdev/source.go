@@ -81,14 +81,14 @@ func (s *Sources) Out(ctx context.Context, host netip.Addr) (out Link, ok bool, 
 
 // Routes returns the routes to hosts as the routing table has them. Hosts without a route are left
 // out.
-func (s *Sources) Routes(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netobj.SeenRoute, error) {
-	found := make(map[netip.Addr]netobj.SeenRoute, len(hosts))
+func (s *Sources) Routes(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netobj.ObservedRoute, error) {
+	found := make(map[netip.Addr]netobj.ObservedRoute, len(hosts))
 	for part := range slices.Chunk(hosts, pathsAtOnce) {
 		s.mu.Lock()
 		err := s.conn.Match(ctx, part, func(i int, rt netlink.Route, missing error) {
 			if missing == nil && rt.Kind == unix.RTN_UNICAST {
 				r := netobj.Route{Destination: rt.Dst, Gateway: rt.Gateway, Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric))}
-				found[part[i]] = netobj.SeenRoute{Route: r, Dev: s.mirror.Link(rt.Link).Name}
+				found[part[i]] = netobj.ObservedRoute{Route: r, Dev: s.mirror.Link(rt.Link).Name}
 			}
 		})
 		s.mu.Unlock()

@@ -29,14 +29,14 @@ type Lookup[T any] interface {
 
 // Subset is implemented by kinds with possibly too many objects to hold in memory.
 type Subset[T any] interface {
-	// Subset is All, restricted to the keys of these objects. seen is the number of all
+	// Subset is All, restricted to the keys of these objects. total is the number of all
 	// objects.
-	Subset(wanted []T) (have map[string][]T, seen int, err error)
+	Subset(wanted []T) (have map[string][]T, total int, err error)
 }
 
-// FindAll returns the kernel's objects with the keys of wanted. seen is the number of all objects
+// FindAll returns the kernel's objects with the keys of wanted. total is the number of all objects
 // of the kind.
-func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, seen int, err error) {
+func FindAll[T Object[T]](k Kernel[T], wanted []T) (have map[string][]T, total int, err error) {
 	if some, ok := k.(Subset[T]); ok {
 		return some.Subset(wanted)
 	}
@@ -58,22 +58,23 @@ func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
 	return have[o.Key()], err
 }
 
-// Seen is a kind whose objects are shown in another form than the one in which users create them.
-type Seen[T, S any] interface {
+// Observed is a kind whose objects in the kernel are shown in another form than the one in which
+// users create them.
+type Observed[T, S any] interface {
 	Kernel[T]
-	Seen() ([]S, error)
+	Observed() ([]S, error)
 }
 
-// Routes are the routes of the main table. EachSeen does not hold them in memory, since there may
-// be a million.
+// Routes are the routes of the main table. EachObserved does not hold them in memory, since there
+// may be a million.
 type Routes interface {
 	Kernel[Route]
-	EachSeen(yield func(*SeenRoute) bool) error
+	EachObserved(yield func(*ObservedRoute) bool) error
 }
 
 // Neighbors are the hosts with known MAC addresses.
 type Neighbors interface {
-	Seen[Neighbor, Neighbor]
+	Observed[Neighbor, Neighbor]
 	Confirmed() ([]Neighbor, error) // neighbors that the kernel has confirmed as reachable
 }
 
@@ -83,15 +84,15 @@ type Network struct {
 		HasDevice(name string) (bool, error)
 		Ports() ([]Port, error)
 	}
-	Addresses Seen[Address, DeviceAddresses]
+	Addresses Observed[Address, DeviceAddresses]
 	Routes    Routes
 	Neighbors Neighbors
-	FDBs      Seen[FDB, FDB]
-	VLANs     Seen[VLAN, SeenVLAN]
+	FDBs      Observed[FDB, FDB]
+	VLANs     Observed[VLAN, ObservedVLAN]
 	Members   Kernel[VLANMember]
-	VXLANs    Seen[VXLAN, SeenVXLAN]
+	VXLANs    Observed[VXLAN, ObservedVXLAN]
 	Peers     Kernel[VXLANPeer]
-	Made      func(kind, key string) bool // reports whether loxilb has created the object
+	Created   func(kind, key string) bool // reports whether loxilb has created the object
 }
 
 // Kinds returns the names of all kinds.

@@ -10,7 +10,7 @@ import (
 // IsNeededBy reports whether a session of this machine would end if the address were removed. The
 // kernel removes a network with its last address, and secondary IPv4 addresses with the first
 // address of their network. seen has the addresses of all interfaces, in the kernel's order.
-func (a Address) IsNeededBy(s *policy.Session, seen []DeviceAddresses) bool {
+func (a Address) IsNeededBy(s *policy.AcceptedConnection, seen []DeviceAddresses) bool {
 	if s.Local.Addr() == a.Prefix.Addr() {
 		return true
 	}
@@ -31,11 +31,11 @@ func (a Address) IsNeededBy(s *policy.Session, seen []DeviceAddresses) bool {
 
 // IsNeededBy reports whether answers of the session use the route, even if another route could
 // replace it.
-func (r Route) IsNeededBy(s *policy.Session) bool {
+func (r Route) IsNeededBy(s *policy.AcceptedConnection) bool {
 	return s.Route == r.Destination && s.Metric == r.Metric
 }
 
 // DeviceIsNeededBy reports whether the session would end if the interface were removed.
-func DeviceIsNeededBy(name string, s *policy.Session) bool {
+func DeviceIsNeededBy(name string, s *policy.AcceptedConnection) bool {
 	return s.Interface == name || s.Out == name
 }

@@ -12,7 +12,7 @@ import (
 func TestIsNeededBy(t *testing.T) {
 	t.Parallel()
 	prefix := netip.MustParsePrefix
-	s := &policy.Session{
+	s := &policy.AcceptedConnection{
 		Remote: netip.MustParseAddrPort("10.0.0.9:5000"), Local: netip.MustParseAddrPort("10.0.0.2:22"), Interface: "eth0", Out: "eth1", Route: prefix("10.0.0.0/24"),
 	}
 	seen := []DeviceAddresses{
@@ -53,7 +53,7 @@ func TestIsNeededBy(t *testing.T) {
 			t.Errorf("%s is needed: %v, want %v", name, got, want)
 		}
 	}
-	six := &policy.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
+	six := &policy.AcceptedConnection{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
 	both := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("2001:db8::1/64"), prefix("2001:db8::2/64")}}}
 	if (Address{"eth0", prefix("2001:db8::1/64")}).IsNeededBy(six, both) {
 		t.Error("an IPv6 address is needed although another one of its network remains")

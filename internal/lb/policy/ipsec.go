@@ -49,10 +49,10 @@ const (
 
 // IPsecRefusal is a policy that refuses packets of a flow.
 type IPsecRefusal struct {
-	Policy  string
-	Whole   bool         // it refuses all packets of the flow
-	Clients netip.Prefix // clients whose packets or answers it refuses; not valid: addresses do not distinguish them
-	Answers bool         // it refuses answers to clients
+	Policy     string
+	RefusesAll bool         // it refuses all packets of the flow
+	Clients    netip.Prefix // clients whose packets or answers it refuses; not valid: addresses do not distinguish them
+	Answers    bool         // it refuses answers to clients
 }
 
 // IPsecRefusals returns the policies that refuse packets of a flow, in the kernel's order.
@@ -73,7 +73,7 @@ func refusalsOf(list []IPsecPolicy, f *IPsecFlow, forward bool) (out []IPsecRefu
 		}
 		whole := p.covers(f)
 		if p.Action == IPsecRefuse {
-			out = append(out, IPsecRefusal{Policy: p.Text, Whole: whole && !exempt, Clients: p.clients(f), Answers: f.Clients == IPsecDestination})
+			out = append(out, IPsecRefusal{Policy: p.Text, RefusesAll: whole && !exempt, Clients: p.clients(f), Answers: f.Clients == IPsecDestination})
 		}
 		if whole {
 			return out
@@ -186,7 +186,7 @@ func clientDestination(s *lb.Service) netip.Prefix {
 }
 
 func protocolOf(s *lb.Service, a netip.Addr) uint8 {
-	return uint8(s.Protocol.Over(a.Is6()))
+	return uint8(s.Protocol.ForIPVersion(a.Is6()))
 }
 
 func portsOf(first, last uint16) RulePorts {

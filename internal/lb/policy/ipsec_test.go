@@ -25,7 +25,7 @@ func firstRefusal(list []IPsecPolicy, f *IPsecFlow) (found IPsecRefusal, ok bool
 	if len(all) == 0 {
 		return found, false
 	}
-	whole := slices.IndexFunc(all, func(r IPsecRefusal) bool { return r.Whole })
+	whole := slices.IndexFunc(all, func(r IPsecRefusal) bool { return r.RefusesAll })
 	return all[max(whole, 0)], true
 }
 
@@ -58,7 +58,7 @@ func TestIPsecRefusal(t *testing.T) {
 			Source: netip.MustParsePrefix(all), Destination: netip.MustParsePrefix("31.31.31.1/32"), DestinationPorts: RulePorts{80, 80}, Protocol: uint8(lb.TCP),
 		}
 		r, some := firstRefusal(c.list, &flow)
-		if some != c.some || r.Whole != c.whole || some && r.Policy == "" {
+		if some != c.some || r.RefusesAll != c.whole || some && r.Policy == "" {
 			t.Errorf("%s: refused %t, %+v", name, some, r)
 		}
 	}
@@ -94,7 +94,7 @@ func TestIPsecFlows(t *testing.T) {
 		whole := false
 		for _, flow := range IPsecFlows(&s, endpoint, netip.MustParseAddr("31.31.31.254")) {
 			r, _ := firstRefusal([]IPsecPolicy{c.policy}, &flow)
-			whole = whole || r.Whole
+			whole = whole || r.RefusesAll
 		}
 		if whole != c.whole {
 			t.Errorf("%s: covered whole: %t", name, whole)

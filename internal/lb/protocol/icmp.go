@@ -15,8 +15,9 @@ func icmp() Traits {
 	}
 }
 
-// Over returns the protocol of a service's packets over IPv4 or IPv6: ICMP has a number in each.
-func (p Protocol) Over(ipv6 bool) Protocol {
+// ForIPVersion returns the protocol of a service's packets over IPv4 or IPv6: ICMP has a number in
+// each.
+func (p Protocol) ForIPVersion(ipv6 bool) Protocol {
 	if p == ICMP && ipv6 {
 		return ICMPv6
 	}

@@ -24,7 +24,7 @@ type Certificate struct {
 	End time.Time
 }
 
-// ownerFamilies show which node of a cluster has an address.
+// ownerFamilies show which node of a cluster has an address, and when certificates expire.
 func ownerFamilies() []family {
 	return []family{
 		{Metric{"loxilb_instance_role", Gauge, []string{"name", "role"}, "1 for the role of this node for an instance that has been given one: MASTER, BACKUP, FAULT, STOP, NOT_DEFINED.", Always}, func(v *view, p *page) {

@@ -10,8 +10,7 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// TestRulesBounded checks that only 1,000 rules have series, and that the first to count packets
-// have them.
+// TestRulesBounded checks that only 1,000 rules have series: those of the highest preference.
 func TestRulesBounded(t *testing.T) {
 	t.Parallel()
 	m := newMetrics(t, fake{}, Options{})

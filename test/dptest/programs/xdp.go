@@ -63,7 +63,7 @@ func (r *Runner) RunWithXDP(in testrun.Input, mac [6]byte) (out testrun.Output, 
 	if tc := after.since(x.before); !tc.equal(x.counted) {
 		return out, x.does, fmt.Errorf("XDP %s the packet and counts %s; tc counts %s", x.does, r.describe(x.counted), r.describe(tc))
 	}
-	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the period of the number may have ended meanwhile
+	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the SYN cookie's period may have ended meanwhile
 		if x, err = r.tryXDP(in, mac); err != nil {
 			return out, x.does, err
 		}
@@ -138,11 +138,11 @@ func (r *Runner) tryXDP(in testrun.Input, mac [6]byte) (x xdpRun, err error) {
 
 // effect returns the effect of the program, and an error if it has other effects.
 func (x xdpRun) effect(verdict uint32, frame []byte) (XDPEffect, error) {
-	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
+	unchanged := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
 	switch {
-	case verdict == xdpPass && quiet && x.counted.none():
+	case verdict == xdpPass && unchanged && x.counted.none():
 		return XDPPasses, nil
-	case verdict == xdpDrop && quiet && len(x.counted.drops) == 1 && x.counted.challenges == 0:
+	case verdict == xdpDrop && unchanged && len(x.counted.drops) == 1 && x.counted.challenges == 0:
 		return XDPDrops, nil
 	case verdict == xdpRedirect && x.counted.challenges == 1 && len(x.changed) == 0 && len(x.counted.drops) == 0:
 		return XDPChallenges, nil

@@ -59,8 +59,8 @@ type Lab struct {
 
 	dry       bool
 	xdp       bool
-	xdpEffect programs.XDPEffect                 // effects of the XDP program on the last packet
-	repeatXDP func() (programs.XDPEffect, error) // ... and would now
+	xdpEffect programs.XDPEffect                 // effect of the XDP program on the last packet
+	repeatXDP func() (programs.XDPEffect, error) // finds its effect on a repetition of that packet
 }
 
 // New creates a network and loads the data path into it. The calling goroutine must have locked its

@@ -84,7 +84,7 @@ func (list Unavailable) Refuse(at string, e *v1.LoadbalanceEntry) *rest.Problem 
 			continue
 		}
 		value, _ := u.at.Get(e)
-		return rest.NotBuilt(at+"serviceArguments."+u.Name, fmt.Sprint(value), u.instead, u.allowed)
+		return rest.Unsupported(at+"serviceArguments."+u.Name, fmt.Sprint(value), u.instead, u.allowed)
 	}
 	return nil
 }
@@ -94,5 +94,5 @@ func RefuseHost(field, host string) *rest.Problem {
 	if host == "" || host == "any" {
 		return nil
 	}
-	return rest.NotBuilt(field, host, noHosts, "any")
+	return rest.Unsupported(field, host, noHosts, "any")
 }

@@ -39,13 +39,13 @@ type Health interface {
 
 // Options are the dependencies of the package.
 type Options struct {
-	Objects  *objects.API
-	Store    *desired.State
-	DataPath DataPath
-	Health   Health
-	Reader   *rest.Reader
-	Whole    rest.WholeAnswers
-	Log      *slog.Logger
+	Objects       *objects.API
+	Store         *desired.State
+	DataPath      DataPath
+	Health        Health
+	Reader        *rest.Reader
+	CompleteLists rest.CompleteLists
+	Log           *slog.Logger
 	// Read has the functions that read objects of boot files, by the path of the operation that
 	// creates these objects.
 	Read map[string]func(data []byte) (objects.Edit, *rest.Problem)

@@ -16,7 +16,7 @@ const maxGraph = 1000
 
 // GetNodeGraph replies with a graph of the services and their endpoints.
 func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
-	a.Whole.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
+	a.CompleteLists.Answer(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
 // GetServiceNodeGraph replies with a graph of the services with a name, or of the service with a

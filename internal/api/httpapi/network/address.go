@@ -44,7 +44,7 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 
 // isVIP reports whether an address exists for a service, and is removed with it.
 func (a *API) isVIP(o netobj.Address) bool {
-	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
+	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Created(netobj.AddressKind, o.Key())
 }
 
 // localAddressOf returns the address of this machine that a request came to by TCP.
@@ -57,7 +57,7 @@ func localAddressOf(r *http.Request) netip.Addr {
 
 // GetAddresses replies with the addresses of all interfaces.
 func (a *API) GetAddresses(w http.ResponseWriter, _ *http.Request) {
-	seen, err := a.Network.Addresses.Seen()
+	seen, err := a.Network.Addresses.Observed()
 	if err != nil {
 		objects.KernelProblem(err).Write(w)
 		return

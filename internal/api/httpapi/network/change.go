@@ -173,7 +173,7 @@ func (a *API) undo(ctx context.Context, id store.ID, refused *objects.Unapplied,
 func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
-	ours := wanted && a.Network.Made(id.Kind, key) // then no other owner has one
+	ours := wanted && a.Network.Created(id.Kind, key) // then no other owner has one
 	if !ours {
 		p, gone := k.foreignProblem(a, r, key)
 		if p != nil {

@@ -217,8 +217,8 @@ func TestOwnAddress(t *testing.T) {
 func TestNetObjectsCut(t *testing.T) {
 	t.Parallel()
 	b := apitest.NewNet(t)
-	b.Made = true
-	b.Fake.Accepted = []policy.Session{{
+	b.Created = true
+	b.Fake.Accepted = []policy.AcceptedConnection{{
 		Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0", Out: "eth0", Route: netip.MustParsePrefix("203.0.113.0/24"),
 	}}
 	const who = "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"

@@ -10,7 +10,7 @@ import (
 )
 
 func fdbKind(a *API) netKind[netobj.FDB] {
-	return netKind[netobj.FDB]{table: a.Store.FDBs, kernel: a.Network.FDBs, found: a.Network.FDBs.Seen}
+	return netKind[netobj.FDB]{table: a.Store.FDBs, kernel: a.Network.FDBs, found: a.Network.FDBs.Observed}
 }
 
 // CreateFdb sets the interface by which a MAC address is reached.
@@ -32,7 +32,7 @@ func (a *API) DeleteFdb(w http.ResponseWriter, r *http.Request, mac, dev string)
 
 // GetFdbs replies with the forwarding tables.
 func (a *API) GetFdbs(w http.ResponseWriter, r *http.Request) {
-	seen, err := a.Network.FDBs.Seen()
+	seen, err := a.Network.FDBs.Observed()
 	if err != nil {
 		objects.KernelProblem(err).Write(w)
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 func neighborKind(a *API) netKind[netobj.Neighbor] {
-	return netKind[netobj.Neighbor]{table: a.Store.Neighbors, kernel: a.Network.Neighbors, found: a.Network.Neighbors.Seen}
+	return netKind[netobj.Neighbor]{table: a.Store.Neighbors, kernel: a.Network.Neighbors, found: a.Network.Neighbors.Observed}
 }
 
 // CreateNeighbor sets the MAC address of a host.
@@ -32,7 +32,7 @@ func (a *API) DeleteNeighbor(w http.ResponseWriter, r *http.Request, ip, dev str
 
 // GetNeighbors replies with all neighbors that have a MAC address.
 func (a *API) GetNeighbors(w http.ResponseWriter, r *http.Request) {
-	seen, err := a.Network.Neighbors.Seen()
+	seen, err := a.Network.Neighbors.Observed()
 	if err != nil {
 		objects.KernelProblem(err).Write(w)
 		return

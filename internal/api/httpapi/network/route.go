@@ -60,8 +60,8 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 			return usual.Key(), nil
 		}
 	}
-	var seen []netobj.SeenRoute
-	err = a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+	var seen []netobj.ObservedRoute
+	err = a.Network.Routes.EachObserved(func(s *netobj.ObservedRoute) bool {
 		if s.Destination == to {
 			seen = append(seen, *s)
 		}
@@ -70,7 +70,7 @@ func (a *API) routeTo(ctx context.Context, to netip.Prefix) (key string, err err
 	if err != nil || len(seen) == 0 {
 		return usual.Key(), err
 	}
-	return slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key(), nil
+	return slices.MinFunc(seen, func(a, b netobj.ObservedRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key(), nil
 }
 
 // GetRoutes replies with the requested routes of the main table. It streams them, without holding
@@ -120,7 +120,7 @@ var routeFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsO
 
 // routeRow is a path of a route, and its place in the table.
 type routeRow struct {
-	seen  *netobj.SeenRoute
+	seen  *netobj.ObservedRoute
 	place routePlace
 }
 
@@ -181,7 +181,7 @@ func passedRoutes() func(row *routeRow, after string) bool {
 // eachRoute yields the routes of the main table until yield returns false.
 func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	var last routePlace
-	return a.Network.Routes.EachSeen(func(s *netobj.SeenRoute) bool {
+	return a.Network.Routes.EachObserved(func(s *netobj.ObservedRoute) bool {
 		at := routePlace{to: s.Destination, tos: s.TOS, metric: s.Metric}
 		if at.metric == 0 && at.to.Addr().Is6() {
 			at.metric = netobj.DefaultMetric6
@@ -194,7 +194,7 @@ func (a *API) eachRoute(ctx context.Context, yield func(*routeRow) bool) error {
 	})
 }
 
-func routeAnswer(s *netobj.SeenRoute) *v1.RouteEntry {
+func routeAnswer(s *netobj.ObservedRoute) *v1.RouteEntry {
 	e := &v1.RouteEntry{DestinationIPNet: s.Destination.String(), Flags: "Self", Protocol: s.Protocol, Dev: s.Dev, Metric: s.Metric}
 	if s.Gateway.IsValid() {
 		e.Gateway, e.Flags = s.Gateway.String(), "Ind"

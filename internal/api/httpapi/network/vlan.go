@@ -90,7 +90,7 @@ func (a *API) DeleteVlanMember(w http.ResponseWriter, r *http.Request, id, dev, 
 
 // GetVlans replies with the VLANs and their members.
 func (a *API) GetVlans(w http.ResponseWriter, _ *http.Request) {
-	seen, err := a.Network.VLANs.Seen()
+	seen, err := a.Network.VLANs.Observed()
 	if err != nil {
 		objects.KernelProblem(err).Write(w)
 		return

@@ -58,7 +58,7 @@ func (a *API) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, id, peer s
 
 // GetVxlans replies with the tunnels and their peers.
 func (a *API) GetVxlans(w http.ResponseWriter, _ *http.Request) {
-	seen, err := a.Network.VXLANs.Seen()
+	seen, err := a.Network.VXLANs.Observed()
 	if err != nil {
 		objects.KernelProblem(err).Write(w)
 		return

@@ -64,7 +64,7 @@ func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 type transaction struct {
 	edit    func(tx *store.Tx) error
 	dryRun  bool
-	force   bool          // even if it disconnects sessions
+	force   bool          // even if it ends accepted connections
 	confirm time.Duration // 0: no confirmation needed
 	doing   string
 	named   map[store.ID]int // positions of objects in the request

@@ -63,7 +63,7 @@ func (a *API) tagOf(id store.ID, revision uint64) string {
 	return strconv.FormatUint(revision, 10) // it is deleted, or has changed again
 }
 
-// Forced reports whether a change is made even if it disconnects sessions.
+// Forced reports whether a change is made even if it ends accepted connections.
 func Forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
 // Exists refuses an object that already exists with the same content. The existing loxilb's clients

@@ -47,7 +47,7 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 			return
 		}
 	}
-	a.Whole.Answer(w, func() any {
+	a.CompleteLists.Answer(w, func() any {
 		now, at := a.Store.Snapshot(), time.Now().UTC()
 		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version}
 		for _, name := range wanted {

@@ -16,22 +16,23 @@ import (
 	"loxilb/internal/lb/policy"
 )
 
-// errNeedsSessions aborts a transaction until the sessions of this machine are known (see lockout).
-var errNeedsSessions = errors.New("this machine's sessions must be known first")
+// errNeedsAccepted aborts a transaction until the connections that this machine has accepted are
+// known (see lockout).
+var errNeedsAccepted = errors.New("this machine's sessions must be known first")
 
-// lockout describes how a change could disconnect sessions of this machine, such as the caller's
-// SSH.
+// lockout describes how a change could end connections that this machine has accepted, such as the
+// caller's SSH.
 type lockout struct {
 	before, after []policy.Rule // firewall rules; nil: no rule drops or redirects packets, or none changes
 	paths         []AccessPath
 	vips          []netip.Addr // not nil: only services of these VIPs count
 }
 
-// AccessPath is a part of the network through which sessions arrive, and which a change removes or
-// assigns to a service.
+// AccessPath is a part of the network through which connections arrive, and which a change removes
+// or assigns to a service.
 type AccessPath struct {
 	change  string // the change to it, for the error
-	carries func(*policy.Session) bool
+	carries func(*policy.AcceptedConnection) bool
 }
 
 func (l *lockout) same(o *lockout) bool {
@@ -74,7 +75,7 @@ func (a *API) removedPaths(tx *store.Tx) []AccessPath {
 	for _, after := range a.Store.Members.Differences(tx) {
 		if after != nil && !after.Tagged { // its addresses no longer receive packets
 			member := *after
-			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(member.Dev, s) }})
+			list = append(list, AccessPath{"putting " + member.Dev + " into " + member.Bridge(), func(s *policy.AcceptedConnection) bool { return netobj.DeviceIsNeededBy(member.Dev, s) }})
 		}
 	}
 	return list
@@ -89,7 +90,7 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 		}
 		for _, key := range append(after.AdditionalKeys(), after.Key) {
 			if before == nil || key != before.Key && !slices.Contains(before.AdditionalVIPs(), key.VIP) {
-				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.Session) bool { return s.Matches(key) }}), append(vips, key.VIP)
+				list, vips = append(list, AccessPath{"service " + key.String(), func(s *policy.AcceptedConnection) bool { return s.Matches(key) }}), append(vips, key.VIP)
 			}
 		}
 	}
@@ -100,7 +101,7 @@ func (a *API) interceptedPaths(tx *store.Tx) (list []AccessPath, vips []netip.Ad
 func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t store.Table[T]) (list []AccessPath) {
 	kind := t.Name()
 	for before, after := range t.Differences(tx) {
-		if before == nil || !a.Network.Made(kind, (*before).Key()) {
+		if before == nil || !a.Network.Created(kind, (*before).Key()) {
 			continue
 		}
 		verb := "deleting "
@@ -112,23 +113,23 @@ func removedPathsOf[T netobj.Object[T]](a *API, tx *store.Tx, t store.Table[T]) 
 	return list
 }
 
-// AccessPaths returns an object of the kernel's network as a path by which sessions arrive; none
+// AccessPaths returns an object of the kernel's network as a path by which connections arrive; none
 // for kinds that carry none.
 func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
-	var isNeededBy func(*policy.Session) bool
+	var isNeededBy func(*policy.AcceptedConnection) bool
 	switch o := o.(type) {
 	case netobj.Address:
 		seen := sync.OnceValue(func() []netobj.DeviceAddresses {
-			list, _ := a.Network.Addresses.Seen() // unknown addresses make the check stricter
+			list, _ := a.Network.Addresses.Observed() // unknown addresses make the check stricter
 			return list
 		})
-		isNeededBy = func(s *policy.Session) bool { return o.IsNeededBy(s, seen()) }
+		isNeededBy = func(s *policy.AcceptedConnection) bool { return o.IsNeededBy(s, seen()) }
 	case netobj.Route:
 		isNeededBy = o.IsNeededBy
 	case netobj.VLAN:
-		isNeededBy = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
+		isNeededBy = func(s *policy.AcceptedConnection) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	case netobj.VXLAN:
-		isNeededBy = func(s *policy.Session) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
+		isNeededBy = func(s *policy.AcceptedConnection) bool { return netobj.DeviceIsNeededBy(o.Device(), s) }
 	default:
 		return nil
 	}
@@ -136,7 +137,7 @@ func (a *API) AccessPaths(verb, kind string, o fmt.Stringer) []AccessPath {
 }
 
 // committer returns the function that commits changes. Without force, it refuses changes that
-// disconnect sessions.
+// end accepted connections.
 func (a *API) committer(force bool) func(store.CommitOptions, func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
 	if force {
 		return a.Store.CommitBy
@@ -144,9 +145,9 @@ func (a *API) committer(force bool) func(store.CommitOptions, func(*store.Tx) er
 	return a.commitUnlessLockout
 }
 
-// commitUnlessLockout commits a change unless it disconnects sessions. Reading sessions must not
-// block the store: the transaction aborts with errNeedsSessions, and runs again once they are
-// known.
+// commitUnlessLockout commits a change unless it ends accepted connections. Reading connections
+// must not block the store: the transaction aborts with errNeedsAccepted, and runs again once they
+// are known.
 func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) error) (revision uint64, changed []store.ID, err error) {
 	known, checked := (*lockout)(nil), []announced(nil) // checked lockout and addresses
 	for {
@@ -160,9 +161,9 @@ func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) e
 			if (found == nil || found.same(known)) && slices.Equal(addresses, checked) {
 				return nil
 			}
-			return errNeedsSessions
+			return errNeedsAccepted
 		})
-		if !errors.Is(err, errNeedsSessions) {
+		if !errors.Is(err, errNeedsAccepted) {
 			return revision, changed, err
 		}
 		if found != nil {
@@ -177,36 +178,36 @@ func (a *API) commitUnlessLockout(by store.CommitOptions, edit func(*store.Tx) e
 	}
 }
 
-// RefuseDeletion refuses a deletion that disconnects sessions which arrive by these paths.
+// RefuseDeletion refuses a deletion that ends accepted connections which arrive by these paths.
 func (a *API) RefuseDeletion(paths []AccessPath) *rest.Problem {
 	return a.lockoutProblem(&lockout{paths: paths})
 }
 
-// lockoutProblem refuses a change that disconnects sessions.
+// lockoutProblem refuses a change that ends accepted connections.
 func (a *API) lockoutProblem(l *lockout) *rest.Problem {
-	sessions, err := a.DataPath.Sessions(l.vips...)
+	accepted, err := a.DataPath.AcceptedConnections(l.vips...)
 	if err != nil && l.vips != nil {
 		return nil // services must work without the permission to list the machine's connections
 	}
 	if err != nil {
-		return rest.Refuse(http.StatusServiceUnavailable, "cannot check which sessions this disconnects: %v; force=true (loxicmd --force) applies it nevertheless", err)
+		return rest.Refuse(http.StatusServiceUnavailable, "cannot check which connections of this machine this ends: %v; force=true (loxicmd --force) applies it nevertheless", err)
 	}
-	if lost := policy.Disconnected(l.before, l.after, sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "these rules would end %s: allow these sessions by a rule of a higher preference, or use force=true (loxicmd --force)", policy.SessionNames(lost))
+	if lost := policy.Disconnected(l.before, l.after, accepted); len(lost) > 0 {
+		return rest.Refuse(http.StatusConflict, "these rules would end %s: allow these sessions by a rule of a higher preference, or use force=true (loxicmd --force)", policy.AcceptedNames(lost))
 	}
-	if lost, causes := l.orphaned(sessions); len(lost) > 0 {
-		return rest.Refuse(http.StatusConflict, "%s would end %s: to do it nevertheless, use force=true (loxicmd --force)", strings.Join(causes, ", "), policy.SessionNames(lost))
+	if lost, causes := l.orphaned(accepted); len(lost) > 0 {
+		return rest.Refuse(http.StatusConflict, "%s would end %s: to do it nevertheless, use force=true (loxicmd --force)", strings.Join(causes, ", "), policy.AcceptedNames(lost))
 	}
 	return nil
 }
 
-// orphaned returns the sessions that arrive by removed paths, and the changes that remove these.
-func (l *lockout) orphaned(sessions []policy.Session) (cut []policy.Session, causes []string) {
+// orphaned returns the connections that arrive by removed paths, and the changes that remove these.
+func (l *lockout) orphaned(accepted []policy.AcceptedConnection) (cut []policy.AcceptedConnection, causes []string) {
 	for _, t := range l.paths {
 		n := len(cut)
-		for i := range sessions {
-			if t.carries(&sessions[i]) {
-				cut = append(cut, sessions[i])
+		for i := range accepted {
+			if t.carries(&accepted[i]) {
+				cut = append(cut, accepted[i])
 			}
 		}
 		if len(cut) > n {
@@ -216,15 +217,15 @@ func (l *lockout) orphaned(sessions []policy.Session) (cut []policy.Session, cau
 	return slices.Compact(cut), causes
 }
 
-// disconnected returns the known sessions that a change would disconnect.
-func (a *API) disconnected(l *lockout) []policy.Session {
+// disconnected returns the known connections that a change would disconnect.
+func (a *API) disconnected(l *lockout) []policy.AcceptedConnection {
 	if l == nil {
 		return nil
 	}
-	sessions, err := a.DataPath.Sessions(l.vips...)
+	accepted, err := a.DataPath.AcceptedConnections(l.vips...)
 	if err != nil {
 		return nil
 	}
-	orphaned, _ := l.orphaned(sessions)
-	return append(policy.Disconnected(l.before, l.after, sessions), orphaned...)
+	orphaned, _ := l.orphaned(accepted)
+	return append(policy.Disconnected(l.before, l.after, accepted), orphaned...)
 }

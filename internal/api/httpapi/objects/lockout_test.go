@@ -18,7 +18,7 @@ import (
 func TestServiceCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:11111"), Interface: "eth0"}}
+	b.Fake.Accepted = []policy.AcceptedConnection{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:11111"), Interface: "eth0"}}
 	const cut = " would end the connection from 203.0.113.9:5000 to 10.0.0.1:11111: to do it nevertheless, use force=true"
 	service := func(arguments string) string {
 		return `{"serviceArguments":{` + arguments + `},"endpoints":[{"endpointIP":"10.1.0.1","targetPort":80,"weight":1}]}`

@@ -45,7 +45,7 @@ func RefuseError(code int, err error) *Problem {
 	if !errors.As(err, &field) {
 		return p
 	}
-	if field.NotBuilt {
+	if field.Unsupported {
 		p.Body.Code = http.StatusNotImplemented
 	}
 	p.Body.Field, p.Body.Value, p.Body.Reason, p.Body.Allowed = field.Field, field.Value, field.Reason, field.Allowed
@@ -62,9 +62,9 @@ func Missing(field, value, allowed string) *Problem {
 	return RefuseField(http.StatusNotFound, field, value, "does not exist", allowed)
 }
 
-// NotBuilt refuses a property of the contract that this build does not implement.
-func NotBuilt(field, value, instead, allowed string) *Problem {
-	return RefuseError(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
+// Unsupported refuses a property of the contract that this build does not implement.
+func Unsupported(field, value, instead, allowed string) *Problem {
+	return RefuseError(http.StatusNotImplemented, lb.UnsupportedValue(field, value, instead, allowed))
 }
 
 // Write replies with the problem. It calls the method Refused of the writer, if there is one.

@@ -26,7 +26,7 @@ func (a *account) Refused(why string) { a.why = why }
 // that the audit log gets the reason.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	missing := lb.NotBuilt("protocol", "sctp", "let another one do it", "tcp")
+	missing := lb.UnsupportedValue("protocol", "sctp", "let another one do it", "tcp")
 	for name, tc := range map[string]struct {
 		refusal *Problem
 		want    v1.Error

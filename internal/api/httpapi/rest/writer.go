@@ -90,28 +90,28 @@ func (o *Writer) giveUp() error {
 // errUnread reports that an answer was given up.
 var errUnread = errors.New("too many answers wait to be read")
 
-// WholeAnswers holds a value for each answer with a complete list.
-type WholeAnswers chan struct{}
+// CompleteLists holds a value for each answer with a complete list that is in memory.
+type CompleteLists chan struct{}
 
-// NewWholeAnswers returns the limit of complete lists.
-func NewWholeAnswers() WholeAnswers { return make(WholeAnswers, MaxWhole) }
+// NewCompleteLists returns a CompleteLists that accepts MaxCompleteLists answers at once.
+func NewCompleteLists() CompleteLists { return make(CompleteLists, MaxCompleteLists) }
 
 // Answer replies with a complete list made in one piece. It bounds their concurrency, since they
 // are large in memory.
-func (places WholeAnswers) Answer(w http.ResponseWriter, body func() any) {
+func (places CompleteLists) Answer(w http.ResponseWriter, body func() any) {
 	select {
 	case places <- struct{}{}:
 		defer func() { <-places }()
 	default:
 		w.Header().Set("Retry-After", "1")
-		Refuse(http.StatusServiceUnavailable, "%d complete answers are being made or read, which is the limit: try again", MaxWhole).Write(w)
+		Refuse(http.StatusServiceUnavailable, "%d complete answers are being made or read, which is the limit: try again", MaxCompleteLists).Write(w)
 		return
 	}
 	JSON(w, body())
 }
 
-// MaxWhole bounds the concurrent answers with complete lists.
-const MaxWhole = 4
+// MaxCompleteLists bounds the concurrent answers with complete lists.
+const MaxCompleteLists = 4
 
 // SetWriteDeadline is called by http.ResponseController.
 func (o *Writer) SetWriteDeadline(t time.Time) error {

@@ -26,7 +26,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	t.Parallel()
 	const args = "serviceArguments."
 	other := map[string]string{
-		args + "oper":      "says what becomes of the endpoints",
+		args + "oper":      "replaces, adds or removes endpoints",
 		args + "select":    "another name of sel",
 		args + "privateIP": "an address of secondaryIPs, and of snatIPs",
 

@@ -80,8 +80,8 @@ func TestDeleteRefused(t *testing.T) {
 }
 
 // TestDeleteMisspelt checks that a deletion with an unknown filter is refused: ignoring it would
-// delete more than intended. Where it decides nothing, clients of the existing loxilb can add any
-// parameter.
+// delete more than intended. If a path names the service completely, clients of the existing loxilb
+// can add any parameter.
 func TestDeleteMisspelt(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"/config/firewall?sourceIp=10.0.0.0/8", "/config/firewall/all?name=x", "/config/conntrack?source=9.9.9.9&endpont=31.31.31.1"} {

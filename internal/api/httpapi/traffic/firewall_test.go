@@ -153,7 +153,7 @@ func TestFirewallEnds(t *testing.T) {
 func TestFirewallCuts(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	b.Fake.Accepted = []policy.AcceptedConnection{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
 	for _, body := range []string{all, `{"ruleArguments":{},"opts":{"redirect":true,"redirectPortName":"eth1"}}`} {
 		if code, text := b.PostRule(body); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.Rules()) != 0 {
@@ -194,7 +194,7 @@ func TestFirewallCuts(t *testing.T) {
 func TestFirewallAsks(t *testing.T) {
 	t.Parallel()
 	b := apitest.New(t, nil)
-	b.Fake.Accepted = []policy.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	b.Fake.Accepted = []policy.AcceptedConnection{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
 	if code, text := b.PostRule(allow); code != 200 || b.Fake.SessionRequests.Load() != 0 {
 		t.Fatalf("got %v %v %v, want code 200, b.Fake.SessionRequests.Load() == 0", code, text, b.Fake.SessionRequests.Load())

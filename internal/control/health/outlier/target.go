@@ -37,7 +37,7 @@ type target struct {
 	unanswered
 	stall
 
-	heldReason string // why it should be out although too many others are; "": it need not be out
+	heldReason string // why it should be ejected, but cannot be: too many others are out; "": it should not be
 	kept       bool   // reported as failing, but stays in rotation
 	unserved   bool   // kept because none of its clients is served, though it accepts our own connections
 

@@ -1,6 +1,6 @@
-// Package attach attaches programs to interfaces: the packet path at tc hooks (Hooks), the program
-// in front of tc (XDP), the redirection of probes (Probes), and the removal of tunnel headers
-// (Decap).
+// Package attach attaches programs to interfaces: the packet path at tc hooks (Hooks), the XDP
+// program, which runs before tc (XDP), the redirection of probes (Probes), and the removal of
+// tunnel headers (Decap).
 //
 // Pinned links outlive the process. The next process replaces their programs in place, so every
 // packet meets a program.
@@ -48,7 +48,7 @@ type Hooks struct {
 // attached has the attachments of an interface.
 type attached struct {
 	Interface
-	in, out Place // out: nil unless answers of endpoints on this machine are handled
+	in, out Place // out: the egress program; nil unless there are endpoints on this machine
 }
 
 // New returns hooks without attachments.
@@ -112,7 +112,7 @@ func (h *Hooks) setEgress(a *attached, wanted bool) error {
 		err = Remove(a.out)
 	}
 	if err != nil {
-		return fmt.Errorf("answers of endpoints on this machine, at %s: %w", a.Name, err)
+		return fmt.Errorf("change the egress program of %s: %w", a.Name, err)
 	}
 	a.out = out
 	return nil

@@ -40,9 +40,9 @@ type ServiceTable struct {
 	Leave         EndMode         // how TCP connections of removed endpoints end
 }
 
-// Ends is a time when an endpoint's TCP connections are ended, by RSTs to both sides. The zero
-// value: they end by themselves.
-type Ends struct {
+// Deadline is the time at which an endpoint's TCP connections are ended, by RSTs to both sides. The
+// zero value: they end by themselves.
+type Deadline struct {
 	At   time.Time
 	Rate int    // connections per second
 	Why  string // for logs
@@ -80,7 +80,7 @@ type EndpointTable struct {
 	SourceBits, AddrBits uint8
 	SNAT                 bool     // in mode default: it sees Source instead of any client
 	CurrentWeight        uint32   // current weight for new connections: 0 for none, regardless of Weight
-	Ends                 Ends     // of its connections, because it is down; drains are set separately
+	Deadline             Deadline // of its connections, because it is down; drains are set separately
 	ServerID             ServerID // in connection IDs of QUIC; zero: none
 	Failed               bool     // down while others are up: unanswered SYNs, and flows of this machine's own sockets, move to another endpoint
 }

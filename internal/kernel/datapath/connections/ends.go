@@ -28,7 +28,7 @@ const (
 
 // ending is an endpoint whose connections are being ended.
 type ending struct {
-	tables.End
+	tables.DueEndpoint
 	queue []foundEnd // found, and not ended yet
 	pace  *pace      // its own, or a drain's
 	look  time.Time  // when the next walk includes it
@@ -41,7 +41,7 @@ type pace struct {
 	taken int // from queues, since then
 }
 
-// EndEvery ends the connections of the endpoints in tables.EndsDue when they are due, at their
+// EndEvery ends the connections of the endpoints of tables.DueEndpoints when they are due, at their
 // rate, until ctx ends. kick signals changes.
 func (t *Table) EndEvery(ctx context.Context, kick <-chan struct{}) {
 	for kicked := true; ; {
@@ -136,7 +136,7 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 	if kicked && t.tables.Ending() {
 		t.quiesce() // afterwards, packets that saw an endpoint in its service have opened their connections
 	}
-	due, next, err := t.tables.EndsDue()
+	due, next, err := t.tables.DueEndpoints()
 	if err != nil {
 		return 0, fmt.Errorf("find endpoints with connections to end: %w", err)
 	}
@@ -165,16 +165,16 @@ func (t *Table) findDue(ctx context.Context, kicked bool) (wait time.Duration, e
 // enterDue adds the endpoints whose connections end now, and returns the endpoints of the next
 // walk. While many connections of others are queued, endpoints wait for each other: each walk may
 // visit the whole table.
-func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
+func (t *Table) enterDue(due []tables.DueEndpoint) (walk []tables.DueEndpoint) {
 	now, before := time.Now(), t.ends
 	queued, late := 0, false
 	t.ends = make(map[uint32]*ending, len(due))
 	for _, d := range due {
 		e := before[d.ID]
-		if e == nil || e.Ends != d.Ends {
+		if e == nil || e.Deadline != d.Deadline {
 			e = &ending{pace: &pace{}}
 		}
-		e.End = d
+		e.DueEndpoint = d
 		t.ends[d.ID] = e
 		queued += len(e.queue)
 		if len(e.queue) == 0 && !now.Before(e.look) {
@@ -188,7 +188,7 @@ func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	return walk
 }
 
-func (t *Table) enqueue(walk []tables.End, found map[uint32][]foundEnd) {
+func (t *Table) enqueue(walk []tables.DueEndpoint, found map[uint32][]foundEnd) {
 	now := time.Now()
 	for _, w := range walk {
 		e := t.ends[w.ID]

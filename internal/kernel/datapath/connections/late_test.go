@@ -125,7 +125,7 @@ func TestLateEnd(t *testing.T) {
 	t.Parallel()
 	for _, again := range []bool{false, true} {
 		d := newDialer(t)
-		found, err := d.walk(t.Context(), []tables.End{{ID: 0, Tracked: 1}})
+		found, err := d.walk(t.Context(), []tables.DueEndpoint{{ID: 0, Tracked: 1}})
 		if err != nil || len(found[0]) != 1 {
 			t.Fatalf("got %v, %v, want no error, 1 element in found[0]", found, err)
 		}

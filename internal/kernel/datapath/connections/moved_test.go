@@ -43,7 +43,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	know := func() (n int) {
+	replied := func() (n int) {
 		t.Helper()
 		for _, c := range dptest.Connections(t, d.shared) {
 			if c.Flags&uint8(bpf.TcConnectionFlagCONN_REPLIED) != 0 {
@@ -56,7 +56,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	send(tcpFlags(dptest.TCPFrame(client, vip, 4000, 80), 0x02, 0))
 	mark(ended, 0)
 	send(answer)
-	if n := know(); n != 0 {
+	if n := replied(); n != 0 {
 		t.Errorf("%d entries have recorded an answer that met the move", n)
 	}
 	if n := dropped(t, d.shared, bpf.TcDropReasonDROP_CONNECTION_RACE); n != 1 {
@@ -64,7 +64,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	}
 	mark(0, ended)
 	send(answer)
-	if n := know(); n != 2 {
+	if n := replied(); n != 2 {
 		t.Errorf("%d entries have recorded the repeated answer, want both", n)
 	}
 }

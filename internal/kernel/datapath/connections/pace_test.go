@@ -15,9 +15,9 @@ func TestPaceOfDrain(t *testing.T) {
 	const rate = 10
 	d := &Table{ends: map[uint32]*ending{}}
 	found := map[uint32][]foundEnd{}
-	var all []tables.End
+	var all []tables.DueEndpoint
 	for id, drain := range []string{"10.1.0.1", "10.1.0.1", "10.1.0.2", "", ""} {
-		all = append(all, tables.End{ID: uint32(id), Ends: bpf.Ends{Rate: rate, Drain: drain}})
+		all = append(all, tables.DueEndpoint{ID: uint32(id), Deadline: bpf.Deadline{Rate: rate, Drain: drain}})
 		found[uint32(id)] = make([]foundEnd, 100)
 	}
 	d.enterDue(all)

@@ -26,21 +26,22 @@ const (
 	walkSlice = 1024
 )
 
-// walk is a walk through the connection table, for all endpoints whose connections end now.
+// walk is one pass through the connection table, for all endpoints whose connections end now.
 type walk struct {
 	*Table
-	all, met uint64 // number of their connections, and of those found so far
-	found    map[uint32][]foundEnd
-	share    int    // how many are returned of an endpoint
-	wanted   int    // and of all
-	total    int    // found
-	slice    uint32 // buckets since the last pause
+	tracked    uint64                // connections of these endpoints in the table
+	met        uint64                // connections that the walk has passed, returned or not
+	found      map[uint32][]foundEnd // by endpoint
+	foundTotal int
+	share      int    // maximum length of a list in found
+	enough     int    // the walk stops when foundTotal reaches it
+	slice      uint32 // buckets since the last pause
 }
 
 // walk finds the connections of these endpoints: first in the groups of the location map and then,
 // unless all were found, everywhere. It returns connections of TCP and SCTP by endpoint, and ends
 // others at once. It stops when it has found as many as are returned at once.
-func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
+func (t *Table) walk(ctx context.Context, of []tables.DueEndpoint) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))
 	w := walk{Table: t, share: t.foundShare(len(of))}
@@ -52,8 +53,8 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEn
 		ids[i] = e.ID
 		ending[e.ID/64] |= 1 << (e.ID % 64)
 		own := e.Tracked - min(e.Tracked, sockets[e.ID])
-		w.all += own
-		w.wanted += int(min(own, uint64(w.share)))
+		w.tracked += own
+		w.enough += int(min(own, uint64(w.share)))
 	}
 	if err := t.programs.endingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("select endpoints with connections to end: %w", err)
@@ -74,19 +75,19 @@ func (t *Table) foundShare(n int) int {
 	return min(maxFound, max(t.findLimit/n, minFound))
 }
 
-// done reports whether nothing is left to find, or no more is returned.
-func (w *walk) done() bool { return w.met >= w.all || w.total >= w.wanted }
+// done reports whether all connections are met, or as many are found as a walk returns.
+func (w *walk) done() bool { return w.met >= w.tracked || w.foundTotal >= w.enough }
 
 // begin resets the results of the previous walk.
 func (w *walk) begin() error {
-	w.met, w.total, w.found = 0, 0, map[uint32][]foundEnd{}
+	w.met, w.foundTotal, w.found = 0, 0, map[uint32][]foundEnd{}
 	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
 		return fmt.Errorf("begin to walk through connections: %w", err)
 	}
 	return nil
 }
 
-// groups walks through these groups, in order; neighbours are one stretch.
+// groups walks through these groups, in order, and through adjacent groups at once.
 func (w *walk) groups(ctx context.Context, list []uint32) error {
 	if err := w.begin(); err != nil {
 		return err
@@ -167,7 +168,7 @@ func (w *walk) readFound() error {
 		}
 		if list := w.found[e.endpoint]; len(list) < w.share {
 			w.found[e.endpoint] = append(list, e)
-			w.total++
+			w.foundTotal++
 		}
 	}
 }

@@ -58,7 +58,7 @@ func TestWalk(t *testing.T) {
 
 func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
 	t.Helper()
-	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: uint64(few)}, {ID: 9, Tracked: 1}})
+	found, err := d.walk(t.Context(), []tables.DueEndpoint{{ID: endpoint, Tracked: uint64(few)}, {ID: 9, Tracked: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +88,9 @@ func TestWalkInParts(t *testing.T) {
 	d.findLimit = limit
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	shareOut(t, d, endpoints)
-	var due []tables.End
+	var due []tables.DueEndpoint
 	for id := range uint32(endpoints) {
-		due = append(due, tables.End{ID: id, Tracked: all / endpoints})
+		due = append(due, tables.DueEndpoint{ID: id, Tracked: all / endpoints})
 	}
 	ended := 0
 	for more := true; more; clear(d.ends) {
@@ -121,7 +121,7 @@ func TestWalkInParts(t *testing.T) {
 
 // checkWaits checks how long an endpoint without queued connections waits for others, which have
 // many.
-func checkWaits(t *testing.T, d *Table, due []tables.End, e *ending) {
+func checkWaits(t *testing.T, d *Table, due []tables.DueEndpoint, e *ending) {
 	t.Helper()
 	for _, tc := range []struct {
 		late time.Duration
@@ -161,7 +161,7 @@ func TestWalkPastSockets(t *testing.T) {
 	}
 	walked := func(active uint64) uint64 {
 		t.Helper()
-		if _, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Tracked: active}}); err != nil {
+		if _, err := d.walk(t.Context(), []tables.DueEndpoint{{ID: endpoint, Tracked: active}}); err != nil {
 			t.Fatal(err)
 		}
 		var met uint64
@@ -186,7 +186,7 @@ func BenchmarkEnds(b *testing.B) {
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	assignEndpoint(b, d, endpoint, few, all)
 	walk := func() error {
-		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Tracked: few}})
+		found, err := d.walk(b.Context(), []tables.DueEndpoint{{ID: endpoint, Tracked: few}})
 		if err == nil && len(found[endpoint]) != few {
 			err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
 		}

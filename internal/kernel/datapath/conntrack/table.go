@@ -69,8 +69,8 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	return t, nil
 }
 
-// Made reports whether an earlier process has made the table.
-func Made(state *ebpf.Map) (bool, error) {
+// IsInitialized reports whether an earlier process has created the table.
+func IsInitialized(state *ebpf.Map) (bool, error) {
 	s, err := (&Table{state: state}).read()
 	return err == nil && s.Size != 0, err
 }

@@ -28,14 +28,15 @@ type Packet struct {
 	Mark     uint32 // skb->mark
 	Protocol lb.Protocol
 	From, To netip.AddrPort // of an echo request, the identifier is the port of From
-	// Prefer is the endpoint that the service's algorithm chooses if its choice depends on data
-	// that packets change: the turn, numbers of connections, or the client's previous endpoint.
-	// The zero value leaves that data as it is now.
+	// Prefer is the endpoint to choose if the choice depends on data that packets change: the
+	// position of round robin, numbers of connections, or the client's previous endpoint. The
+	// zero value leaves that data as it is now.
 	Prefer netip.AddrPort
 }
 
-// keep is how long the replica stays loaded after a run: loading takes a third of a second of CPU.
-const keep = 10 * time.Second
+// keepLoaded is how long the replica stays loaded after a run: loading takes a third of a second of
+// CPU time.
+const keepLoaded = 10 * time.Second
 
 // Runner tries packets. Methods are safe for concurrent use; one packet is tried at a time.
 type Runner struct {
@@ -83,9 +84,9 @@ func (r *Runner) Try(p *Packet) (*Result, error) {
 			return nil, fmt.Errorf("load a replica of the program: %w", err)
 		}
 		r.replica = d
-		r.closer = time.AfterFunc(keep, r.unload)
+		r.closer = time.AfterFunc(keepLoaded, r.unload)
 	}
-	r.closer.Reset(keep)
+	r.closer.Reset(keepLoaded)
 	return r.try(p)
 }
 

@@ -107,7 +107,7 @@ func (c *Collection) open() error {
 	if c.Bell, err = OpenBell(c.sections(spec), c.Maps.Watchers); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	made, err := conntrack.Made(c.Maps.TableStates)
+	made, err := conntrack.IsInitialized(c.Maps.TableStates)
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}

@@ -23,9 +23,9 @@ func MakeMaps(spec *ebpf.CollectionSpec, opts ebpf.CollectionOptions) (*ebpf.Col
 	return ebpf.NewCollectionWithOptions(&alone, opts)
 }
 
-// SideBySide runs functions concurrently, and returns when all have ended. The first one runs on
-// the caller's thread, and so in its namespaces.
-func SideBySide(first func() error, others ...func() error) error {
+// RunConcurrently runs functions concurrently, and returns when all have ended. The first one runs
+// on the caller's thread, and so in its namespaces.
+func RunConcurrently(first func() error, others ...func() error) error {
 	var running sync.WaitGroup
 	errs := make([]error, len(others))
 	for i, f := range others {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot returns the wall clock time at which CLOCK_MONOTONIC was 0.
-func sinceBoot() time.Time {
+// bootTime returns the wall clock time at which CLOCK_MONOTONIC was 0.
+func bootTime() time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 		return time.Time{}

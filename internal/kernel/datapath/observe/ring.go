@@ -104,7 +104,7 @@ func follow[T any](ctx context.Context, r *ring, period time.Duration, full int,
 // readRows appends available rows to list, up to most, without waiting. boot is the time at which
 // the clock of the packet path was 0.
 func readRows[Row, T any](r *ring, list []T, most int, describe func(row *Row, boot time.Time) T) ([]T, error) {
-	boot := sinceBoot()
+	boot := bootTime()
 	r.reader.SetDeadline(time.Unix(1, 0))
 	var record ringbuf.Record
 	for len(list) < most {

@@ -43,8 +43,8 @@ func checkUnshared(dir string) ([]string, error) {
 	return names, nil
 }
 
-// CheckMade refuses a directory that loxilb did not make. It accepts a missing or empty directory.
-func CheckMade(dir string) error {
+// CheckOwned refuses a directory that loxilb did not make. It accepts a missing or empty directory.
+func CheckOwned(dir string) error {
 	names, err := checkUnshared(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -122,7 +122,7 @@ func Remove(dir string) error {
 
 // Empty is Remove for a pin directory that stays in use: the directory stays, and its lock with it.
 func Empty(dir string) error {
-	if err := CheckMade(dir); err != nil {
+	if err := CheckOwned(dir); err != nil {
 		return err
 	}
 	for _, folder := range linkFolders() {

@@ -101,9 +101,9 @@ func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
 	}
 }
 
-// TestGenerations checks that a daemon's first generation is new to connections, also to those that
-// programs of the previous daemon still record. A late follower is notified, and a change of
-// neighbours is not one of routes.
+// TestGenerations checks that a daemon's first generations differ from those in connections, also
+// in connections that programs of the previous daemon still open. A change of neighbours changes
+// only their generation, a change of routes both.
 func TestGenerations(t *testing.T) {
 	t.Parallel()
 	c, err := loader.Open(loader.Settings{Connections: 1024})
@@ -167,7 +167,7 @@ func TestForgetOtherLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := map[uint32]uint32{7: 0}; !maps.Equal(left, want) {
-		t.Errorf("known are %v, want %v", left, want)
+		t.Errorf("rows of %v are left, want %v", left, want)
 	}
 }
 

@@ -27,7 +27,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		secondary:    map[bpf.TcServiceKey]*service{},
 		ranges:       map[bpf.TcServiceKey][]uint16{},
 		ending:       map[uint32]*endpoint{},
-		ends:         map[uint32]endings{},
+		deadlines:    map[uint32]deadlines{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:   rows.NewIDs(uint32(MaxServices), now),
 		endpointIDs:  rows.NewIDs(uint32(MaxEndpoints), now),
@@ -76,7 +76,7 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if err := t.adoptEndpoints(byID); err != nil {
 		return err
 	}
-	if err := t.adoptEnds(); err != nil {
+	if err := t.adoptDeadlines(); err != nil {
 		return err
 	}
 	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptQUIC(byID),

@@ -292,7 +292,7 @@ func unequalEndpoints(have []*endpoint, want []bpf.EndpointTable) string {
 			Failed: e.has(endpointFailed), SNAT: e.has(endpointSNAT),
 		}
 		w := want[i]
-		w.Weight, w.Ends, w.ServerID = 0, bpf.Ends{}, bpf.ServerID{}
+		w.Weight, w.Deadline, w.ServerID = 0, bpf.Deadline{}, bpf.ServerID{}
 		if is != w {
 			return fmt.Sprintf("endpoint %s %s", bpf.AddrPort(w.Addr, w.Port), rows.Unequal(is, w))
 		}

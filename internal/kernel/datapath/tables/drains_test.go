@@ -68,8 +68,8 @@ func TestDrains(t *testing.T) {
 	wantDue(t, d, 1, later.Rate, false)
 	d.SetDrains([]lb.Drain{{Addr: netip.MustParseAddr("192.0.2.99"), Rate: 1, Deadline: d.now()}})
 	wantDue(t, d, 0, 0, false)
-	if len(d.ends) > 0 || len(d.endTimes.has) > 0 {
-		t.Errorf("%v and %v are left", d.ends, d.endTimes.has)
+	if len(d.deadlines) > 0 || len(d.endTimes.has) > 0 {
+		t.Errorf("%v and %v are left", d.deadlines, d.endTimes.has)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestDownLeaves(t *testing.T) {
 	d := load(t)
 	down := func(at time.Time) func(*bpf.ServiceTable) {
 		return func(b *bpf.ServiceTable) {
-			b.Endpoints[len(b.Endpoints)-1].Ends = bpf.Ends{At: at, Rate: 7, Why: "endpoint down"}
+			b.Endpoints[len(b.Endpoints)-1].Deadline = bpf.Deadline{At: at, Rate: 7, Why: "endpoint down"}
 		}
 	}
 	keep := func(*bpf.ServiceTable) {}

@@ -23,12 +23,12 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, exists bool, u
 	}
 	var fresh []*endpoint // not in the service before
 	undo.add(func() error {
-		ends := bpf.Ends{}
+		deadline := bpf.Deadline{}
 		if !exists {
 			s.deleted = true
-			ends = t.endsNow()
+			deadline = t.deadlineOfDeletion()
 		}
-		return t.endEndpoints(fresh, ends)
+		return t.endEndpoints(fresh, deadline)
 	})
 	order = make([]*endpoint, 0, len(want.Endpoints))
 	compared := want.Algorithm == uint8(bpf.TcAlgorithmALGORITHM_LC)
@@ -221,7 +221,7 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTa
 		stay[e] = true
 	}
 	gone = slices.DeleteFunc(gone, func(e *endpoint) bool { return stay[e] })
-	return t.endEndpoints(gone, t.endsOfLeaving(want.Leave))
+	return t.endEndpoints(gone, t.deadlineOfRemoval(want.Leave))
 }
 
 // putWeights writes the weights of endpoints. Call it after the service's row, whose slots then
@@ -289,7 +289,7 @@ func (t *Tables) filterKeys(add func(rows.FilterKey)) {
 // keysOfVIP yields the keys of packets to a service. A service on every local address has a key for
 // each of its ports, at any address. At a VIP, a range has the key of all ports.
 func keysOfVIP(key bpf.TcServiceKey, last uint16, add func(rows.FilterKey)) {
-	if !isEveryLocal(key.Vip) {
+	if !isAnyLocal(key.Vip) {
 		if last > 0 {
 			add(rows.AllPortsKey(key.Vip))
 			return

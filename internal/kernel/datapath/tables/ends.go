@@ -25,46 +25,46 @@ const (
 	removedWhy = "endpoint removed"
 )
 
-// End is an endpoint whose connections end now.
-type End struct {
-	bpf.Ends
+// DueEndpoint is an endpoint whose connections end now.
+type DueEndpoint struct {
+	bpf.Deadline
 	ID      uint32
 	Tracked uint64 // connections in the table
 	Addr    netip.AddrPort
 }
 
-// endings are when connections of an endpoint end, and why: the earliest counts.
-type endings struct {
-	left    bpf.Ends // because it has left its service
-	failed  bpf.Ends // because it is down, or was down and ending when it left
-	drained bpf.Ends
+// deadlines are the times at which connections of an endpoint end, by reason: the earliest counts.
+type deadlines struct {
+	left    bpf.Deadline // because it has left its service
+	failed  bpf.Deadline // because it is down, or was down and ending when it left
+	drained bpf.Deadline
 }
 
-func (e endings) earliest() bpf.Ends { return earlier(e.stored(), e.drained) }
+func (e deadlines) earliest() bpf.Deadline { return earlier(e.stored(), e.drained) }
 
-// stored returns the end without drains, which are stored separately.
-func (e endings) stored() bpf.Ends { return earlier(e.left, e.failed) }
+// stored returns the deadline without drains, which are stored separately.
+func (e deadlines) stored() bpf.Deadline { return earlier(e.left, e.failed) }
 
-func earlier(a, b bpf.Ends) bpf.Ends {
+func earlier(a, b bpf.Deadline) bpf.Deadline {
 	if a.At.IsZero() || !b.At.IsZero() && b.At.Before(a.At) {
 		return b
 	}
 	return a
 }
 
-// setEnds stores the ends that are set.
-func (t *Tables) setEnds(id uint32, e endings) {
+// setDeadlines stores the deadlines of an endpoint, or removes them if none is set.
+func (t *Tables) setDeadlines(id uint32, e deadlines) {
 	if e.earliest().At.IsZero() {
-		delete(t.ends, id)
+		delete(t.deadlines, id)
 	} else {
-		t.ends[id] = e
+		t.deadlines[id] = e
 	}
 }
 
-// EndsDue lists the endpoints with connections to end now, and returns when the next one is due;
-// zero: none is known. The cost grows with the endpoints that have an end.
-func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
-	passed, next := t.endsPassed()
+// DueEndpoints lists the endpoints with connections to end now, and returns when the next one is
+// due; zero: none is known. The cost grows with the number of endpoints that have a deadline.
+func (t *Tables) DueEndpoints() (due []DueEndpoint, next time.Time, err error) {
+	passed, next := t.passedDeadlines()
 	t.mu.RLock()
 	states := t.arrays.EndpointStates.Snapshot()
 	t.mu.RUnlock()
@@ -91,19 +91,19 @@ func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
 	return due, next, nil
 }
 
-// endsPassed returns the endpoints that are due, with or without connections, and the time of the
-// next one.
-func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
+// passedDeadlines returns the endpoints that are due, with or without connections, and the time of
+// the next one.
+func (t *Tables) passedDeadlines() (passed map[uint32]DueEndpoint, next time.Time) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	now := t.now()
-	passed = map[uint32]End{}
-	for id, e := range t.ends {
-		ends := e.earliest()
-		if !ends.At.After(now) {
-			passed[id] = End{Ends: ends, ID: id, Addr: t.endpoint(id).at()}
-		} else if next.IsZero() || ends.At.Before(next) {
-			next = ends.At
+	passed = map[uint32]DueEndpoint{}
+	for id, e := range t.deadlines {
+		deadline := e.earliest()
+		if !deadline.At.After(now) {
+			passed[id] = DueEndpoint{Deadline: deadline, ID: id, Addr: t.endpoint(id).at()}
+		} else if next.IsZero() || deadline.At.Before(next) {
+			next = deadline.At
 		}
 	}
 	return passed, next
@@ -112,40 +112,40 @@ func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 // Ending reports whether a removed endpoint still had connections.
 func (t *Tables) Ending() bool { return t.anyEnding() }
 
-func (t *Tables) endsNow() bpf.Ends {
-	return bpf.Ends{At: t.now(), Rate: deleteRate, Why: "service deleted"}
+func (t *Tables) deadlineOfDeletion() bpf.Deadline {
+	return bpf.Deadline{At: t.now(), Rate: deleteRate, Why: "service deleted"}
 }
 
-// endsAtOnce ends all protocols but TCP, whose flows have no end.
-func (t *Tables) endsAtOnce() bpf.Ends { return bpf.Ends{At: t.now(), Why: removedWhy} }
+// immediateDeadline is for protocols without a handshake, whose flows have no end.
+func (t *Tables) immediateDeadline() bpf.Deadline { return bpf.Deadline{At: t.now(), Why: removedWhy} }
 
-func (t *Tables) endsOfLeaving(l bpf.EndMode) bpf.Ends {
+func (t *Tables) deadlineOfRemoval(l bpf.EndMode) bpf.Deadline {
 	if !l.Ends {
-		return bpf.Ends{}
+		return bpf.Deadline{}
 	}
-	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
+	return bpf.Deadline{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// recordEnds records when connections of removed endpoints end. It must precede the rows' removal
-// flag, so nothing is unrecorded if the process is killed in between.
-func (t *Tables) recordEnds(list []*endpoint, ends bpf.Ends) error {
+// recordDeadlines records when connections of removed endpoints end. It must precede the rows'
+// removal flag, so nothing is unrecorded if the process is killed in between.
+func (t *Tables) recordDeadlines(list []*endpoint, deadline bpf.Deadline) error {
 	for _, e := range list {
 		if e.service.deleted {
-			t.ends[e.id] = endings{left: ends} // for an adopting process
+			t.deadlines[e.id] = deadlines{left: deadline} // for an adopting process
 			continue
 		}
-		own := t.ends[e.id]
+		own := t.deadlines[e.id]
 		if own.failed.At.After(t.now()) {
-			own.failed = bpf.Ends{} // it is no longer probed, and may be up again
+			own.failed = bpf.Deadline{} // it is no longer probed, and may be up again
 		}
-		own.drained = t.drains.ends(e.at())
+		own.drained = t.drains.deadline(e.at())
 		if !lb.Protocol(e.service.key.Protocol).HasHandshake() {
-			own.left = t.endsAtOnce()
-			t.ends[e.id] = own // for an adopting process
+			own.left = t.immediateDeadline()
+			t.deadlines[e.id] = own // for an adopting process
 			continue
 		}
-		own.left = earlier(own.left, ends)
-		t.setEnds(e.id, own)
+		own.left = earlier(own.left, deadline)
+		t.setDeadlines(e.id, own)
 		if stored := own.stored(); !stored.At.IsZero() {
 			if err := t.endTimes.put(e, stored); err != nil {
 				return err
@@ -155,14 +155,14 @@ func (t *Tables) recordEnds(list []*endpoint, ends bpf.Ends) error {
 	return nil
 }
 
-// putEnds records when connections of the endpoints in a service's table end.
-func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
+// putDeadlines records when connections of the endpoints in a service's table end.
+func (t *Tables) putDeadlines(order []*endpoint, want *bpf.ServiceTable) error {
 	for i, e := range order {
-		ends := endings{failed: want.Endpoints[i].Ends}
+		own := deadlines{failed: want.Endpoints[i].Deadline}
 		if want.Endpoints[i].CurrentWeight == 0 {
-			ends.drained = t.drains.ends(e.at())
+			own.drained = t.drains.deadline(e.at())
 		}
-		t.setEnds(e.id, ends)
+		t.setDeadlines(e.id, own)
 		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and returned
 			return err
 		}
@@ -170,27 +170,27 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	return nil
 }
 
-// adoptEnds adopts the ends that an earlier process has recorded. Connections of a deleted service
-// end, whether or not that process could record it.
-func (t *Tables) adoptEnds() error {
+// adoptDeadlines adopts the deadlines that an earlier process has recorded. Connections of a
+// deleted service end, whether or not that process could record it.
+func (t *Tables) adoptDeadlines() error {
 	times, err := t.endTimes.all()
 	if err != nil {
 		return err
 	}
 	for id, e := range t.ending {
 		row, ok := times[id]
-		var ends bpf.Ends
+		var deadline bpf.Deadline
 		switch {
 		case e.service.deleted:
-			ends = t.endsNow()
+			deadline = t.deadlineOfDeletion()
 		case ok && row.Of == e.sum():
-			ends = row.ends()
+			deadline = row.deadline()
 		case !lb.Protocol(e.service.key.Protocol).HasHandshake():
-			ends = t.endsAtOnce()
+			deadline = t.immediateDeadline()
 		default:
 			continue
 		}
-		t.ends[id] = endings{left: ends}
+		t.deadlines[id] = deadlines{left: deadline}
 		if !e.service.deleted {
 			delete(times, id)
 		}
@@ -211,16 +211,16 @@ type endTimes struct {
 	has map[uint32]struct{} // ids that have a row
 }
 
-// endTime is bpf.Ends in the layout of the map.
+// endTime is bpf.Deadline in the layout of the map.
 type endTime struct {
 	At   int64 // nanoseconds since the machine was started: the map does not live longer
 	Rate uint32
 	Of   uint32 // endpoint.sum(): a process without this map may have assigned the id to another endpoint
 }
 
-func (t endTime) ends() bpf.Ends {
+func (t endTime) deadline() bpf.Deadline {
 	left := min(time.Duration(t.At)-monotime.Uptime(), lb.MaxDrainTime)
-	return bpf.Ends{At: time.Now().Add(left), Rate: int(t.Rate), Why: removedWhy}
+	return bpf.Deadline{At: time.Now().Add(left), Rate: int(t.Rate), Why: removedWhy}
 }
 
 // sum distinguishes an endpoint from others that have had its id.
@@ -243,13 +243,13 @@ func openEndTimes(dir string) (endTimes, error) {
 }
 
 // put stores when connections of an endpoint end.
-func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
+func (t endTimes) put(e *endpoint, deadline bpf.Deadline) error {
 	if t.m == nil {
 		return nil
 	}
 	t.has[e.id] = struct{}{}
-	at := monotime.Uptime() + time.Until(ends.At)
-	if err := t.m.Put(e.id, endTime{int64(at), uint32(ends.Rate), e.sum()}); err != nil {
+	at := monotime.Uptime() + time.Until(deadline.At)
+	if err := t.m.Put(e.id, endTime{int64(at), uint32(deadline.Rate), e.sum()}); err != nil {
 		return fmt.Errorf("record when connections end: %w", err)
 	}
 	return nil
@@ -291,12 +291,12 @@ func (t endTimes) close() {
 // drains are the endpoints that users drain, by address.
 type drains map[netip.Addr][]lb.Drain
 
-// ends returns when connections of a drained endpoint end. If both its address and its port are
+// deadline returns when connections of a drained endpoint end. If both its address and its port are
 // drained, the earlier deadline counts.
-func (d drains) ends(at netip.AddrPort) (soonest bpf.Ends) {
+func (d drains) deadline(at netip.AddrPort) (soonest bpf.Deadline) {
 	for _, drain := range d[at.Addr()] {
 		if drain.Matches(at.Addr(), at.Port()) && !drain.Deadline.IsZero() {
-			soonest = earlier(soonest, bpf.Ends{At: drain.Deadline, Rate: drain.Rate, Why: "endpoint drained", Drain: drain.Key()})
+			soonest = earlier(soonest, bpf.Deadline{At: drain.Deadline, Rate: drain.Rate, Why: "endpoint drained", Drain: drain.Key()})
 		}
 	}
 	return soonest
@@ -312,19 +312,19 @@ func (t *Tables) SetDrains(list []lb.Drain) {
 	for _, d := range list {
 		t.drains[d.Addr] = append(t.drains[d.Addr], d)
 	}
-	for id, ends := range t.ends {
-		if !ends.drained.At.IsZero() {
-			ends.drained = t.drains.ends(t.endpoint(id).at())
-			t.setEnds(id, ends)
+	for id, own := range t.deadlines {
+		if !own.drained.At.IsZero() {
+			own.drained = t.drains.deadline(t.endpoint(id).at())
+			t.setDeadlines(id, own)
 		}
 	}
 	if len(list) == 0 {
 		return
 	}
 	for id, e := range t.ending {
-		if ends := t.ends[id]; !e.service.deleted {
-			ends.drained = t.drains.ends(e.at())
-			t.setEnds(id, ends)
+		if own := t.deadlines[id]; !e.service.deleted {
+			own.drained = t.drains.deadline(e.at())
+			t.setDeadlines(id, own)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 // others follow.
 func wantDue(t *testing.T, d *testTables, n, rate int, more bool) {
 	t.Helper()
-	due, next, err := d.EndsDue()
+	due, next, err := d.DueEndpoints()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,8 @@ func TestEnds(t *testing.T) {
 	}
 	sweep(t, d)
 	wantDue(t, d, 0, 0, false)
-	if len(d.ends) > 0 || len(d.endTimes.has) > 0 {
-		t.Errorf("%v and %v are left", d.ends, d.endTimes.has)
+	if len(d.deadlines) > 0 || len(d.endTimes.has) > 0 {
+		t.Errorf("%v and %v are left", d.deadlines, d.endTimes.has)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestEndTimes(t *testing.T) {
 	for at, want := range map[time.Duration]time.Duration{
 		monotime.Uptime() + time.Hour: time.Hour, monotime.Uptime() - time.Hour: -time.Hour, time.Duration(time.Now().UnixNano()): lb.MaxDrainTime,
 	} {
-		if got := time.Until(endTime{At: int64(at)}.ends().At); (got - want).Abs() > time.Minute {
+		if got := time.Until(endTime{At: int64(at)}.deadline().At); (got - want).Abs() > time.Minute {
 			t.Errorf("%v became %v from now, want %v", at, got, want)
 		}
 	}

@@ -129,7 +129,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		}
 		ids = append(ids, f.id)
 		delete(t.ending, f.id)
-		delete(t.ends, f.id)
+		delete(t.deadlines, f.id)
 		if err := t.endTimes.forget(f.id); err != nil {
 			return err
 		}
@@ -170,9 +170,9 @@ func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 // ends.go determines when remaining TCP connections are ended; all others end immediately.
 
 // endEndpoints marks endpoints as removed: their rows are freed after their last connection.
-func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
+func (t *Tables) endEndpoints(list []*endpoint, deadline bpf.Deadline) error {
 	now := t.now().Sub(t.opened)
-	if err := t.recordEnds(list, ends); err != nil {
+	if err := t.recordDeadlines(list, deadline); err != nil {
 		return err
 	}
 	for _, e := range list {
@@ -213,7 +213,7 @@ func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
-	errs = append(errs, t.endEndpoints(s.order, t.endsNow()))
+	errs = append(errs, t.endEndpoints(s.order, t.deadlineOfDeletion()))
 	t.slots.Put(s.slots())
 	s.order = nil
 	t.releaseService(s)

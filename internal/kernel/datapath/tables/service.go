@@ -52,9 +52,9 @@ func (t *Tables) applyOne(c Change) error {
 	return err
 }
 
-// Reserve makes room for this many services and endpoints at once, which takes the kernel as long
-// as for one. It returns immediately; changes and readers wait. If it fails, the change that needs
-// the room tries again and reports an error.
+// Reserve makes room for this many services and endpoints in one step, which takes the kernel no
+// longer than room for one. It returns immediately; changes and readers wait until there is room.
+// If it fails, the change that needs the room tries again and reports an error.
 func (t *Tables) Reserve(services, endpoints int) {
 	t.mu.Lock()
 	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.MissingSegments(services, endpoints)
@@ -156,19 +156,19 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	if want.Tenths != s.extras().tenths {
 		s.makeExtras().tenths = want.Tenths
 	}
-	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putEnds(order, want))
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putDeadlines(order, want))
 }
 
 // prepareService does the steps that can fail. old is the former range of the service's slots.
 func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old rows.Range, err error) {
-	s, there := t.services[want.Key]
-	if !there {
+	s, exists := t.services[want.Key]
+	if !exists {
 		if s, err = t.newService(want.Key, undo); err != nil {
 			return nil, nil, old, err
 		}
 	}
 	old = s.slots()
-	if order, err = t.putEndpoints(s, want, there, undo); err != nil {
+	if order, err = t.putEndpoints(s, want, exists, undo); err != nil {
 		return nil, nil, old, err
 	}
 	slots, err := t.putSlots(s, want, order, undo)
@@ -179,9 +179,9 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 		func() error { return t.putAttributes(s, want, undo) },
 		func() error { return t.putQUIC(s, quicOf(s, want, order), undo) },
 		func() error { return t.putSCTPVIPs(s, sctpVIPs(want), undo) },
-		func() error { return t.putRow(s, t.rowOf(s, want, slots), there, undo) },
+		func() error { return t.putRow(s, t.rowOf(s, want, slots), exists, undo) },
 		func() error { return t.putWeights(order, want, undo) },
-		func() error { return t.enterService(s, there, undo) },
+		func() error { return t.registerService(s, exists, undo) },
 		func() error { return t.putRange(s, want.PortMax, undo) },
 		func() error { return t.putSecondary(s, want.Secondary, undo) },
 		func() error { return t.putEgress(s, egressClaims(s, want, order), undo) },
@@ -271,8 +271,8 @@ func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots rows.Range) bpf
 }
 
 // putRow replaces the row that packets look up, once everything that it refers to is written.
-func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog) error {
-	if !there {
+func (t *Tables) putRow(s *service, row bpf.TcService, exists bool, undo *undoLog) error {
+	if !exists {
 		if err := t.dropSecondary(s.key, undo); err != nil {
 			return err
 		}
@@ -280,7 +280,7 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 	old := s.row
 	undo.add(func() error {
 		s.row = old
-		if !there {
+		if !exists {
 			return t.deleteRow(s.key)
 		}
 		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.secondaryVIPs(), &undoLog{}))
@@ -323,9 +323,9 @@ func (t *Tables) deleteRow(key bpf.TcServiceKey) error {
 	return nil
 }
 
-// enterService registers a new service.
-func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
-	if there {
+// registerService registers a new service.
+func (t *Tables) registerService(s *service, exists bool, undo *undoLog) error {
+	if exists {
 		return nil
 	}
 	t.services[s.key] = s
@@ -340,7 +340,7 @@ func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
 // an added service, -1 for a removed one.
 func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 	v := t.count(key, by)
-	if key.Ranged() || key.Mark != 0 || isEveryLocal(key.Vip) {
+	if key.Ranged() || key.Mark != 0 || isAnyLocal(key.Vip) {
 		if err := t.writeCounts(); err != nil {
 			return err
 		}
@@ -370,7 +370,7 @@ func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	if key.Mark != 0 {
 		t.counts.marked += n
 	}
-	if isEveryLocal(key.Vip) {
+	if isAnyLocal(key.Vip) {
 		t.counts.hosts += n
 	}
 	t.vips[key.Vip] = v
@@ -380,8 +380,8 @@ func (t *Tables) count(key bpf.TcServiceKey, by int) bpf.TcVip {
 	return v
 }
 
-// isEveryLocal reports whether a VIP stands for every local address.
-func isEveryLocal(vip bpf.TcIpAddr) bool { return vip.Netip().IsUnspecified() }
+// isAnyLocal reports whether a VIP stands for every local address.
+func isAnyLocal(vip bpf.TcIpAddr) bool { return vip.Netip().IsUnspecified() }
 
 // writeCounts writes the programs' counts of rare services.
 func (t *Tables) writeCounts() error {

@@ -58,7 +58,7 @@ type Tables struct {
 	ranges        map[bpf.TcServiceKey][]uint16 // first ports of ranges, by their keys without a port
 	endpoints     []*endpoint                   // by id, including ending ones; nil: free
 	ending        map[uint32]*endpoint          // removed, some connections left
-	ends          map[uint32]endings            // by id, of endpoints whose connections have an end
+	deadlines     map[uint32]deadlines          // by id, of endpoints whose connections have a deadline
 	drains        drains
 	newlyCompared []uint32                     // endpoints whose counts of each CPU must be moved
 	endTimes      endTimes                     // of endpoints that are ending

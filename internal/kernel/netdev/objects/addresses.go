@@ -18,7 +18,7 @@ type Addresses struct{ *Kernel }
 
 // All returns the addresses of all interfaces.
 func (k Addresses) All() (map[string][]netobj.Address, error) {
-	seen, err := k.Seen()
+	seen, err := k.Observed()
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (k Addresses) All() (map[string][]netobj.Address, error) {
 }
 
 // Seen returns the addresses of each interface that has one, in the order of interfaces.
-func (k Addresses) Seen() ([]netobj.DeviceAddresses, error) {
+func (k Addresses) Observed() ([]netobj.DeviceAddresses, error) {
 	links, err := k.links()
 	if err != nil {
 		return nil, err

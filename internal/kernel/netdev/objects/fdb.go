@@ -38,7 +38,7 @@ func (k FDBs) All() (map[string][]netobj.FDB, error) {
 }
 
 // Seen returns all entries, each once, in the kernel's order.
-func (k FDBs) Seen() ([]netobj.FDB, error) {
+func (k FDBs) Observed() ([]netobj.FDB, error) {
 	list, err := k.list()
 	if err != nil {
 		return nil, err

@@ -160,12 +160,12 @@ func TestSeen(t *testing.T) {
 	if err != nil || len(ports) != 2 || ports[0].Name != "lo" || ports[1].Name != "eth0" || !ports[1].Up || !ports[1].Carrier || len(ports[1].MAC) != 6 {
 		t.Errorf("ports: %+v, %v", ports, err)
 	}
-	seen, err := Addresses{k}.Seen()
+	seen, err := Addresses{k}.Observed()
 	if err != nil || len(seen) != 2 || seen[0].Dev != "eth0" || seen[0].Addresses[0].String() != "10.1.0.1/24" {
 		t.Errorf("addresses: %v, %v", seen, err)
 	}
 	labtest.Run(t, a, "ip", "link", "del", "eth0")
-	if all, err := (Neighbors{k}).Seen(); err != nil || len(all) != 0 {
+	if all, err := (Neighbors{k}).Observed(); err != nil || len(all) != 0 {
 		t.Errorf("neighbours of an interface that is gone: %v, %v", all, err)
 	}
 }
@@ -233,7 +233,7 @@ func TestBridgeKinds(t *testing.T) {
 	if err := (VLANMembers{k}).Make(other); err == nil || !strings.Contains(err.Error(), "interface port1 of vlan100 in its place, which loxilb has not made") {
 		t.Errorf("an interface of another bridge: %v", err)
 	}
-	seen, err := VLANs{k}.Seen()
+	seen, err := VLANs{k}.Observed()
 	if err != nil || len(seen) != 2 || len(seen[0].Members) != 1 || seen[0].Members[0] != member {
 		t.Errorf("VLANs: %v, %v", seen, err)
 	}
@@ -270,7 +270,7 @@ func testTunnels(t *testing.T, a *netnstest.Host, k *Kernel) {
 	if err := (VXLANs{k}).Remove(netobj.VXLAN{ID: 80}); err == nil {
 		t.Error("a bridge is removed for a tunnel")
 	}
-	seen, err := VXLANs{k}.Seen()
+	seen, err := VXLANs{k}.Observed()
 	if err != nil || len(seen) != 3 || seen[1].Name != "vxlan78" || seen[1].Real != "eth0" {
 		t.Errorf("tunnels: %v, %v", seen, err)
 	}

@@ -46,9 +46,9 @@ func (k Routes) Subset(wanted []netobj.Route) (have map[string][]netobj.Route, s
 	return have, seen, err
 }
 
-// EachSeen yields all paths of all routes of the main table, in the kernel's order, as it reads
+// EachObserved yields all paths of all routes of the main table, in the kernel's order, as it reads
 // them.
-func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
+func (k Routes) EachObserved(yield func(*netobj.ObservedRoute) bool) error {
 	links, err := k.links()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (k Routes) EachSeen(yield func(*netobj.SeenRoute) bool) error {
 		if l := links[w.link]; l != nil {
 			w.Dev = l.Attrs().Name
 		}
-		return yield(&w.SeenRoute)
+		return yield(&w.ObservedRoute)
 	})
 }
 
@@ -158,7 +158,7 @@ func (k Routes) match(a netip.Addr) ([]hopRoute, error) {
 
 // hopRoute is a route through one next hop.
 type hopRoute struct {
-	netobj.SeenRoute
+	netobj.ObservedRoute
 	link int
 }
 
@@ -171,7 +171,7 @@ func parseHopRoutes(body []byte) []hopRoute {
 	}
 	out := make([]hopRoute, len(hops))
 	for i, hop := range hops {
-		out[i] = hopRoute{link: hop.Link, SeenRoute: netobj.SeenRoute{TOS: rt.TOS, Route: netobj.Route{
+		out[i] = hopRoute{link: hop.Link, ObservedRoute: netobj.ObservedRoute{TOS: rt.TOS, Route: netobj.Route{
 			Destination: rt.Dst, Gateway: hop.Gateway.Unmap(), Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric)),
 		}}}
 	}

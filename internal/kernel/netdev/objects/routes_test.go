@@ -88,7 +88,7 @@ func TestRoutesMany(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before, most, seen := heap(), uint64(0), 0
-	err := k.EachSeen(func(r *netobj.SeenRoute) bool {
+	err := k.EachObserved(func(r *netobj.ObservedRoute) bool {
 		if seen++; seen%5000 == 0 {
 			most = max(most, heap())
 		}
@@ -101,7 +101,7 @@ func TestRoutesMany(t *testing.T) {
 		t.Errorf("reading %d routes takes %d kB", seen, (most-before)>>10)
 	}
 	seen = 0
-	if err := k.EachSeen(func(*netobj.SeenRoute) bool { seen++; return seen < 10 }); err != nil || seen != 10 {
+	if err := k.EachObserved(func(*netobj.ObservedRoute) bool { seen++; return seen < 10 }); err != nil || seen != 10 {
 		t.Errorf("%d routes of 10, %v", seen, err)
 	}
 }
@@ -116,7 +116,7 @@ func TestRouteTOS(t *testing.T) {
 		labtest.Run(t, a, append(strings.Fields("ip route add 10.20.0.0/16 via 10.1.0.2"), strings.Fields(r)...)...)
 	}
 	var got []string
-	err := k.EachSeen(func(r *netobj.SeenRoute) bool {
+	err := k.EachObserved(func(r *netobj.ObservedRoute) bool {
 		if r.Destination == netip.MustParsePrefix("10.20.0.0/16") {
 			got = append(got, fmt.Sprint(r.TOS, " ", r.Metric))
 		}

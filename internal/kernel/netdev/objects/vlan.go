@@ -53,15 +53,15 @@ func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 }
 
 // Seen returns the VLANs with their members, by number.
-func (k VLANs) Seen() ([]netobj.SeenVLAN, error) {
+func (k VLANs) Observed() ([]netobj.ObservedVLAN, error) {
 	links, err := k.links()
 	if err != nil {
 		return nil, err
 	}
-	out := map[int]*netobj.SeenVLAN{}
+	out := map[int]*netobj.ObservedVLAN{}
 	for index, l := range links {
 		if id := vlanOf(l); id != 0 {
-			out[index] = &netobj.SeenVLAN{ID: id, Dev: l.Attrs().Name}
+			out[index] = &netobj.ObservedVLAN{ID: id, Dev: l.Attrs().Name}
 		}
 	}
 	for _, l := range links {
@@ -75,12 +75,12 @@ func (k VLANs) Seen() ([]netobj.SeenVLAN, error) {
 			v.Out.Bytes, v.Out.Packets = v.Out.Bytes+s.TxBytes, v.Out.Packets+s.TxPackets
 		}
 	}
-	list := make([]netobj.SeenVLAN, 0, len(out))
+	list := make([]netobj.ObservedVLAN, 0, len(out))
 	for _, v := range out {
 		slices.SortFunc(v.Members, func(a, b netobj.VLANMember) int { return strings.Compare(a.Key(), b.Key()) })
 		list = append(list, *v)
 	}
-	slices.SortFunc(list, func(a, b netobj.SeenVLAN) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b netobj.ObservedVLAN) int { return cmp.Compare(a.ID, b.ID) })
 	return list, nil
 }
 
@@ -129,7 +129,7 @@ type VLANMembers struct{ *Kernel }
 
 // All returns the interfaces in bridges that are VLANs.
 func (k VLANMembers) All() (map[string][]netobj.VLANMember, error) {
-	seen, err := VLANs(k).Seen()
+	seen, err := VLANs(k).Observed()
 	out := map[string][]netobj.VLANMember{}
 	for _, v := range seen {
 		for _, m := range v.Members {

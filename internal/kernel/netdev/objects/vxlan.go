@@ -39,7 +39,7 @@ func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 }
 
 // Seen returns all tunnels, whatever their names, by number.
-func (k VXLANs) Seen() ([]netobj.SeenVXLAN, error) {
+func (k VXLANs) Observed() ([]netobj.ObservedVXLAN, error) {
 	links, err := k.links()
 	if err != nil {
 		return nil, err
@@ -48,13 +48,15 @@ func (k VXLANs) Seen() ([]netobj.SeenVXLAN, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []netobj.SeenVXLAN
+	var out []netobj.ObservedVXLAN
 	for index, l := range links {
 		if t, ok := l.(*nl.Vxlan); ok {
-			out = append(out, netobj.SeenVXLAN{ID: t.VxlanId, Name: t.Name, Real: nameOf(links[t.VtepDevIndex]), Peers: peers[index]})
+			out = append(out, netobj.ObservedVXLAN{ID: t.VxlanId, Name: t.Name, Real: nameOf(links[t.VtepDevIndex]), Peers: peers[index]})
 		}
 	}
-	slices.SortFunc(out, func(a, b netobj.SeenVXLAN) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out, func(a, b netobj.ObservedVXLAN) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Name, b.Name))
+	})
 	return out, nil
 }
 

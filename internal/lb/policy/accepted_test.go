@@ -10,8 +10,8 @@ import (
 // deciding rule.
 func TestDisconnected(t *testing.T) {
 	t.Parallel()
-	session := func(remote, local, device string) Session {
-		return Session{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local), Interface: device}
+	session := func(remote, local, device string) AcceptedConnection {
+		return AcceptedConnection{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local), Interface: device}
 	}
 	ssh := session("203.0.113.9:5000", "10.0.0.1:22", "eth0")
 	six := session("[2001:db8::9]:5000", "[2001:db8::1]:22", "")
@@ -46,11 +46,11 @@ func TestDisconnected(t *testing.T) {
 			}
 			return list
 		}
-		if disconnected := Disconnected(read(c.before), read(c.after), []Session{ssh, six}); len(disconnected) != c.disconnected {
+		if disconnected := Disconnected(read(c.before), read(c.after), []AcceptedConnection{ssh, six}); len(disconnected) != c.disconnected {
 			t.Errorf("%v -> %v disconnects %v, want %d", c.before, c.after, disconnected, c.disconnected)
 		}
 	}
-	if got, want := SessionNames([]Session{ssh, six, ssh, ssh, ssh}),
+	if got, want := AcceptedNames([]AcceptedConnection{ssh, six, ssh, ssh, ssh}),
 		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
 			"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
 		t.Errorf("the sessions read %s, want %s", got, want)
@@ -67,10 +67,10 @@ func TestDisconnectedOfMany(t *testing.T) {
 		before[i] = Rule{Source: netip.PrefixFrom(at, 32), RuleVerdict: RuleVerdict{Action: RuleAction(i & 1)}}
 	}
 	after := append(before[:len(before):len(before)], Rule{Source: netip.MustParsePrefix("203.0.113.0/29"), Preference: 9, RuleVerdict: RuleVerdict{Action: RuleDrop}})
-	sessions := make([]Session, 10_000)
+	sessions := make([]AcceptedConnection, 10_000)
 	for i := range sessions {
 		remote := netip.AddrFrom4([4]byte{203, 0, byte(113 + i>>8), byte(i)})
-		sessions[i] = Session{Remote: netip.AddrPortFrom(remote, 5000), Local: netip.MustParseAddrPort("10.0.0.1:443")}
+		sessions[i] = AcceptedConnection{Remote: netip.AddrPortFrom(remote, 5000), Local: netip.MustParseAddrPort("10.0.0.1:443")}
 	}
 	part := sessions[:len(sessions)/20]
 	ordered := inOrder(before)

@@ -9,9 +9,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Session is a TCP connection that a socket of this machine has accepted, such as an
+// AcceptedConnection is a TCP connection that a socket of this machine has accepted, such as an
 // administrator's ssh.
-type Session struct {
+type AcceptedConnection struct {
 	Remote, Local netip.AddrPort
 	Interface     string // at which its packets arrive; "": unknown
 
@@ -21,8 +21,8 @@ type Session struct {
 	Metric int          // metric of the route; 0: the default of the IP version
 }
 
-// String describes the session for humans.
-func (s Session) String() string {
+// String describes the connection for humans.
+func (s AcceptedConnection) String() string {
 	name := "connection"
 	if s.Local.Port() == 22 {
 		name = "ssh session"
@@ -30,8 +30,8 @@ func (s Session) String() string {
 	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
 }
 
-// Matches reports whether the session's packets match a service.
-func (s *Session) Matches(k lb.Key) bool {
+// Matches reports whether the connection's packets match a service.
+func (s *AcceptedConnection) Matches(k lb.Key) bool {
 	at := k.VIP == s.Local.Addr() || k.VIP.IsUnspecified() && k.VIP.Is4() == s.Local.Addr().Is4()
 	port := s.Local.Port()
 	return at && k.Protocol == lb.TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
@@ -41,37 +41,38 @@ func (s *Session) Matches(k lb.Key) bool {
 // dropped or redirected.
 func (r Rule) Disconnects() bool { return r.Action == RuleDrop || r.Action == RuleRedirect }
 
-// Disconnected returns the sessions that only the rules after a change disconnect. If the interface
-// of a session is unknown, rules with an interface may disconnect it, but do not protect it.
-func Disconnected(before, after []Rule, sessions []Session) (disconnected []Session) {
-	if len(sessions) == 0 || !slices.ContainsFunc(after, Rule.Disconnects) {
+// Disconnected returns the connections that only the rules after a change disconnect. If the
+// interface of a connection is unknown, rules with an interface may disconnect it, but do not
+// protect it.
+func Disconnected(before, after []Rule, accepted []AcceptedConnection) (disconnected []AcceptedConnection) {
+	if len(accepted) == 0 || !slices.ContainsFunc(after, Rule.Disconnects) {
 		return nil
 	}
 	old, now, changed := inOrder(before), inOrder(after), changedRules(before, after)
-	for i := range sessions {
-		if s := &sessions[i]; s.matchesAny(changed) && s.droppedBy(now) && !s.droppedBy(old) {
+	for i := range accepted {
+		if s := &accepted[i]; s.matchesAny(changed) && s.droppedBy(now) && !s.droppedBy(old) {
 			disconnected = append(disconnected, *s)
 		}
 	}
 	return disconnected
 }
 
-// SessionNames lists the first few sessions, and the number of the others.
-func SessionNames(sessions []Session) string {
+// AcceptedNames lists the first few connections, and the number of the others.
+func AcceptedNames(accepted []AcceptedConnection) string {
 	const named = 3
 	text := make([]string, 0, named+1)
-	for i := range sessions[:min(named, len(sessions))] {
-		text = append(text, sessions[i].String())
+	for i := range accepted[:min(named, len(accepted))] {
+		text = append(text, accepted[i].String())
 	}
-	if more := len(sessions) - named; more > 0 {
+	if more := len(accepted) - named; more > 0 {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")
 }
 
-// changedRules returns the rules that only one of two lists has. A session that matches none of
-// these is not affected, so a new rule costs one comparison per session, not one per session and
-// rule.
+// changedRules returns the rules that only one of two lists has. An accepted connection that
+// matches none of these is not affected, so a new rule costs one comparison per connection, not one
+// per connection and rule.
 func changedRules(before, after []Rule) (changed []*Rule) {
 	old := make(map[Rule]struct{}, len(before))
 	for i := range before {
@@ -92,7 +93,7 @@ func changedRules(before, after []Rule) (changed []*Rule) {
 	return changed
 }
 
-func (s *Session) matchesAny(rules []*Rule) bool {
+func (s *AcceptedConnection) matchesAny(rules []*Rule) bool {
 	return slices.ContainsFunc(rules, s.matchesRule)
 }
 
@@ -106,7 +107,7 @@ func inOrder(list []Rule) []*Rule {
 	return ordered
 }
 
-func (s *Session) droppedBy(rules []*Rule) bool {
+func (s *AcceptedConnection) droppedBy(rules []*Rule) bool {
 	for _, r := range rules {
 		if s.matchesRule(r) {
 			return r.Disconnects()
@@ -115,7 +116,7 @@ func (s *Session) droppedBy(rules []*Rule) bool {
 	return false
 }
 
-func (s *Session) matchesRule(r *Rule) bool {
+func (s *AcceptedConnection) matchesRule(r *Rule) bool {
 	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || !r.Disconnects()) {
 		return false
 	}

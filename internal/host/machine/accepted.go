@@ -8,40 +8,40 @@ import (
 	"slices"
 )
 
-// Session is a TCP connection that this machine itself has accepted, such as SSH.
-type Session struct {
+// AcceptedConnection is a TCP connection that this machine itself has accepted, such as SSH.
+type AcceptedConnection struct {
 	Remote, Local netip.AddrPort
 	Interface     string // with the local address; "": lo, whose packets may arrive at any interface
 }
 
-// maxSessions bounds the listed sessions, SSH first.
-const maxSessions = 4096
+// maxAccepted bounds the listed connections, SSH first.
+const maxAccepted = 4096
 
-// Sessions returns the sessions from outside in the thread's network namespace.
-func Sessions() ([]Session, error) {
+// AcceptedConnections returns the connections from outside in the thread's network namespace.
+func AcceptedConnections() ([]AcceptedConnection, error) {
 	own, err := addressInterfaces()
 	if err != nil {
 		return nil, err
 	}
-	var all []Session
+	var all []AcceptedConnection
 	listens := map[uint16]bool{}
 	err = TCPSockets("/proc/thread-self", func(s TCPSocket) {
 		switch s.State {
 		case TCPListen:
 			listens[s.Local.Port()] = true
 		case TCPEstablished:
-			all = append(all, Session{Remote: s.Remote, Local: s.Local})
+			all = append(all, AcceptedConnection{Remote: s.Remote, Local: s.Local})
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(s Session) bool {
+	all = slices.DeleteFunc(all, func(s AcceptedConnection) bool {
 		_, here := own[s.Remote.Addr()]
 		return here || s.Remote.Addr().IsLoopback() || !listens[s.Local.Port()]
 	})
-	slices.SortFunc(all, func(a, b Session) int { return cmp.Compare(sessionRank(a), sessionRank(b)) })
-	all = all[:min(len(all), maxSessions)]
+	slices.SortFunc(all, func(a, b AcceptedConnection) int { return cmp.Compare(acceptedRank(a), acceptedRank(b)) })
+	all = all[:min(len(all), maxAccepted)]
 	for i := range all {
 		all[i].Interface = own[all[i].Local.Addr()]
 	}
@@ -68,8 +68,8 @@ func HasAddress(list []netip.Addr) (bool, error) {
 	}), nil
 }
 
-// sessionRank returns the position of a session in the list: SSH comes first.
-func sessionRank(s Session) int {
+// acceptedRank returns the position of a connection in the list: SSH comes first.
+func acceptedRank(s AcceptedConnection) int {
 	if s.Local.Port() == 22 {
 		return 0
 	}

@@ -10,25 +10,25 @@ type DeviceAddresses struct {
 	Addresses []netip.Prefix
 }
 
-// SeenRoute is a path of a route of the main table. Without a gateway, it leads to a directly
+// ObservedRoute is a path of a route of the main table. Without a gateway, it leads to a directly
 // connected network.
-type SeenRoute struct {
+type ObservedRoute struct {
 	Route
 	Dev string
 	TOS uint8 // TOS of the packets that use the route; 0: any
 }
 
-// SeenVLAN is a bridge with the name of a VLAN, and its members. Its traffic is the sum of its
+// ObservedVLAN is a bridge with the name of a VLAN, and its members. Its traffic is the sum of its
 // members'.
-type SeenVLAN struct {
+type ObservedVLAN struct {
 	ID      int
 	Dev     string
 	Members []VLANMember
 	In, Out Traffic
 }
 
-// SeenVXLAN is a tunnel, with the addresses to which it sends broadcasts.
-type SeenVXLAN struct {
+// ObservedVXLAN is a tunnel, with the addresses to which it sends broadcasts.
+type ObservedVXLAN struct {
 	ID         int
 	Name, Real string
 	Peers      []netip.Addr
