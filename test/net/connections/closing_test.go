@@ -16,7 +16,7 @@ import (
 func TestDeleteResets(t *testing.T) {
 	t.Parallel()
 	const each = 20
-	r := rig.New(t, rig.Options{Before: enableStrictRPF})
+	r := rig.SharedAfter(t, enableStrictRPF)
 	ended := serveCountedEcho(r)
 	var all []*net.TCPConn
 	for _, address := range createTranslations(r, "") {

@@ -170,7 +170,7 @@ func enableStrictRPF(t testing.TB, s *netnstest.Standard) {
 func TestIdleEnds(t *testing.T) {
 	t.Parallel()
 	const each, timeout = 100, 3 * time.Second
-	r := rig.New(t, rig.Options{Before: enableStrictRPF})
+	r := rig.SharedAfter(t, enableStrictRPF)
 	ended := serveCountedEcho(r)
 	var idle, used []*net.TCPConn
 	for _, address := range createTranslations(r, "--inatimeout=3") {

@@ -33,7 +33,7 @@ func runKill(r *rig.Rig, flags string) (ended, reset int) {
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const each, rate = 20, 100
-	r := rig.New(t, rig.Options{Before: enableStrictRPF})
+	r := rig.SharedAfter(t, enableStrictRPF)
 	ended := serveCountedEcho(r)
 	addresses := createTranslations(r, "")
 	var chosen, others []*net.TCPConn

@@ -64,7 +64,7 @@ func awaitFrame(t testing.TB, fd int, what string, want func(frame []byte, p *pk
 // bypass the load balancer. The client's socket accepts only replies from the VIP.
 func TestDSR(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	r := rig.SharedAfter(t, rig.ConfigureDirectReturn)
 	rig.ServeSourcesAt(r, rig.VIP4, rig.VIP6)
 	mac, err := r.Endpoints[0].MAC("eth0")
 	if err != nil {
@@ -138,7 +138,7 @@ func TestDSRInLine(t *testing.T) {
 // modes, and that algorithm lc counts them until they end.
 func TestDSRAlgorithms(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	r := rig.SharedAfter(t, rig.ConfigureDirectReturn)
 	r.ServeNames()
 	at := rig.Join(rig.VIP4, 5001)
 	create := "create lb " + rig.VIP4 + " --tcp=5001:5001 --mode=dsr --endpoints=%s --select=%s"
@@ -166,7 +166,7 @@ func TestDSRAlgorithms(t *testing.T) {
 func TestDSRTransfer(t *testing.T) {
 	t.Parallel()
 	const bytes = 64 << 20
-	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	r := rig.SharedAfter(t, rig.ConfigureDirectReturn)
 	for _, h := range r.Endpoints {
 		if err := h.ServeTCP(":7000", rig.ServeTransfer(bytes)); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestDSRTransfer(t *testing.T) {
 // start.
 func TestDSRSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{Before: rig.ConfigureDirectReturn})
+	r := rig.SharedAfter(t, rig.ConfigureDirectReturn)
 	rig.ServeSourcesAt(r, rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s --mode=dsr", rig.VIP4, rig.Endpoints4())
 	c := r.WantSource(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "100.100.100.1")

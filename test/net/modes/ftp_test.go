@@ -36,7 +36,7 @@ pasv_max_port=30009
 // connections of a client go to the same server
 func TestFTPByPersist(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	own := t.TempDir()
 	for i, h := range r.Endpoints[:2] {
 		dir := t.TempDir()

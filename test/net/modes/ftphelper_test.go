@@ -68,7 +68,7 @@ func ftpTransfers(m helperMode) map[string][]string {
 // over IPv4, IPv6 and NAT64, and active ones in mode default
 func TestFTP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir := t.TempDir()
 	got := filepath.Join(t.TempDir(), "got")
 	sum := page(t, dir, "page", 8<<20)
@@ -127,7 +127,7 @@ func wantActiveRefused(t *testing.T, r *rig.Rig, m helperMode) {
 // algorithm, also while this endpoint is drained, and while the daemon is killed and started again
 func TestFTPFollows(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir := t.TempDir()
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	small, large := page(t, dir, "small", 1<<20), page(t, dir, "large", 8<<20)

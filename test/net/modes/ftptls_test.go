@@ -28,7 +28,7 @@ rsa_cert_file=%[1]s
 // service of all ports works.
 func TestFTPTLS(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir, own := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
 		if err := os.Chmod(d, 0o755); err != nil { // vsftpd drops its privileges

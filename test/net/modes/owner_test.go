@@ -17,7 +17,7 @@ import (
 // endpoint, also after a restart. In mode hostonearm, it has the VIP and the machine's addresses.
 func TestControllerService(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	rig.ServeSources(r)
 	post := func(endpoints string) {
 		t.Helper()
@@ -50,6 +50,7 @@ func TestControllerService(t *testing.T) {
 	}
 	post("")
 	refused()
+	r.Stop()
 	r.Restart()
 	refused()
 	post(`{"endpointIP":"31.31.31.1","targetPort":7000,"weight":1}`)

@@ -56,7 +56,7 @@ func (h proxyConn) ask() error {
 // drained, new ones have the header, and save and apply keep the option
 func TestProxyProtocolKept(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir := t.TempDir()
 	for _, h := range r.Endpoints[:2] {
 		of := filepath.Join(dir, h.Name)

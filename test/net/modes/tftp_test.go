@@ -54,7 +54,7 @@ func wantFile(t *testing.T, what, file string, want [sha256.Size]byte) {
 // the daemon is killed and started again
 func TestTFTP(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	dir, own := t.TempDir(), t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir), filepath.Dir(filepath.Dir(dir))} {
 		if err := os.Chmod(d, 0o755); err != nil { // tftpd gives up its rights

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -28,9 +29,16 @@ import (
 // settings that describe does not list, use New.
 func Shared(t testing.TB, args ...string) *Rig {
 	t.Helper()
-	s := idle.take(args)
+	return SharedAfter(t, nil, args...)
+}
+
+// SharedAfter is Shared among tests whose network was changed by the same function, before the
+// daemon started.
+func SharedAfter(t testing.TB, before func(testing.TB, *netnstest.Standard), args ...string) *Rig {
+	t.Helper()
+	s := idle.take(before, args)
 	if s == nil {
-		s = startShared(t, args)
+		s = startShared(t, before, args)
 	}
 	r := &Rig{Standard: s.standard, Daemon: s.daemon, T: t}
 	r.logStart, r.startProcess = len(s.daemon.Log()), s.daemon.Process
@@ -63,6 +71,7 @@ func (r *Rig) Log() string {
 type sharedRig struct {
 	standard   *netnstest.Standard
 	daemon     *netnstest.Daemon
+	before     uintptr // the function that has changed the network
 	args       []string
 	mark       netnstest.Mark
 	cleanState string // how everything looks between tests
@@ -76,11 +85,13 @@ type pool struct {
 	rigs []*sharedRig
 }
 
-// take removes a rig whose daemon has the given flags from the pool, and returns it, or nil.
-func (p *pool) take(args []string) *sharedRig {
+// take removes a rig with the given network and flags of the daemon from the pool, and returns it,
+// or nil.
+func (p *pool) take(before func(testing.TB, *netnstest.Standard), args []string) *sharedRig {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.rigs, func(s *sharedRig) bool { return slices.Equal(s.args, args) })
+	at := reflect.ValueOf(before).Pointer()
+	i := slices.IndexFunc(p.rigs, func(s *sharedRig) bool { return s.before == at && slices.Equal(s.args, args) })
 	if i < 0 {
 		return nil
 	}
@@ -106,7 +117,7 @@ func (p *pool) close() {
 }
 
 // startShared creates a rig that outlives the test.
-func startShared(t testing.TB, args []string) *sharedRig {
+func startShared(t testing.TB, before func(testing.TB, *netnstest.Standard), args []string) *sharedRig {
 	t.Helper()
 	lab, err := netnstest.New()
 	if err != nil {
@@ -116,7 +127,10 @@ func startShared(t testing.TB, args []string) *sharedRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sharedRig{standard: standard, args: args}
+	if before != nil {
+		before(t, standard)
+	}
+	s := &sharedRig{standard: standard, before: reflect.ValueOf(before).Pointer(), args: args}
 	r := &Rig{Standard: standard, T: t}
 	if err := r.start(args); err != nil {
 		s.close(t)

@@ -153,7 +153,7 @@ func dialQUIC(ctx context.Context, t *testing.T, listen func() (net.PacketConn, 
 // restart of the daemon, and that new connections use other servers.
 func TestQUICDrain(t *testing.T) {
 	t.Parallel()
-	r := rig.New(t, rig.Options{})
+	r := rig.Shared(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s := quicServices()[2]
@@ -172,6 +172,7 @@ func TestQUICDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantServer(ctx, t, c, "drained", name)
+	r.Stop()
 	r.Restart()
 	if err := c.Rebind(); err != nil {
 		t.Fatal(err)
