@@ -97,10 +97,12 @@ func (e *engine) begin(id netip.Addr, listen []string) error {
 	e.unwatch = cancel
 	e.learned.adopt(e.config.Install)
 	e.learned.enable(e.config.Install)
-	err = e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{
-		OnPeerUpdate: e.peerEvent,
-		OnBestPath:   func(paths []*apiutil.Path, _ time.Time) { e.learned.update(paths) },
-	}, server.WatchPeer(), server.WatchBestPath(false))
+	// Two watches: sessions do not wait until the kernel has tens of thousands of routes.
+	err = errors.Join(
+		e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: e.peerEvent}, server.WatchPeer()),
+		e.server.WatchEvent(ctx, server.WatchEventMessageCallbacks{
+			OnBestPath: func(paths []*apiutil.Path, _ time.Time) { e.learned.update(paths) },
+		}, server.WatchBestPath(false)))
 	if err != nil {
 		cancel()
 		return fmt.Errorf("watch sessions of gobgp: %w", err)
@@ -132,6 +134,7 @@ func (e *engine) applyConfig(g bgp.Speaker) {
 			break
 		}
 		e.logUnchanged(p, e.update(p))
+		e.endPause(p)
 	}
 }
 

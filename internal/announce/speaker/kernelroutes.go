@@ -214,6 +214,10 @@ func receiveKernelChanges(ctx context.Context, changed chan<- struct{}) error {
 			}
 		}
 		messages, _, err := s.Receive()
+		if errors.Is(err, unix.ENOBUFS) { // more changes than the socket holds, such as a whole table
+			affected = true
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}

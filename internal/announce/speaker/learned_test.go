@@ -215,6 +215,10 @@ func TestTooManyPrefixes(t *testing.T) {
 	})
 	setAnnounced(t, f, "198.51.102.0/24", true)
 	awaitSessionDown(t, c, "more than 2 prefixes")
+	c.call("Start", bgp.Speaker{ASN: nodeASN, MaxPrefixes: 3}) // ends the pause
+	c.established("10.0.0.2")
+	c.call("Start", bgp.Speaker{ASN: nodeASN, MaxPrefixes: 2})
+	awaitSessionDown(t, c, "more than 2 prefixes")
 	c.call("DeleteNeighbor", "10.0.0.2")
 	setAnnounced(t, f, "198.51.102.0/24", false)
 	c.call("SetNeighbor", neighbor("10.0.0.2"))

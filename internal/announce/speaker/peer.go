@@ -208,18 +208,27 @@ func seconds(d time.Duration) uint64 {
 	return uint64(max(d.Round(time.Second), time.Second) / time.Second)
 }
 
-// tooManyPrefixes restarts the session of a neighbor after a pause: gobgp keeps it down.
+// tooManyPrefixes restarts the session of a neighbor after a pause, or once another number of
+// prefixes is allowed: gobgp keeps it down.
 func (e *engine) tooManyPrefixes(p *peer) {
 	p.stopPause()
 	p.pause = time.AfterFunc(prefixPause, func() {
 		e.owner.mu.Lock()
 		defer e.owner.mu.Unlock()
-		if e.owner.engine != e || e.peers[p.key] != p {
-			return
+		if e.owner.engine == e && e.peers[p.key] == p {
+			e.endPause(p)
 		}
-		p.pause = nil
-		e.logUnchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
 	})
+}
+
+// endPause restarts the session of a neighbor that announced too many prefixes, if it is paused.
+func (e *engine) endPause(p *peer) {
+	if p.pause == nil {
+		return
+	}
+	p.stopPause()
+	p.pause = nil
+	e.logUnchanged(p, e.server.EnablePeer(context.Background(), &api.EnablePeerRequest{Address: p.addr}))
 }
 
 func (p *peer) stopPause() {
