@@ -25,9 +25,9 @@ const (
 	// long, the next one waits for repairRest times as long.
 	repairPause = 500 * time.Millisecond
 	repairRest  = 10
-	// repairSlice is the number of routes that are added while others wait, such as a change of
+	// writeSlice is the number of routes that are written while others wait, such as a change of
 	// announced routes.
-	repairSlice = 512
+	writeSlice = 512
 )
 
 // kernelRoutes are the learned routes in the kernel's main table. Not safe for concurrent use.

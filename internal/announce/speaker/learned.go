@@ -106,6 +106,12 @@ func (l *learnedRoutes) isQuiet() bool {
 
 // update adds and removes the routes whose best path has changed.
 func (l *learnedRoutes) update(paths []*apiutil.Path) {
+	for part := range slices.Chunk(paths, writeSlice) {
+		l.updatePart(part)
+	}
+}
+
+func (l *learnedRoutes) updatePart(paths []*apiutil.Path) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -206,7 +212,7 @@ func (l *learnedRoutes) repair() bool {
 		return false
 	}
 	added := 0
-	for part := range slices.Chunk(prefixes, repairSlice) {
+	for part := range slices.Chunk(prefixes, writeSlice) {
 		added += l.addAgain(part)
 	}
 	if added > 0 {
