@@ -51,7 +51,7 @@ test-long: build ## tests that take minutes, and a gigabyte: held connections, a
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/kernel/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/control/health -run TestCost -long)
 	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./internal/kernel/datapath/...)
-	$(if $(RUN),,CGO_ENABLED=1 RACE_ALL=1 $(GO) test -count=1 -timeout 30m -race $(addprefix ./internal/,announce/election api/access api/httpapi api/manifest control/health control/store))
+	$(if $(RUN),,CGO_ENABLED=1 RACE_ALL=1 $(GO) test -count=1 -timeout 30m -race $(addprefix ./internal/,announce/election api/access api/httpapi api/manifest cluster control/health control/store))
 	$(if $(RUN),,CGO_ENABLED=1 $(GO) test -count=1 -timeout 30m -race ./bench ./cmd/... ./internal/cli/... ./internal/telemetry/otlp)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/api/httpapi -run TestMemoryOfWorstBodies -long)
 
