@@ -1291,7 +1291,7 @@ struct announcement {
 	__u32 since; /* jiffies */
 	struct ip_addr vip; /* of the control connection, like the ports */
 	__u32 endpoint; /* index into endpoints */
-	__u32 seq; /* of the segment */
+	__u32 seq; /* of the line */
 	__be16 service_port;
 	__be16 client_port;
 	__u8 kind; /* enum expectation_kind, of the data connection */

@@ -12,8 +12,9 @@
  * either: whatever address they name, only the client's own address is used.
  *
  * A line counts if it begins where the line before ended, in sequence, and has its numbers in
- * one segment. Anything else passes as it is. It has its own program, shared with the PROXY
- * protocol, so other connections pay nothing (docs/adr/0104-ftp-tftp.md).
+ * one segment, which may repeat earlier data in other pieces. Anything else passes as it is.
+ * It has its own program, shared with the PROXY protocol, so other connections pay nothing
+ * (docs/adr/0104-ftp-tftp.md).
  */
 #ifndef LOXILB_HELPER_FTP_H
 #define LOXILB_HELPER_FTP_H
@@ -66,6 +67,10 @@ __noinline __maybe_unused int ftp_decide(ctx_t *ctx, struct packet *p,
 	if (p->seq == c->seq_end && !p->fragment &&
 	    !(word & STATE_FTP_WITHIN_LINE))
 		p->chunk = FTP_LINE;
+	if (p->chunk == FTP_AGAIN) {
+		p->chunk = FTP_FURTHER;
+		p->fragment_id = c->seq_end;
+	}
 	ftp_record_end(ctx, p, c, word);
 	return 0;
 }
@@ -154,7 +159,7 @@ __noinline __maybe_unused __u32 ftp_expect(ctx_t *ctx, struct packet *p,
 	if (last && s->is_own && last->kind == s->key.kind &&
 	    last->port == s->row.port) {
 		port = last->vip_port;
-		if (p->chunk == FTP_AGAIN)
+		if (p->chunk != FTP_LINE)
 			return port; /* it may be used up */
 	} else if (last) {
 		ftp_forget(s, last);
@@ -183,14 +188,14 @@ static __always_inline bool ftp_names_endpoint(const struct ftp_scratch *s,
 		(!p->ipv6 && addr == p->tuple.saddr.word[3]));
 }
 
-/* Reports whether a repeated segment is the one that announced the last data connection. */
+/* Reports whether a line that is repeated announced the last data connection. */
 static __always_inline bool ftp_is_last(const struct packet *p,
 					const struct connection *c,
 					struct ftp_scratch *s)
 {
 	const struct announcement *last = ftp_find_place(p, c, s);
 
-	return last && s->is_own && last->seq == p->seq;
+	return last && s->is_own && last->seq == s->announced.seq;
 }
 
 /* Handles a reply of the endpoint: the client sees the VIP instead of its address. */
@@ -251,12 +256,15 @@ __noinline __maybe_unused bool ftp_read(ctx_t *ctx, struct packet *p,
 		return true;
 	if (!ftp_scan(ctx, p))
 		return true;
+	if (p->chunk == FTP_FURTHER &&
+	    (__s32)(p->seq + s->scan.line - p->fragment_id) >= 0)
+		p->chunk = FTP_LINE;
 	if (s->scan.kind == FTP_234) {
 		if (p->chunk == FTP_LINE && c->flags & CONN_REPLY_DIRECTION)
 			ftp_refuse(FTP_REFUSED_TLS);
 		return true;
 	}
-	if (p->chunk == FTP_AGAIN && !ftp_is_last(p, c, s))
+	if (p->chunk != FTP_LINE && !ftp_is_last(p, c, s))
 		return true;
 	return c->flags & CONN_REPLY_DIRECTION ? ftp_reply(ctx, p, c, s) :
 						 ftp_command(ctx, p, c, s);
@@ -269,7 +277,8 @@ static __always_inline enum verdict ftp_change(ctx_t *ctx, struct packet *p,
 
 	if (p->chunk == FTP_SYN_ACK)
 		done = option_erase(ctx, p, OPTION_MPTCP);
-	else if (p->chunk == FTP_LINE || p->chunk == FTP_AGAIN)
+	else if (p->chunk == FTP_LINE || p->chunk == FTP_AGAIN ||
+		 p->chunk == FTP_FURTHER)
 		done = ftp_read(ctx, p, c);
 	return done ? VERDICT_CONTINUE : drop(p, DROP_NOT_LINEAR);
 }

@@ -38,7 +38,7 @@ static __always_inline void ftp_set_control(struct ftp_scratch *s,
 	}
 	own->endpoint = c->endpoint;
 	own->since = p->now;
-	own->seq = p->seq;
+	own->seq = p->seq + s->scan.line;
 	s->first_place = bpf_ntohs(own->client_port);
 	s->free_place = FTP_PER_CLIENT;
 	s->is_own = false;

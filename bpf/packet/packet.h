@@ -69,7 +69,7 @@ struct packet {
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries still exist */
 	__u8 priority_tag; /* a VLAN tag of id 0 that was removed (ctx_skb.h) */
 	int action; /* see the verdicts */
-	__u32 fragment_id; /* as in the header; valid iff fragment. PROXY_ACK_FIRST: number of the client's first byte */
+	__u32 fragment_id; /* as in the header; valid iff fragment. PROXY_ACK_FIRST: number of the client's first byte. FTP_FURTHER: of the first new byte */
 	__u16 mtu; /* of its next hop; valid iff next_hop_resolve() has found one */
 	__u16 rule; /* as in struct hop_key; until attached_apply() or rule_apply() */
 	__u8 drop; /* enum drop_reason; see the verdicts */

@@ -36,6 +36,7 @@ enum proxy_change {
 	FTP_SYN_ACK,
 	FTP_LINE, /* it begins a line */
 	FTP_AGAIN, /* it repeats data, which may be a line that was announced */
+	FTP_FURTHER, /* ... and new data follows */
 };
 
 /* More data than this is not moved to make room for the header. */
