@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -154,12 +155,11 @@ func (g *GTP) apply(snapshot *store.Snapshot) (problems map[string]error, err er
 	return problems, g.tunnels.SetGTP(flows, datapath.GTPLinks{Near: near, Far: datapath.Interface{Index: far, Name: name}})
 }
 
-// wanted returns the classifiers that have a session, and their users. If any session of a user has
-// an IPv6 tunnel, the MTU of its route is that of IPv6 tunnels.
+// wanted returns the classifiers that have a session, and their users with their base stations.
 func (g *GTP) wanted(snapshot *store.Snapshot) (flows []datapath.GTPFlow, users []netdev.MobileUser, problems map[string]error) {
 	type pair struct{ user, peer netip.Addr }
 	seen := map[pair]string{}
-	outer6 := map[netip.Addr]bool{}
+	stations := map[netdev.MobileUser]bool{}
 	problems = map[string]error{}
 	list := slices.SortedFunc(g.desired.SessionFlows.All(snapshot), func(a, b lb.SessionFlow) int { return cmp.Compare(a.Key(), b.Key()) })
 	for _, f := range list {
@@ -178,10 +178,7 @@ func (g *GTP) wanted(snapshot *store.Snapshot) (flows []datapath.GTPFlow, users 
 		}
 		seen[pair{s.User, f.Peer}] = f.Session
 		flows = append(flows, datapath.GTPFlow{User: s.User, Peer: f.Peer, Core: s.Core, Access: s.Access, QFI: f.QFI})
-		outer6[s.User] = outer6[s.User] || s.Access.Addr.Is6()
+		stations[netdev.MobileUser{Addr: s.User, Access: s.Access.Addr}] = true
 	}
-	for user, is6 := range outer6 {
-		users = append(users, netdev.MobileUser{Addr: user, Outer6: is6})
-	}
-	return flows, users, problems
+	return flows, slices.Collect(maps.Keys(stations)), problems
 }

@@ -23,11 +23,11 @@ const (
 	gtpNear = GTPPrefix + "0"
 	gtpFar  = GTPPrefix + "1"
 
-	gtpOuter  = 44                   // bytes of the headers of IPv4, UDP and GTP-U with the QoS flow
-	gtpOuter6 = 64                   // ... of IPv6
-	gtpMTU    = usualMTU - gtpOuter  // of packets to users whose base station has an IPv4 address
-	gtpMTU6   = usualMTU - gtpOuter6 // ... to users whose base station has an IPv6 address
+	gtpOuter  = 44 // bytes of the headers of IPv4, UDP and GTP-U with the QoS flow
+	gtpOuter6 = 64 // ... of IPv6
 	usualMTU  = 1500
+	leastMTU6 = 1280                // of packets of IPv6 (RFC 8200 section 5)
+	gtpMTU    = usualMTU - gtpOuter // of the interfaces
 )
 
 // The routes to users are in a separate table. A rule selects it before the main table, except for
@@ -38,17 +38,47 @@ const (
 	gtpRule  = 32765 // its preference; the main table's is 32766
 )
 
-// MobileUser is a user whose packets lead to the interfaces of GTP-U.
+// MobileUser is a user whose packets lead to the interfaces of GTP-U. A user with several base
+// stations is in a list once for each.
 type MobileUser struct {
-	Addr   netip.Addr
-	Outer6 bool // the tunnel is IPv6
+	Addr, Access netip.Addr // Access: of the base station
 }
 
-func (u MobileUser) mtu() int {
-	if u.Outer6 {
-		return gtpMTU6
+// userMTUs returns the MTU of each user's route: packets must fit the interfaces to all of the
+// user's base stations, with the header of the tunnel. The program that adds it cannot fragment.
+func (k *Kernel) userMTUs(users []MobileUser) map[netip.Addr]int {
+	stations, out := map[netip.Addr]int{}, map[netip.Addr]int{}
+	for _, user := range users {
+		mtu, known := stations[user.Access]
+		if !known {
+			mtu = k.mtuTowards(user.Access) - gtpOuter
+			if user.Access.Is6() {
+				mtu += gtpOuter - gtpOuter6
+			}
+			stations[user.Access] = mtu
+		}
+		if user.Addr.Is6() {
+			mtu = max(mtu, leastMTU6)
+		}
+		if other, several := out[user.Addr]; !several || mtu < other {
+			out[user.Addr] = mtu
+		}
 	}
-	return gtpMTU
+	return out
+}
+
+// mtuTowards returns the MTU of the interface towards an address, at most the usual one. Without a
+// route now, a later one counts with the next change of a session.
+func (k *Kernel) mtuTowards(addr netip.Addr) int {
+	routes, err := k.nl.RouteGet(addr.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return usualMTU
+	}
+	l, err := k.nl.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return usualMTU
+	}
+	return min(l.Attrs().MTU, usualMTU)
 }
 
 // ethtoolSetTxChecksum switches an interface's checksum offload (linux/ethtool.h). Without it, the
@@ -177,15 +207,12 @@ func (k *Kernel) routeUsers(near nl.Link, mac net.HardwareAddr, users []MobileUs
 	if err != nil {
 		return err
 	}
-	wanted := map[netip.Addr]MobileUser{}
-	for _, user := range users {
-		wanted[user.Addr] = user
-	}
+	wanted := k.userMTUs(users)
 	for _, r := range there {
 		addr, _ := netip.AddrFromSlice(r.Dst.IP)
-		if user, is := wanted[addr.Unmap()]; is {
-			if r.MTU == user.mtu() {
-				delete(wanted, user.Addr)
+		if mtu, is := wanted[addr.Unmap()]; is {
+			if r.MTU == mtu {
+				delete(wanted, addr.Unmap())
 			}
 			continue
 		}
@@ -193,22 +220,22 @@ func (k *Kernel) routeUsers(near nl.Link, mac net.HardwareAddr, users []MobileUs
 			return fmt.Errorf("remove the route to %s: %w", r.Dst, err)
 		}
 	}
-	for _, user := range wanted {
-		if err := k.routeUser(index, mac, user); err != nil {
-			return fmt.Errorf("route packets to mobile user %s: %w", user.Addr, err)
+	for user, mtu := range wanted {
+		if err := k.routeUser(index, mac, user, mtu); err != nil {
+			return fmt.Errorf("route packets to mobile user %s: %w", user, err)
 		}
 	}
 	return nil
 }
 
-func (k *Kernel) routeUser(index int, mac net.HardwareAddr, user MobileUser) error {
-	err := k.nl.NeighSet(&nl.Neigh{LinkIndex: index, State: nl.NUD_PERMANENT, IP: user.Addr.AsSlice(), HardwareAddr: mac})
+func (k *Kernel) routeUser(index int, mac net.HardwareAddr, user netip.Addr, mtu int) error {
+	err := k.nl.NeighSet(&nl.Neigh{LinkIndex: index, State: nl.NUD_PERMANENT, IP: user.AsSlice(), HardwareAddr: mac})
 	if err != nil {
 		return err
 	}
 	return k.nl.RouteReplace(&nl.Route{
-		LinkIndex: index, Dst: netOf(netip.PrefixFrom(user.Addr, user.Addr.BitLen())), Protocol: unix.RTPROT_STATIC, Table: gtpTable, Scope: nl.SCOPE_LINK,
-		MTU: user.mtu(), MTULock: true,
+		LinkIndex: index, Dst: netOf(netip.PrefixFrom(user, user.BitLen())), Protocol: unix.RTPROT_STATIC, Table: gtpTable, Scope: nl.SCOPE_LINK,
+		MTU: mtu, MTULock: true,
 	})
 }
 
