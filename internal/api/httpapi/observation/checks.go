@@ -48,8 +48,15 @@ func verified(r verify.Report) v1.Verified {
 	return out
 }
 
-// GetDoctor checks the machine for problems.
-func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
+// GetDoctor checks the machine for problems. One examination runs at a time, as each needs seconds
+// of CPU time and megabytes with many services. Clients that have disconnected meanwhile need none.
+func (a *API) GetDoctor(w http.ResponseWriter, r *http.Request) {
+	select {
+	case a.examining <- struct{}{}:
+		defer func() { <-a.examining }()
+	case <-r.Context().Done():
+		return
+	}
 	rest.JSON(w, doctor.ToAPI(a.Doctor().Examine()))
 }
 

@@ -73,11 +73,12 @@ type API struct {
 	metricsOff   atomic.Bool
 	started      time.Time
 	largeAnswers chan struct{} // holds a value for each large answer with rates
+	examining    chan struct{} // capacity 1: holds a value while the machine is examined
 }
 
 // New returns an API.
 func New(o Options) *API {
-	a := &API{Options: o, started: time.Now(), largeAnswers: make(chan struct{}, maxLargeAnswers)}
+	a := &API{Options: o, started: time.Now(), largeAnswers: make(chan struct{}, maxLargeAnswers), examining: make(chan struct{}, 1)}
 	a.metricsOff.Store(o.MetricsOff)
 	return a
 }
