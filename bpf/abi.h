@@ -295,9 +295,10 @@ enum hop_flag {
 	HOP_PATHS = 0x02, /* SCTP: the association has used a further path */
 	HOP_PROXY_ACKED = 0x04, /* the endpoint has acknowledged the header */
 	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
-	HOP_PROXY =
-		0x10, /* a header of the PROXY protocol precedes the client's data (proxy/); with HOP_HELPER, it is a control connection of FTP (helper/ftp.h) */
-	HOP_PROXY_STATES = 0x16,
+	HOP_CHANGES_STREAM =
+		0x10, /* segments are changed: a PROXY header is added (proxy/), or with HOP_HELPER, FTP's addresses (helper/ftp.h) */
+	HOP_PROXY_STATES =
+		0x16, /* all states of a connection with a PROXY header */
 	HOP_FTP_WITHIN_LINE = 0x02, /* of FTP: the next byte begins no line */
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
@@ -340,7 +341,7 @@ _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 #define STATE_TRAITS_SHIFT 16
 #define STATE_GENERATION_SHIFT 24
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
-#define STATE_PROXY ((__u32)HOP_PROXY << STATE_HOP_SHIFT)
+#define STATE_CHANGES_STREAM ((__u32)HOP_CHANGES_STREAM << STATE_HOP_SHIFT)
 #define STATE_PROXY_ACKED ((__u32)HOP_PROXY_ACKED << STATE_HOP_SHIFT)
 #define STATE_FTP_WITHIN_LINE ((__u32)HOP_FTP_WITHIN_LINE << STATE_HOP_SHIFT)
 #define STATE_PROXY_PAST ((__u32)HOP_PROXY_PAST << STATE_HOP_SHIFT)
@@ -1589,7 +1590,7 @@ struct connection_copy {
 	__u32 made; /* CLOCK_BOOTTIME >> COPY_TIME_SHIFT; only of copies in the ring */
 	__u8 protocol; /* IANA */
 	__u8 flags; /* enum connection_flag, of the client's entry */
-	__u8 hop; /* enum hop_flag: HOP_FAMILY, HOP_PROXY and HOP_TUNNELS; of copies to insert, HOP_NO_XDP */
+	__u8 hop; /* enum hop_flag: HOP_FAMILY, HOP_CHANGES_STREAM and HOP_TUNNELS; of copies to insert, HOP_NO_XDP */
 	__u8 traits; /* enum connection_trait: CONN_SNAT and CONN_ONE_WAY */
 	__u8 generation;
 	__u8 result; /* enum copy_result; written by the insertion */

@@ -67,7 +67,7 @@ __noinline int sweep_row(struct table_row *row, __u32 group)
 
 	if (!row || !(row->status & ROW_LIVE))
 		return 0;
-	key = row->key; /* the row may change hands when the entry is removed */
+	key = row->key; /* another connection may reuse the row once the entry is removed */
 	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
 		return 1;
 	location_record_entry(&row->connection, group);
@@ -278,18 +278,17 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 	return persist_expired(e, key->service, now, SWEEP_SLACK);
 }
 
-/* Reads key n of those that user space passes. The keys follow an Ethernet header, and the
- * packet's mark is the number of keys. An iterator of the map would need no keys, but some
- * kernels refuse to load one (docs/adr/0069-expiry.md). */
+/* Reads key n of those that user space passes. The keys follow an Ethernet header; the
+ * caller has compared n with their number, the packet's mark. An iterator of the map would
+ * need no keys, but some kernels refuse to load one (docs/adr/0069-expiry.md). */
 static __always_inline bool sweep_read_key(struct __sk_buff *ctx, __u32 n,
 					   void *key, __u32 size)
 {
-	return n < ctx->mark &&
-	       !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
+	return !bpf_skb_load_bytes(ctx, ETH_HLEN + n * size, key, size);
 }
 
-/* Removes key n of a pass if its service no longer remembers the client. Returns whether
- * it has. Global (verifier: globals). */
+/* Removes the client with key n if its record is no longer needed. Returns whether it has.
+ * Global (verifier: globals). */
 __noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 {
 	void *table = lazy_hash_get(&persists);
@@ -303,9 +302,9 @@ __noinline bool sweep_persist(struct __sk_buff *ctx, __u32 n)
 	       !bpf_map_delete_elem(table, &key);
 }
 
-/* Removes from persists the clients that services no longer remember, of the keys that
- * user space passes. Returns their number: the kernel frees all rows that were removed in a grace period at
- * once, so user space pauses after some. */
+/* Of the keys that user space passes, removes those from persists whose records are no
+ * longer needed. Returns how many it has removed: the kernel frees all rows that were
+ * removed within a grace period at once, so user space pauses in between. */
 SEC("tc")
 int loxilb_sweep_persists(struct __sk_buff *ctx)
 {
@@ -317,8 +316,8 @@ int loxilb_sweep_persists(struct __sk_buff *ctx)
 	return removed;
 }
 
-/* Removes the rows of snat_usages that count no connection, of those that user space
- * passes. Returns their number. */
+/* Of the keys that user space passes, removes those from snat_usages whose rows count no
+ * connection. Returns how many it has removed. */
 SEC("tc")
 int loxilb_sweep_snat(struct __sk_buff *ctx)
 {
@@ -330,8 +329,9 @@ int loxilb_sweep_snat(struct __sk_buff *ctx)
 	if (!usages)
 		return 0;
 	NO_UNROLL
-	for (__u32 n = 0;
-	     n < SWEPT_KEYS && sweep_read_key(ctx, n, &key, sizeof(key)); n++) {
+	for (__u32 n = 0; n < SWEPT_KEYS && n < ctx->mark; n++) {
+		if (!sweep_read_key(ctx, n, &key, sizeof(key)))
+			break;
 		u = bpf_map_lookup_elem(usages, &key);
 		if (!u || u->count)
 			continue;

@@ -87,7 +87,7 @@ static __always_inline bool copy_matches(const struct connection_copy *r,
 
 	if (r->generation != word >> STATE_GENERATION_SHIFT ||
 	    (r->traits & CONN_ONE_WAY) != one_way ||
-	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_PROXY ||
+	    (r->hop ^ word >> STATE_HOP_SHIFT) & HOP_CHANGES_STREAM ||
 	    copy_reopens(r, c, word, reply) ||
 	    (r->late && copy_end_is_outdated(r, c, reply)))
 		return false;

@@ -216,7 +216,7 @@ static __always_inline int put_merge(const struct connection_copy *r,
 
 	if (r->protocol == IPPROTO_SCTP && !put_tags(r, c, word, reply))
 		return COPY_OLD;
-	if (r->hop & HOP_PROXY)
+	if (r->hop & HOP_CHANGES_STREAM)
 		put_proxy(c, word, reply);
 	if (reply)
 		word = connection_record_both(c, word, reply, state_read(reply),
@@ -284,7 +284,7 @@ static __always_inline void put_fill_entry(const struct connection_copy *r)
 	c->hop = r->hop & (HOP_FAMILY | HOP_TUNNELS);
 	if (r->protocol == IPPROTO_UDP)
 		c->hop |= r->hop & HOP_NO_XDP;
-	if (r->hop & HOP_PROXY)
+	if (r->hop & HOP_CHANGES_STREAM)
 		c->hop |= HOP_PROXY_STATES; /* copy_is_complete() */
 	c->traits = r->traits & (CONN_SNAT | CONN_ONE_WAY);
 	c->generation = r->generation;

@@ -4,8 +4,8 @@
  *
  * A connection is expired when both directions have been silent for longer than the
  * timeout of its state. The packet path treats an expired connection as absent, whether
- * or not the sweep has come by, so expiry is exact. Nothing revives an expired
- * connection: the sweep need not keep packets out while it judges one.
+ * or not the sweep has removed it, so expiry is exact. Nothing revives an expired
+ * connection, so the sweep needs no lock against packets while it checks one.
  */
 #ifndef LOXILB_CONNTRACK_EXPIRY_H
 #define LOXILB_CONNTRACK_EXPIRY_H
@@ -20,7 +20,7 @@
 #include "table/rows.h"
 
 /* Reports whether a connection in this state is half-open and uses a source port of
- * ours while these are short. */
+ * ours while few of these are free. */
 static __always_inline bool port_returns_early(__u32 word)
 {
 	return !(word & CONN_ASSURED) && word & STATE_TRAIT(CONN_SNAT) &&
@@ -133,7 +133,7 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 
 	if ((c->traits & CONN_SNAT) && limit < rest)
 		limit = rest;
-	/* under pressure, soon */
+	/* under pressure, less slack frees the entry sooner */
 	if (limit <= timeout_half_open_pressed)
 		slack /= 4;
 	return connection_is_silent(c, protocol, now, limit + slack);

@@ -66,7 +66,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	if (unlikely(c->hop & HOP_ATTACHED) &&
 	    attached_apply(ctx, p, c, hop == VERDICT_REDIRECT) == VERDICT_DROP)
 		return VERDICT_DROP;
-	if (unlikely(c->hop & HOP_PROXY)) {
+	if (unlikely(c->hop & HOP_CHANGES_STREAM)) {
 		v = segment_change(ctx, p, c);
 		if (v != VERDICT_CONTINUE)
 			return v;

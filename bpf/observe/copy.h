@@ -75,7 +75,7 @@ static __always_inline void copy_fill(struct connection_copy *e,
 	e->protocol = protocol;
 	e->flags = word;
 	e->hop = (word >> STATE_HOP_SHIFT) &
-		 (HOP_FAMILY | HOP_PROXY | HOP_TUNNELS);
+		 (HOP_FAMILY | HOP_CHANGES_STREAM | HOP_TUNNELS);
 	e->traits = (word >> STATE_TRAITS_SHIFT) & (CONN_SNAT | CONN_ONE_WAY);
 	e->generation = word >> STATE_GENERATION_SHIFT;
 	e->result = 0;
@@ -114,7 +114,8 @@ __noinline __maybe_unused int copy_send(const struct connection *client,
  * where the client's data begins. proxy_record() sends it later. */
 static __always_inline bool copy_is_complete(__u32 word)
 {
-	return (word & (STATE_PROXY | STATE_PROXY_ACKED)) != STATE_PROXY;
+	return (word & (STATE_CHANGES_STREAM | STATE_PROXY_ACKED)) !=
+	       STATE_CHANGES_STREAM;
 }
 
 /* Reports whether other nodes need to know of a change of state. */

@@ -59,7 +59,7 @@ static __always_inline void describe_entries(const struct packet *p,
 		c->hop = HOP_FAMILY;
 	}
 	if (unlikely(o->service.flags & (SERVICE_PROXY | SERVICE_FTP)))
-		c->hop |= HOP_PROXY;
+		c->hop |= HOP_CHANGES_STREAM;
 	if (unlikely(o->service.flags & SERVICE_UNCOMMON))
 		c->hop |= o->service.flags & SERVICE_NO_XDP ? HOP_NO_XDP :
 							      HOP_HELPER;

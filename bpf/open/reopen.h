@@ -46,7 +46,7 @@ static __always_inline bool reopen_matches(const struct connection *c,
 		return false;
 	if (!(peer_word & CONN_REPLY_DIRECTION) ||
 	    c->endpoint != new->entry.endpoint ||
-	    (c->hop ^ new->entry.hop) & (HOP_PROXY | HOP_HELPER))
+	    (c->hop ^ new->entry.hop) & (HOP_CHANGES_STREAM | HOP_HELPER))
 		return false;
 	return connection_is_pair(&new->client_key, word, peer, peer_word) &&
 	       connection_answers(c, &new->reply_key);

@@ -97,7 +97,7 @@ static __always_inline bool is_opening_syn(const struct packet *p)
 static __always_inline bool tcp_is_established(__u32 word)
 {
 	const __u32 events = (__u8)~CONN_REPLY_DIRECTION,
-		    other = ONLY_PROXY ? 0 : STATE_PROXY;
+		    other = ONLY_PROXY ? 0 : STATE_CHANGES_STREAM;
 
 	return (word & (events | other)) == (CONN_REPLIED | CONN_ASSURED);
 }

@@ -50,6 +50,14 @@ static __always_inline bool proxy_client_is_ipv6(const struct connection *c)
 	return leaves_as_ipv6 != !!(c->hop & HOP_FAMILY);
 }
 
+/* Reports whether a header of the PROXY protocol precedes the client's data. */
+static __always_inline bool
+connection_has_proxy_header(const struct connection *c)
+{
+	return (c->hop & (HOP_CHANGES_STREAM | HOP_HELPER)) ==
+	       HOP_CHANGES_STREAM;
+}
+
 /* Returns the length of a connection's header. */
 static __always_inline __u32 proxy_length(const struct connection *c)
 {

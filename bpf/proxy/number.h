@@ -174,7 +174,7 @@ __noinline __maybe_unused int proxy_decide(ctx_t *ctx, struct packet *p,
 	if (!p || !c) /* verifier: null */
 		return 0;
 	word = state_read(c);
-	if (p->chunk || !(word & STATE_PROXY))
+	if (p->chunk || !(word & STATE_CHANGES_STREAM))
 		return 0;
 	if (word & CONN_REPLY_DIRECTION)
 		proxy_decide_reply(p, c, word);

@@ -79,7 +79,8 @@ static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a packet by redirect_neigh(), which needs room for an Ethernet header. */
+/* Sends a packet through the kernel's neighbour queue. redirect_neigh() silently drops a packet
+ * without a link-layer header, so such a packet first gets an empty Ethernet header. */
 static __always_inline enum verdict
 send_by_kernel(ctx_t *ctx, struct packet *p, __u32 ifindex,
 	       const struct ip_addr *gateway)
@@ -93,9 +94,7 @@ send_by_kernel(ctx_t *ctx, struct packet *p, __u32 ifindex,
 	return redirect_neigh(p, ifindex, gateway);
 }
 
-/* Sends a packet without a stored next hop: the kernel adds the MAC addresses. A packet
- * without a link-layer header gets room for one first: redirect_neigh() removes it,
- * and silently drops packets that have none. */
+/* Sends a packet to a next hop that has no row in the table. */
 static __always_inline enum verdict
 send_without_hop(ctx_t *ctx, struct packet *p, const struct hop_key *hop)
 {

@@ -412,7 +412,8 @@ static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 		enum verdict v;
 
 		/* read again, so that established packets do not extract the bit */
-		if (!ONLY_PROXY && unlikely(state_read(c) & STATE_PROXY) &&
+		if (!ONLY_PROXY &&
+		    unlikely(state_read(c) & STATE_CHANGES_STREAM) &&
 		    !is_opening_syn(p))
 			return VERDICT_OTHER; /* another program's */
 		if (is_opening_syn(p) && redial_may_ask(state_read(c)))

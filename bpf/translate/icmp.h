@@ -335,7 +335,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_ICMP_MTU);
 	c = quote_entry(q, c);
 	icmp_count_unreachable(ctx, q, c, &icmp);
-	if (unlikely((c->hop & (HOP_PROXY | HOP_HELPER)) == HOP_PROXY) &&
+	if (unlikely(connection_has_proxy_header(c)) &&
 	    !proxy_correct_error(ctx, p, c, q->p.l4))
 		return drop(p, DROP_NOT_LINEAR);
 	/* with HOP_FAMILY, forward_uncommon() translates it */

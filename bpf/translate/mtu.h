@@ -39,7 +39,7 @@ static __always_inline __u16 mtu_before(const struct connection *c,
 {
 	if (c->hop & HOP_TUNNELS)
 		return mtu - tunnel_overhead(c, target);
-	if ((c->hop & (HOP_PROXY | HOP_HELPER)) == HOP_PROXY &&
+	if (connection_has_proxy_header(c) &&
 	    !(c->flags & CONN_REPLY_DIRECTION))
 		mtu -= proxy_length(c);
 	if (!(c->hop & HOP_FAMILY))

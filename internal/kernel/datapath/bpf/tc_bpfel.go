@@ -520,7 +520,7 @@ const (
 	TcHopFlagHOP_PATHS           TcHopFlag = 2
 	TcHopFlagHOP_PROXY_ACKED     TcHopFlag = 4
 	TcHopFlagHOP_ATTACHED        TcHopFlag = 8
-	TcHopFlagHOP_PROXY           TcHopFlag = 16
+	TcHopFlagHOP_CHANGES_STREAM  TcHopFlag = 16
 	TcHopFlagHOP_PROXY_STATES    TcHopFlag = 22
 	TcHopFlagHOP_FTP_WITHIN_LINE TcHopFlag = 2
 	TcHopFlagHOP_FAMILY          TcHopFlag = 32
