@@ -7,6 +7,7 @@
 #define LOXILB_GTP_PORT_H
 
 #include <linux/bpf.h>
+#include <linux/in.h>
 #include <linux/udp.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>

@@ -86,8 +86,8 @@ func TestSharedRestored(t *testing.T) {
 	}
 }
 
-// TestSharedRestoredWithTheSameHead checks that changes after a restored backup arrive, although the
-// last change of a node was before the backup, and later revisions of other entries were lost.
+// TestSharedRestoredWithTheSameHead checks that changes after a restored backup arrive, although
+// the last change of a node was before the backup, and later revisions of other entries were lost.
 func TestSharedRestoredWithTheSameHead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -247,8 +247,8 @@ func (l *revisionLog) close() {
 	l.file = nil
 }
 
-// rewrite writes a new file of the remembered revisions. The caller has called disk.catchUp: before,
-// the directory may have damaged files that a full disk kept from being set aside.
+// rewrite writes a new file of the remembered revisions. The caller has called disk.catchUp:
+// before, the directory may have damaged files that a full disk kept from being set aside.
 func (l *revisionLog) rewrite() error {
 	if l.file != nil {
 		l.file.Close()

@@ -60,7 +60,7 @@ func (s *handshaker) request(client, vip, endpoint netip.AddrPort) {
 // time. A connection that the client has reset does not count.
 func TestStalls(t *testing.T) {
 	t.Parallel()
-	const several = 20 // number of connections, of which at most 8 are watched
+	const several = 20                                                               // number of connections, of which at most 8 are watched
 	s := &handshaker{t, newOwnOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80").d} // ids of endpoints begin at 0
 	s.add("10.0.0.2:80/tcp endpoints=192.0.2.2:80")
 	s.add("10.0.0.3:80/tcp endpoints=192.0.2.3:80")
@@ -118,7 +118,7 @@ func TestStalls(t *testing.T) {
 // of an endpoint to known clients for 3 s.
 func TestTrialOfKnownClient(t *testing.T) {
 	t.Parallel()
-	const out = uint32(1) // the endpoint without a slot in the service's table
+	const out = uint32(1)                                                                           // the endpoint without a slot in the service's table
 	s := &handshaker{t, newOwnOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80:0").d} // ids of endpoints begin at 0
 	vip, endpoint := netip.MustParseAddrPort("10.0.0.1:80"), netip.MustParseAddrPort("192.0.2.1:80")
 	ports := uint16(2000)

@@ -207,8 +207,8 @@ func (k *NeighbourKeeper) Run(ctx context.Context) {
 	}
 }
 
-// FollowRouteErrors sets the function that is called when RouteError has changed for an endpoint. It
-// must be called before Run.
+// FollowRouteErrors sets the function that is called when RouteError has changed for an endpoint.
+// It must be called before Run.
 func (k *NeighbourKeeper) FollowRouteErrors(f func()) { k.lostChanged = f }
 
 func (k *NeighbourKeeper) reportLost() {

@@ -32,7 +32,7 @@ func (k Addresses) All() (map[string][]netobj.Address, error) {
 	return out, nil
 }
 
-// Seen returns the addresses of each interface that has one, in the order of interfaces.
+// Observed returns the addresses of each interface that has one, in the order of interfaces.
 func (k Addresses) Observed() ([]netobj.DeviceAddresses, error) {
 	links, err := k.links()
 	if err != nil {

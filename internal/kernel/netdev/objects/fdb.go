@@ -37,7 +37,7 @@ func (k FDBs) All() (map[string][]netobj.FDB, error) {
 	return out, nil
 }
 
-// Seen returns all entries, each once, in the kernel's order.
+// Observed returns all entries, each once, in the kernel's order.
 func (k FDBs) Observed() ([]netobj.FDB, error) {
 	list, err := k.list()
 	if err != nil {

@@ -28,7 +28,7 @@ func (k Neighbors) All() (map[string][]netobj.Neighbor, error) {
 	return out, nil
 }
 
-// Seen returns all with a known MAC address, in the kernel's order.
+// Observed returns all with a known MAC address, in the kernel's order.
 func (k Neighbors) Observed() ([]netobj.Neighbor, error) {
 	return k.list(func(n *nl.Neigh) bool { return n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NOARP) == 0 })
 }

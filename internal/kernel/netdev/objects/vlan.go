@@ -52,7 +52,7 @@ func (k VLANs) All() (map[string][]netobj.VLAN, error) {
 	return out, err
 }
 
-// Seen returns the VLANs with their members, by number.
+// Observed returns the VLANs with their members, by number.
 func (k VLANs) Observed() ([]netobj.ObservedVLAN, error) {
 	links, err := k.links()
 	if err != nil {

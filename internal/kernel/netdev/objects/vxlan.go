@@ -38,7 +38,7 @@ func (k VXLANs) All() (map[string][]netobj.VXLAN, error) {
 	return out, err
 }
 
-// Seen returns all tunnels, whatever their names, by number.
+// Observed returns all tunnels, whatever their names, by number.
 func (k VXLANs) Observed() ([]netobj.ObservedVXLAN, error) {
 	links, err := k.links()
 	if err != nil {
