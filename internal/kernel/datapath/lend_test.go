@@ -99,6 +99,7 @@ func (l *lentDatapath) reset() error {
 		changes = append(changes, Change{Key: key})
 	}
 	err := errors.Join(l.d.Apply(changes)...)
+	l.d.ForgetPlaces()
 	// Source ports stay reserved for a while after the end of their connections.
 	for i := 0; err == nil && i < 4 && (i < 2 || l.d.EndpointRows() > 0); i++ {
 		err = errors.Join(dptest.AgeConnections(l.d.collection.Conntrack, l.d.collection.Jiffies(3*time.Hour)), l.d.Sweep(context.Background()))

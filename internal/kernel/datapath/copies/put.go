@@ -120,6 +120,13 @@ func (c *Copies) putBatch(ctx context.Context, list []report.ConnectionCopy, res
 	return nil
 }
 
+// ForgetPlaces forgets where endpoints are, for tests that replace all services within placesAge.
+func (c *Copies) ForgetPlaces() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.placesAt = time.Time{}
+}
+
 // place finds the endpoint of a copy. It caches results, since most copies belong to few endpoints.
 func (c *Copies) place(in *report.ConnectionCopy, now time.Time) place {
 	key := targetOf(in)
