@@ -127,7 +127,7 @@ func wantActiveRefused(t *testing.T, r *rig.Rig, m helperMode) {
 // algorithm, also while this endpoint is drained, and while the daemon is killed and started again
 func TestFTPFollows(t *testing.T) {
 	t.Parallel()
-	r := rig.Shared(t)
+	r := rig.New(t, rig.Options{}) // connections of other tests would look like the one that the test awaits
 	dir := t.TempDir()
 	first, second := filepath.Join(t.TempDir(), "first"), filepath.Join(t.TempDir(), "second")
 	small, large := page(t, dir, "small", 1<<20), page(t, dir, "large", 8<<20)
