@@ -10,9 +10,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/kernel/netdev/netlink"
 )
 
@@ -25,6 +25,8 @@ const (
 	// long, the next one waits for repairRest times as long.
 	repairPause = 500 * time.Millisecond
 	repairRest  = 10
+	// changesBuffer is the receive buffer for the kernel's changes, in bytes.
+	changesBuffer = 1 << 20
 	// writeSlice is the number of routes that are written while others wait, such as a change of
 	// announced routes.
 	writeSlice = 512
@@ -166,13 +168,10 @@ func (e *engine) watchKernel(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	e.tasks.Go(func() { e.repairRoutes(ctx, changed) })
 	for ctx.Err() == nil {
-		if err := receiveKernelChanges(ctx, changed); err != nil && ctx.Err() == nil {
+		if err := e.learned.kernel.receiveChanges(ctx, changed); err != nil && ctx.Err() == nil {
 			e.log.Warn("changes of the kernel's routes cannot be followed; trying again", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryTime):
-		}
+		monotime.Sleep(ctx, retryTime)
 	}
 }
 
@@ -186,10 +185,8 @@ func (e *engine) repairRoutes(ctx context.Context, changed <-chan struct{}) {
 			case <-changed:
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, pause) { // changes come in groups
 			return
-		case <-time.After(pause): // changes come in groups
 		}
 		start := time.Now()
 		repaired = e.learned.repair()
@@ -197,39 +194,42 @@ func (e *engine) repairRoutes(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// receiveKernelChanges reports changes that may affect learned routes, until the subscription ends.
-func receiveKernelChanges(ctx context.Context, changed chan<- struct{}) error {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+// receiveChanges reports changes that may affect learned routes, until the subscription ends.
+func (k *kernelRoutes) receiveChanges(ctx context.Context, changed chan<- struct{}) error {
+	s, err := k.ns.Subscribe(changesBuffer, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 	if err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	defer context.AfterFunc(ctx, s.Close)()
 	defer s.Close()
-	for affected := true; ; { // also by changes before the subscription
+	for affected := true; ctx.Err() == nil; { // also by changes before the subscription
 		if affected {
 			select {
 			case changed <- struct{}{}:
 			default:
 			}
 		}
-		messages, _, err := s.Receive()
-		if errors.Is(err, unix.ENOBUFS) { // more changes than the socket holds, such as a whole table
-			affected = true
-			continue
+		affected = false
+		err := s.Receive(ctx, func(m netlink.Message) { affected = affected || affectsRoutes(m) })
+		if errors.Is(err, netlink.ErrOverrun) { // more changes than the socket holds, such as a whole table
+			affected, err = true, s.Drain()
 		}
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
 		}
-		affected = false
-		for _, m := range messages {
-			const protocol = 5 // in struct rtmsg
-			switch m.Header.Type {
-			case unix.RTM_NEWLINK, unix.RTM_NEWADDR:
-				affected = true
-			case unix.RTM_DELROUTE:
-				affected = affected || len(m.Data) > protocol && m.Data[protocol] == unix.RTPROT_BGP
-			}
-		}
 	}
+	return nil
+}
+
+// affectsRoutes reports whether the kernel may lack learned routes after a change, or take ones
+// that it has refused.
+func affectsRoutes(m netlink.Message) bool {
+	const protocol = 5 // in struct rtmsg
+	switch m.Type {
+	case unix.RTM_NEWLINK, unix.RTM_NEWADDR:
+		return true
+	case unix.RTM_DELROUTE:
+		return len(m.Body) > protocol && m.Body[protocol] == unix.RTPROT_BGP
+	}
+	return false
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"loxilb/internal/host/monotime"
 )
 
 const (
@@ -277,10 +279,8 @@ func (l *learnedRoutes) close(keep bool) {
 // them again.
 func (e *engine) dropStaleRoutes(ctx context.Context) {
 	for deadline := time.Now().Add(staleTime); e.learned.hasStale() && time.Now().Before(deadline) && !e.settled(); {
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, retryTime) {
 			return
-		case <-time.After(retryTime):
 		}
 	}
 	if ctx.Err() == nil {

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/host/monotime"
 )
 
 // watchLinks ends sessions whose link goes down, until ctx ends. gobgp itself would keep such a
@@ -19,10 +20,7 @@ func (e *engine) watchLinks(ctx context.Context) {
 		if err := e.receiveLinks(ctx); err != nil {
 			e.log.Warn("link changes cannot be followed; trying again", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryTime):
-		}
+		monotime.Sleep(ctx, retryTime)
 	}
 }
 

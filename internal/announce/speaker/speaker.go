@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/bgp"
 )
 
@@ -183,10 +184,8 @@ func (s *Speaker) loop(ctx context.Context) {
 			return
 		case <-s.retry:
 		}
-		select {
-		case <-ctx.Done():
+		if !monotime.Sleep(ctx, retryTime) {
 			return
-		case <-time.After(retryTime):
 		}
 		s.mu.Lock()
 		if s.stopLoop != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/host/monotime"
 	"loxilb/internal/lb/bgp"
 )
 
@@ -122,10 +123,7 @@ func (e *engine) findRouters(ctx context.Context) {
 				e.log.Debug("router on a link cannot be solicited", "link", link, "error", err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(solicitTime):
-		}
+		monotime.Sleep(ctx, solicitTime)
 	}
 }
 
